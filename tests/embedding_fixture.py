@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from index_fixture import ANALYZER, IDENTITY, IndexFixture, RecordingObserver
+from index_fixture import ANALYZER, IDENTITY, IndexFixture, RecordingObserver, connection_of
 from memoryd_server.embedding.embedder import CostLimit, Embedder
 from memoryd_server.embedding.failover import ProviderFailover
 from memoryd_server.model import Clock
@@ -21,6 +21,11 @@ FREE = CostLimit(0, remote=True)
 
 def new_vector_index():
     return VectorIndex(sqlite_vec=False, extension_path=None, memory_budget_bytes=1 << 30)
+
+
+def cache_connection(cache):
+    """Return the SQLite connection of an embedding cache."""
+    return cache._file._connection
 
 
 class EmbeddingFixture:
@@ -60,7 +65,7 @@ class EmbeddingFixture:
 
     def engine(self, clock=None):
         clock = clock or Clock()
-        preparer = FilePreparer(ANALYZER, self.index.store._identity, 1 << 20, clock.now_ns)
+        preparer = FilePreparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
         survey = SyncPlanner(Corpus(self.index.roots))
         return SyncEngine(
             self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()
@@ -75,10 +80,12 @@ class EmbeddingFixture:
     def vectors(self):
         """Return the vectors by the text of their chunk."""
         with self.index.store.read() as reader:
-            rows = reader._connection.execute(
-                "SELECT text, embedding FROM vectors JOIN chunks ON chunks.id = chunk_id"
-            ).fetchall()
-            count = reader._connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
+            rows = (
+                connection_of(reader)
+                .execute("SELECT text, embedding FROM vectors JOIN chunks ON chunks.id = chunk_id")
+                .fetchall()
+            )
+            count = connection_of(reader).execute("SELECT count(*) FROM vectors").fetchone()[0]
         assert count == len(rows), "a vector without a chunk"
         return {text: np.frombuffer(blob, "<f4") for text, blob in rows}
 

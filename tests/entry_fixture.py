@@ -29,5 +29,14 @@ def store_at(folder, ticks=None):
     return EntryStore(DatasetLocation(str(folder)), Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()))
 
 
+def dataset_of(store):
+    """Return the LanceDB dataset of an open store."""
+    return store._dataset
+
+
+def table_of(store):
+    return dataset_of(store)._table
+
+
 def texts(scored):
     return [each.entry.text for each in scored]

@@ -11,6 +11,7 @@ from memoryd_server.chunk.markdown import CHUNKER_VERSION
 from memoryd_server.model import Clock
 from memoryd_server.search import keyword
 from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite.connection import open_reader, snapshot
 from memoryd_server.sqlite.store import SqliteStore
@@ -51,8 +52,13 @@ class RecordingObserver:
         return {failure.path: failure.error for failure in self.failures}
 
 
+def connection_of(reader):
+    """Return the SQLite connection of a reader."""
+    return reader._connection
+
+
 class IndexFixture:
-    """Hold a workspace and its index at `path`. Set `now_ns` to use another clock."""
+    """Hold a workspace and its index at `path`. Set `now_ns` and `read_file` to use another clock or reader."""
 
     def __init__(self, folder: Path, *, name="main.sqlite", extra_paths=(), max_file_bytes=MOST_FILE_BYTES):
         self.workspace = folder / "workspace"
@@ -62,6 +68,7 @@ class IndexFixture:
         self.max_file_bytes = max_file_bytes
         self.store = SqliteStore(self.path, IDENTITY)
         self.now_ns = time.time_ns
+        self.read_file = read_file
 
     def open(self, identity=IDENTITY):
         self.store = SqliteStore(self.path, identity)
@@ -83,7 +90,7 @@ class IndexFixture:
 
     def engine(self, *, files_per_transaction=100, clock=None):
         clock = clock or Clock(now_ns=self.now_ns)
-        preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
+        preparer = FilePreparer(ANALYZER, self.identity, self.max_file_bytes, clock.now_ns, read=self.read_file)
         return SyncEngine(
             self.store,
             SyncPlanner(Corpus(self.roots)),
@@ -94,6 +101,27 @@ class IndexFixture:
 
     def sync(self, mode=SyncMode.INCREMENTAL, observer=None, should_stop=lambda: False, **options):
         return self.engine(**options).run(mode, observer or RecordingObserver(), should_stop)
+
+    @property
+    def identity(self):
+        return self.store._identity
+
+    @property
+    def connection(self):
+        """The connection of the writer thread."""
+        return self.store._connection
+
+    @property
+    def reader_pool(self):
+        return self.store._pool
+
+    @property
+    def reader_caches(self):
+        return self.store._caches
+
+    def sql(self, statement, arguments=()):
+        """Execute a statement on the writer's connection and return its rows."""
+        return self.connection.execute(statement, arguments).fetchall()
 
     def revision(self):
         with self.store.read() as reader:
@@ -120,7 +148,7 @@ class IndexFixture:
     def rows(self):
         """Return every chunk and file row, for comparison with an index built from scratch."""
         with self.store.read() as reader:
-            connection = reader._connection
+            connection = connection_of(reader)
             chunks = connection.execute(
                 "SELECT path, source, start_line, end_line, text, content_hash, breadcrumb"
                 " FROM chunks JOIN files ON files.id = file_id"

@@ -6,10 +6,10 @@ import json
 from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule
+from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule, TranscriptReader
 from memoryd_server.sync.engine import SyncEngine
 from memoryd_server.sync.planner import PendingScope, SyncPlanner, SyncScope
-from memoryd_server.sync.prepare import FilePreparer
+from memoryd_server.sync.prepare import PART_CHARS, FilePreparer
 
 
 def record(role, text, **more):
@@ -38,6 +38,7 @@ class TranscriptFixture(IndexFixture):
         self.sessions.mkdir(parents=True, exist_ok=True)
         self.corpus = Corpus(self.roots, str(self.sessions))
         self.limits = limits
+        self.open_transcript, self.part_chars = TranscriptReader, PART_CHARS
         self.is_forgotten = lambda _: False
         self.asks = None if limits is None else PendingScope()
 
@@ -54,7 +55,14 @@ class TranscriptFixture(IndexFixture):
     def engine(self, *, files_per_transaction=100, clock=None):
         clock = clock or Clock(now_ns=self.now_ns)
         growth = None if self.limits is None else GrowthRule(self.limits, clock.now_ns)
-        preparer = FilePreparer(ANALYZER, self.store._identity, self.max_file_bytes, clock.now_ns)
+        preparer = FilePreparer(
+            ANALYZER,
+            self.identity,
+            self.max_file_bytes,
+            clock.now_ns,
+            open_transcript=self.open_transcript,
+            part_chars=self.part_chars,
+        )
         survey = SyncPlanner(self.corpus, self.asks, growth, self.is_forgotten)
         return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
 
@@ -75,7 +83,7 @@ class TranscriptFixture(IndexFixture):
 
     def keyword_words(self):
         """Return the keyword rows by the chunk's position, for comparison with another index."""
-        connection = self.store._connection
+        connection = self.connection
         connection.execute("CREATE VIRTUAL TABLE temp.words USING fts5vocab('main', 'keyword', 'instance')")
         ids = connection.execute(
             "SELECT chunks.id FROM chunks JOIN files ON files.id = file_id ORDER BY source, path, chunks.id"

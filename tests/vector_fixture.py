@@ -32,6 +32,15 @@ def numbered(vectors, first=1):
     return dict(enumerate(vectors, first))
 
 
+def residency_of(vector_index):
+    return vector_index._resident
+
+
+def resident_of(vector_index):
+    """Return the vectors in memory; None before the first load."""
+    return residency_of(vector_index)._resident
+
+
 class VectorFixture:
     """Hold an index with one file per source; chunks belong to the first source by default."""
 

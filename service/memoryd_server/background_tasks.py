@@ -28,7 +28,7 @@ class ReportedErrors:
             self._report(self._name, error)
 
     def worked(self) -> None:
-        """Record a success, so that the next exception is reported whatever its type."""
+        """Record a success, so that the next exception is reported even if its type is known."""
         self._reported.clear()
 
 

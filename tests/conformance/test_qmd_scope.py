@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.app.plugins import scope_of
+from memoryd_server.app.plugin_config import session_scope
 from memoryd_server.qmd.config import allows
 from memoryd_server.sessions.context import SessionKey
 from memoryd_server.settings.memory import QmdSettings
@@ -15,7 +15,7 @@ DATA = json.loads((Path(__file__).parent / "data" / "qmd_scope.json").read_text(
 
 def scope(name):
     written = DATA["scopes"][name]
-    return None if written is None else scope_of(QmdSettings.model_validate({"scope": written}))
+    return None if written is None else session_scope(QmdSettings.model_validate({"scope": written}))
 
 
 @pytest.mark.parametrize("case", DATA["cases"], ids=lambda case: case["session_key"] or "none")
@@ -31,6 +31,6 @@ def test_a_key_is_taken_apart_as_in_the_reference(case):
 
 
 def test_by_default_only_direct_chats_may_search():
-    default = scope_of(QmdSettings())
+    default = session_scope(QmdSettings())
     allowed = {case["session_key"]: allows(default, case["session_key"]) for case in DATA["cases"]}
     assert allowed == {case["session_key"]: case["allowed"]["dmOnly"] for case in DATA["cases"]}

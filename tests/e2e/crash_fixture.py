@@ -14,7 +14,7 @@ import numpy as np
 from daemon_process import end
 from e2e.daemon_fixture import SearchLoop, client, last_event
 from fake_providers import Fault
-from index_fixture import IDENTITY, SOUND, IndexFixture
+from index_fixture import IDENTITY, SOUND, IndexFixture, connection_of
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD
 from memoryd_server.sqlite.store import SqliteStore
@@ -158,10 +158,12 @@ def found(connection, query):
 def check_vectors(index):
     """Each chunk has the vector of its own text, once."""
     with index.store.read() as reader:
-        rows = reader._connection.execute(
-            "SELECT text, embedding FROM chunks LEFT JOIN vectors ON chunks.id = chunk_id"
-        ).fetchall()
-        vectors = reader._connection.execute("SELECT count(*) FROM vectors").fetchone()[0]
+        rows = (
+            connection_of(reader)
+            .execute("SELECT text, embedding FROM chunks LEFT JOIN vectors ON chunks.id = chunk_id")
+            .fetchall()
+        )
+        vectors = connection_of(reader).execute("SELECT count(*) FROM vectors").fetchone()[0]
     assert vectors == len(rows) > 0
     for text, blob in rows:
         assert np.allclose(np.frombuffer(blob, "<f4"), word_vector(text), atol=1e-5)

@@ -1,3 +1,4 @@
+import functools
 import os
 from pathlib import Path
 
@@ -5,6 +6,8 @@ import pytest
 
 from fake_providers import embedding_server
 from fake_qmd.installs import make_fake
+from memoryd_server.app import config, plugins
+from memoryd_server.providers import ThrottleConfig
 from rpc.sync_streams import PausedSync
 from rpc.wire import Home, quiet, start
 from tiers import keep_cases
@@ -57,6 +60,30 @@ def provider():
     """A server whose vectors are near where texts share words."""
     with embedding_server() as server:
         yield server
+
+
+@pytest.fixture
+def before_open(monkeypatch):
+    """Call `action(store)` before each `open` of a store class: `before_open(SqliteStore, action)`."""
+
+    def before_open(store_class, action):
+        open_store = store_class.open
+
+        def opened(store):
+            action(store)
+            open_store(store)
+
+        monkeypatch.setattr(store_class, "open", opened)
+
+    return before_open
+
+
+@pytest.fixture
+def short_pauses(monkeypatch):
+    """Let providers be called again soon after a failure."""
+    quick = functools.partial(ThrottleConfig, first_pause_seconds=0.01)
+    for module in (config, plugins):
+        monkeypatch.setattr(module, "ThrottleConfig", quick)
 
 
 @pytest.fixture

@@ -123,8 +123,8 @@ class IsolationDaemon:
 
     def settle(self):
         """Wait until no sync of ada is running."""
-        memory = self.daemon._daemon.agents.memory("ada")
-        waiting = eventually(lambda: memory.coordinator.active is None)
+        memory = self.daemon._daemon.agents.agent("ada")
+        waiting = eventually(lambda: memory.index.coordinator.active is None)
         asyncio.run_coroutine_threadsafe(waiting, self.daemon._loop).result(TIMEOUT)
 
     def _steady(self, message):

@@ -17,7 +17,7 @@ class PausedSync:
     """Stops a run before its file number `at` until `release`, so that it is under way for as long as a test needs."""
 
     def __init__(self, running, monkeypatch, at=0, agent_id="main"):
-        self._preparer = running.memory(agent_id)._engine._preparer
+        self._preparer = running.engine(agent_id)._preparer
         self._prepare = self._preparer.prepare
         self._at = at
         self._count = 0

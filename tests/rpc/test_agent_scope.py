@@ -40,7 +40,7 @@ async def check_answered(running, method, agent_id, options):
 
 async def forbidden(running, method, agent_id, options):
     made = call(running, method, for_agent(method, agent_id), **options)
-    return await check_refused(made, "PERMISSION_DENIED", "AGENT_FORBIDDEN", mentions="this token does not name")
+    return await check_refused(made, "PERMISSION_DENIED", "AGENT_FORBIDDEN", mentions="this token does not allow")
 
 
 @pytest.mark.parametrize("method", AGENT_CALLS)

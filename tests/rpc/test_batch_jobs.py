@@ -9,7 +9,6 @@ from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.embedding import batch_jobs
-from memoryd_server.providers import pacing
 from rpc.wire import paths
 from waiting import eventually
 
@@ -19,8 +18,7 @@ NOTES = 12
 
 
 @pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+def short_search(monkeypatch, short_pauses):
     monkeypatch.setattr(batch_jobs, "SEARCH_SECONDS", 0.3)
 
 
@@ -290,7 +288,7 @@ async def test_a_full_sync_steps_aside_for_new_notes_and_for_forgetting_and_rebu
     full = asyncio.create_task(running.synced(mode="SYNC_MODE_FULL"))
     await eventually(lambda: openai.jobs)
     home.write(news="an avocet on the mud")
-    running.memory().board.update(dirty=True)
+    running.memory().index.monitor.update(dirty=True)
     await eventually(lambda: found(running, "avocet", "memory/news.md", KEYWORD))
     request = pb.MemoryForgetRequest(path="memory/heron003.md")
     await running.stub.MemoryForget(request, timeout=10)

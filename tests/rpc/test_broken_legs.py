@@ -109,7 +109,7 @@ async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not
     syncing = asyncio.create_task(running.sync())
     await held.until_reached()
     drop("keyword")(home, None)
-    await running.daemon._server._readiness.check()
+    await running.readiness.check()
     await check_refused(running.search("ferry"), "UNAVAILABLE", "INDEX_UNAVAILABLE", retry=True)
     assert (await running.status()).index.state == memory_pb2.INDEX_STATE_UNAVAILABLE
     assert await healths() == {health_pb2.HealthCheckResponse.NOT_SERVING}

@@ -27,10 +27,10 @@ def openai():
 class Times:
     """When requests arrived; `most` were under way at once."""
 
-    def __init__(self, server, pause_sync=0.0):
+    def __init__(self, server, hold=0.0):
         self.arrived = []
         self.most = self._now = 0
-        self._hold = pause_sync
+        self._hold = hold
         self._lock = threading.Lock()
         server.refuse = self
 
@@ -157,7 +157,7 @@ async def test_a_sync_whose_server_hangs_is_cancelled_at_once_and_the_next_one_p
         await eventually(lambda: len(hung) == 4)
         began = time.monotonic()
         stream.cancel()
-        await eventually(lambda: running.memory().coordinator.active is None)
+        await eventually(lambda: running.memory().index.coordinator.active is None)
         assert time.monotonic() - began < 3
         answer = await running.search("note 7 of the port", mode=KEYWORD)
         assert answer.results

@@ -16,6 +16,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.sqlite.vector_index import COARSE_ABOVE
 from rpc.wire import paths
+from vector_fixture import resident_of
 
 DIMENSIONS = 384
 PLENTY = 1 << 30
@@ -101,7 +102,7 @@ async def synced(daemon):
 
 
 def resident(daemon):
-    return daemon.memory().vectors.store._vectors._resident._resident
+    return resident_of(daemon.memory().index.embedding.store._vectors)
 
 
 async def check_recall(daemon, notes, questions, limit=10, least=1.0):
@@ -153,7 +154,7 @@ async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve,
     await check_recall(daemon, notes, questions)
     told = (await daemon.status()).vector
     assert (told.resident_form, told.resident_bytes > 0) == (kind, bool(kind))
-    assert daemon.memory().vectors.store.vector_memory_bytes() <= budget
+    assert daemon.memory().index.embedding.store.vector_memory_bytes() <= budget
     await check_follows(daemon, notes)
     await check_recall(daemon, notes, questions)
 
@@ -166,11 +167,11 @@ async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provid
     await synced(daemon)
     questions = [notes.text(4) for _ in range(5)]
     await check_recall(daemon, notes, questions)
-    assert 0 < daemon.memory().vectors.store.vector_memory_bytes() <= budget
+    assert 0 < daemon.memory().index.embedding.store.vector_memory_bytes() <= budget
     notes.add(400)
     await synced(daemon)
     await check_recall(daemon, notes, questions)
-    assert daemon.memory().vectors.store.vector_memory_bytes() == 0
+    assert daemon.memory().index.embedding.store.vector_memory_bytes() == 0
 
 
 @pytest.mark.slow

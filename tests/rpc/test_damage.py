@@ -57,7 +57,7 @@ def index(home):
 
 
 def checkpoint(running):
-    running.memory()._store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    running.memory().index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 async def whole(running):
@@ -127,11 +127,11 @@ async def test_status_and_lists_meet_it_and_answer_too(running, home):
 
 async def test_health_is_true_to_it(running, home):
     memory = running.memory()
-    assert await memory.keyword_error() == ""
+    assert await memory.index.keyword_error() == ""
     remove_folder(index(home))
-    assert "removed" in await memory.keyword_error()
+    assert "removed" in await memory.index.keyword_error()
     await eventually(lambda: whole(running))
-    assert await memory.keyword_error() == ""
+    assert await memory.index.keyword_error() == ""
 
 
 async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to_be_whole(running, home, pause_sync):

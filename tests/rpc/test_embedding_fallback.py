@@ -103,27 +103,27 @@ async def test_questions_are_embedded_by_whoever_made_the_vectors_until_the_swap
 async def test_a_vector_of_the_one_never_meets_vectors_of_the_other(running, openai, ollama, monkeypatch):
     """The index changes hands between the making of a question's vector and the search."""
     await running.synced()
-    side = running.memory().vectors
-    ask = side.question
+    side = running.memory().index.embedding
+    ask = side.query_vector
 
     async def ask_and_lose_the_index(query, on_wait):
         asked = await ask(query, on_wait)
         deny(openai)
         running.home.write(new=f"a stork saw the question {query.text}")
         await running.synced()
-        assert running.memory().vectors.embedder.provider.spec.provider == "ollama"
+        assert running.memory().index.embedding.embedder.provider.spec.provider == "ollama"
         return asked
 
-    monkeypatch.setattr(side, "question", ask_and_lose_the_index)
+    monkeypatch.setattr(side, "query_vector", ask_and_lose_the_index)
     answer = await running.search("ferry at dawn", mode=HYBRID)
     assert answer.info.served_mode == KEYWORD
-    assert "just been replaced" in next(
+    assert "has just replaced" in next(
         d.reason for d in answer.info.degradations if kinds([d]) == ["VECTOR_LEG_SKIPPED"]
     )
     mend(openai)
-    monkeypatch.setattr(side, "question", ask)
+    monkeypatch.setattr(side, "query_vector", ask)
     await running.synced(mode=FULL)
-    monkeypatch.setattr(side, "question", ask_and_lose_the_index)
+    monkeypatch.setattr(side, "query_vector", ask_and_lose_the_index)
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await running.search("heron by the pier", mode=VECTOR)
     found = refusal(raised.value)

@@ -353,14 +353,9 @@ async def test_switching_entries_on_needs_no_restart(serve, home):
 
 
 @needs_lancedb
-async def test_a_caller_who_leaves_while_entries_are_opened_keeps_nobody_out(serve, monkeypatch):
-    go_on, at_once = threading.Event(), EntryStore.open
-
-    def slowly(store):
-        go_on.wait(TIMEOUT)
-        at_once(store)
-
-    monkeypatch.setattr(EntryStore, "open", slowly)
+async def test_a_caller_who_leaves_while_entries_are_opened_keeps_nobody_out(serve, before_open):
+    go_on = threading.Event()
+    before_open(EntryStore, lambda _: go_on.wait(TIMEOUT))
     running = await serve(ON)
     with pytest.raises(grpc.aio.AioRpcError) as left:
         await running.entries.ListEntries(pb.ListEntriesRequest(), timeout=0.3)
@@ -370,20 +365,14 @@ async def test_a_caller_who_leaves_while_entries_are_opened_keeps_nobody_out(ser
 
 
 @needs_lancedb
-async def test_a_stop_while_entries_are_opened_lets_them_go(serve, monkeypatch):
-    opening, go_on, at_once = threading.Event(), threading.Event(), EntryStore.open
-
-    def slowly(store):
-        opening.set()
-        go_on.wait(TIMEOUT)
-        at_once(store)
-
-    monkeypatch.setattr(EntryStore, "open", slowly)
+async def test_a_stop_while_entries_are_opened_lets_them_go(serve, before_open):
+    opening, go_on = threading.Event(), threading.Event()
+    before_open(EntryStore, lambda _: (opening.set(), go_on.wait(TIMEOUT)))
     first = await serve(ON)
     asked = asyncio.create_task(check_refused(listed(first), "UNAVAILABLE", "SHUTTING_DOWN", retry=True))
     await eventually(opening.is_set)
-    stopping = asyncio.create_task(first.daemon.extensions[0].directory.stop())
-    await eventually(lambda: first.daemon.extensions[0].directory._stopped)
+    stopping = asyncio.create_task(first.entry_memories.stop())
+    await eventually(lambda: first.entry_memories._stopped)
     go_on.set()
     await stopping
     await asked
@@ -392,25 +381,26 @@ async def test_a_stop_while_entries_are_opened_lets_them_go(serve, monkeypatch):
 
 
 @needs_lancedb
-async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve, monkeypatch):
-    attempts, go_on, at_once = [], threading.Event(), EntryStore.open
+async def test_those_who_wait_for_an_opening_that_fails_share_the_failure(serve, before_open):
+    attempts, go_on, away = [], threading.Event(), [True]
 
-    def fails(_store):
+    def fail(_store):
         attempts.append("attempt")
         go_on.wait(TIMEOUT)
-        raise EntriesUnavailable("the object store is away", retry_after_seconds=1.0)
+        if away:
+            raise EntriesUnavailable("the object store is away", retry_after_seconds=1.0)
 
-    monkeypatch.setattr(EntryStore, "open", fails)
+    before_open(EntryStore, fail)
     running = await serve(ON)
     calls = [
         asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))
         for _ in range(6)
     ]
-    await eventually(lambda: len(running.daemon.extensions[0].directory._tasks._tasks) == len(calls))
+    await eventually(lambda: len(running.entry_memories._tasks._tasks) == len(calls))
     go_on.set()
     await asyncio.gather(*calls)
     assert attempts == ["attempt"]
     await check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True)
     assert len(attempts) == 2, "whoever comes later has it tried again"
-    monkeypatch.setattr(EntryStore, "open", at_once)
+    away.clear()
     assert (await remember(running, "the heron")).action == STORED

@@ -43,7 +43,7 @@ async def becomes(running, state):
 
 
 def readiness(running):
-    return running.daemon._server._readiness
+    return running.readiness
 
 
 async def test_where_entries_are_off_their_service_is_not_known(serve):
@@ -70,7 +70,7 @@ async def test_entries_are_serving_once_a_dataset_answers_and_nobody_needs_to_us
     running = await serve(on(), background=True)
     await becomes(running, SERVING)
     assert await health(running, ENTRIES) == SERVING
-    await running.daemon._server.close_gate()
+    await running.server.close_gate()
     assert set((await states(running)).values()) == {NOT_SERVING}
 
 
@@ -95,7 +95,7 @@ async def test_every_dataset_in_use_must_answer(serve, monkeypatch):
     async def broken():
         raise EntriesUnavailable("the disk is gone")
 
-    monkeypatch.setattr(running.daemon.extensions[0].directory._open["bob"], "count", broken)
+    monkeypatch.setattr(running.entry_memories._open["bob"], "count", broken)
     await readiness(running).check_extensions()
     assert await health(running, ENTRIES) == NOT_SERVING
     monkeypatch.undo()
@@ -120,7 +120,7 @@ async def test_a_reload_makes_the_service_known_and_unknown(serve, home):
 async def test_a_command_without_a_daemon_opens_no_entries(serve):
     running = await serve(on())
     await asyncio.sleep(0)
-    assert not running.daemon.extensions[0].directory._opening
+    assert not running.entry_memories._opening
     assert await is_unknown(running)
     await check_refused(
         running.entries.ListEntries(pb.ListEntriesRequest(agent_id="nobody"), timeout=TIMEOUT),

@@ -8,8 +8,6 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.agent import agents
-from memoryd_server.agent import agents as agents_module
 from memoryd_server.sqlite.store import SqliteStore
 from rpc.agent_calls import call, for_agent
 from rpc.wire import TIMEOUT, check_refused, refused
@@ -64,10 +62,10 @@ async def serving_what_can_be_opened_now(serve, home):
     return running
 
 
-async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home, monkeypatch):
+async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, home):
     running = await serving_what_can_be_opened_now(serve, home)
     await check_refused(running.search("ferry", agent_id="other"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
-    monkeypatch.setattr(agents_module, "REOPEN_SECONDS", 0.0)
+    running.daemon.agents.reopen_seconds = 0.0
     await running.sync(agent_id="other")
     answer, *_ = await asyncio.gather(*(running.search("ferry", agent_id="other") for _ in range(5)))
     assert [hit.path for hit in answer.results] == ["MEMORY.md"]
@@ -75,23 +73,18 @@ async def test_an_index_that_can_be_opened_again_is_without_a_restart(serve, hom
     assert agents[1].index_state == memory_pb2.INDEX_STATE_READY
 
 
-async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, monkeypatch):
+async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_next(serve, home, before_open):
     running = await serving_what_can_be_opened_now(serve, home)
-    monkeypatch.setattr(agents, "REOPEN_SECONDS", 0.0)
-    opened, go = SqliteStore.open, threading.Event()
-
-    def slowly(store):
-        go.wait(TIMEOUT)
-        opened(store)
-
-    monkeypatch.setattr(SqliteStore, "open", slowly)
+    running.daemon.agents.reopen_seconds = 0.0
+    go = threading.Event()
+    before_open(SqliteStore, lambda _: go.wait(TIMEOUT))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    first = running.daemon.agents._memories["other"]
+    first = running.daemon.agents._agents["other"]
     go.set()
     assert (await running.synced(agent_id="other")).indexed_files == 1
-    assert running.daemon.agents._memories["other"] is first, "it was opened twice"
+    assert running.daemon.agents._agents["other"] is first, "it was opened twice"
 
 
 HUGE = "ü" * 60_000

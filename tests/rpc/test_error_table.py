@@ -277,7 +277,7 @@ async def test_a_revision_that_is_not_reached_in_time_is_told_by_memoryd_itself(
 
 
 def calls(running):
-    return running.daemon._server._gate.admission.calls
+    return running.gate.admission.calls
 
 
 async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
@@ -292,9 +292,9 @@ async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
 @pytest.mark.parametrize(
     ("method", "slow", "request_"),
     [
-        ("Status", "report", pb.StatusRequest()),
-        ("ListFiles", "files", pb.ListFilesRequest()),
-        ("MemoryGet", "read", pb.MemoryGetRequest(path="MEMORY.md")),
+        ("Status", "index.read", pb.StatusRequest()),
+        ("ListFiles", "index.compare", pb.ListFilesRequest()),
+        ("MemoryGet", "_read", pb.MemoryGetRequest(path="MEMORY.md")),
     ],
 )
 async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
@@ -305,7 +305,8 @@ async def test_work_that_takes_longer_than_a_call_may_is_told_by_memoryd_itself(
     async def never(*_):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(running.memory(), slow, never)
+    part, _, name = slow.rpartition(".")
+    monkeypatch.setattr(getattr(running.memory(), part) if part else running.memory(), name, never)
     await check_refused(call(running, method, request_), "DEADLINE_EXCEEDED", "DEADLINE_TOO_SHORT", retry=True)
 
 
@@ -315,7 +316,7 @@ async def test_a_bug_is_internal_and_tells_the_caller_its_request_id_only(serve,
     def broken(*_, **__):
         raise RuntimeError("a secret detail in /some/where")
 
-    monkeypatch.setattr(running.memory(), "report", broken)
+    monkeypatch.setattr(running.memory(), "status", broken)
     request = running.stub.Status(pb.StatusRequest(), metadata=(("x-request-id", "my-id"),))
     found = await check_refused(request, "INTERNAL", "INTERNAL", mentions="my-id")
     assert found.metadata == {"request_id": "my-id"}
@@ -327,14 +328,14 @@ async def test_a_bug_is_internal_and_tells_the_caller_its_request_id_only(serve,
 
 async def test_a_bug_in_a_stream_is_internal_too(serve, monkeypatch):
     running = await serve()
-    monkeypatch.setattr(running.memory().coordinator, "request", None)
+    monkeypatch.setattr(running.memory().index.coordinator, "request", None)
     await check_refused(running.stub.Sync(pb.SyncRequest()), "INTERNAL", "INTERNAL")
 
 
 async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, monkeypatch):
     home.write(note="text")
     running = await serve()
-    monkeypatch.setattr(running.memory()._engine._preparer, "prepare", lambda *_: 1 / 0)
+    monkeypatch.setattr(running.engine()._preparer, "prepare", lambda *_: 1 / 0)
     await check_refused(running.stub.Sync(pb.SyncRequest()), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     (logged,) = running.logged("end-sync")
     assert "ZeroDivisionError" in logged["exception"]
@@ -343,7 +344,7 @@ async def test_a_bug_in_a_sync_run_ends_its_stream_and_is_logged(serve, home, mo
 async def test_a_call_while_the_daemon_stops_is_told_to_come_back(serve):
     running = await serve()
     await running.search("x")
-    await running.daemon._server.close_gate()
+    await running.server.close_gate()
     await check_refused(running.search("x"), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
     await check_refused(running.stub.WatchIndex(pb.WatchIndexRequest()), "UNAVAILABLE", "SHUTTING_DOWN", retry=True)
 

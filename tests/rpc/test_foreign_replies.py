@@ -13,9 +13,10 @@ from fake_qmd.installs import make_fake
 from memoryd.v1 import entry_service_pb2 as entries_pb
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.providers import pacing
 from rpc.qmd_calls import BUILTIN, QMD, ask, fallback_reason, qmd_settings, ready
 from rpc.wire import HYBRID, KEYWORD, TIMEOUT, UNSET, VECTOR, kinds, paths, refusal
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 KEY = "key-of-this-test-0123456789"
 PROVIDERS = ("openai", "gemini", "voyage", "mistral", "ollama", "openai-compatible")
@@ -32,11 +33,6 @@ BODIES = {
     "deep": b'{"error": ' * 5_000,
 }
 STATUSES = (400, 401, 402, 403, 404, 413, 422, 429, 500, 503)
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture(params=PROVIDERS)

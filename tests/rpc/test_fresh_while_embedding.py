@@ -87,7 +87,7 @@ async def test_a_note_written_meanwhile_is_found_by_its_words(home, serve, setti
 
     def second():
         home.write(news="an avocet on the mud")
-        wait_until(lambda: daemons and daemons[0].memory().board.current.dirty)
+        wait_until(lambda: daemons and daemons[0].memory().index.monitor.current.dirty)
 
     provider.second = second
     daemons.append(await serve(settings, background=True))

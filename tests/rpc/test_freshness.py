@@ -13,6 +13,7 @@ from memoryd_server.sources import watcher
 from memoryd_server.sources.inotify import InotifyReader
 from rpc.sync_streams import FULL
 from rpc.wire import kinds, paths
+from unit.sources.watching import polling_threads, reader_thread
 from waiting import eventually
 
 NATIVE, POLLING = memory_pb2.WATCHER_MODE_NATIVE, memory_pb2.WATCHER_MODE_POLLING
@@ -71,12 +72,17 @@ async def check_mode(running, mode, words="", *, at=0):
 
 
 def the_watcher(running):
-    return running.memory()._background._watcher
+    return running.background().watcher
+
+
+def shared_reader(running):
+    """Return the thread that reads inotify for every agent."""
+    return reader_thread(the_watcher(running))._reader
 
 
 async def test_a_watchers_thread_that_is_killed_costs_one_pass(begin, home):
     running = await begin()
-    thread = the_watcher(running)._reader._reader._reader
+    thread = shared_reader(running)
     thread.stop()
     thread.join()
     status = await check_mode(running, DEAD, "thread")
@@ -93,7 +99,7 @@ async def is_native(running):
 
 async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home):
     running = await begin()
-    os.close(the_watcher(running)._reader._reader._reader._inotify_fd)
+    os.close(shared_reader(running)._inotify_fd)
     await check_mode(running, DEAD, "thread")
     await check_new_file_found(running, home)
     await eventually(lambda: is_native(running))
@@ -103,7 +109,7 @@ async def test_a_descriptor_closed_under_the_watcher_costs_one_pass(begin, home)
 async def test_a_polling_thread_that_is_killed_costs_one_pass(begin, home, monkeypatch):
     monkeypatch.setattr(watcher, "mount_without_events", lambda _: "nfs4")
     running = await begin()
-    for emitter in the_watcher(running)._watches[0].watch._observer.emitters:
+    for emitter in polling_threads(the_watcher(running)):
         emitter.stop()
         emitter.join()
     await check_mode(running, DEAD, "polling thread")
@@ -136,7 +142,7 @@ async def check_away(running, place, *, files, at=0):
 
 async def passes(running, count=2):
     """Waits until so many reconcile passes have looked."""
-    looks, engine = [], running.memory()._engine
+    looks, engine = [], running.engine()
     plain, engine.compare = engine.compare, lambda: (looks.append(1), plain())[1]
     await eventually(lambda: len(looks) >= count)
     engine.compare = plain
@@ -315,13 +321,12 @@ async def test_a_file_that_is_gone_waits_too(serve, home):
 
 async def test_a_pass_that_fails_is_told_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
     running = await begin()
-    memory = running.memory()
-    monkeypatch.setattr(memory._background._watcher, "check", lambda: 1 / 0)
-    await eventually(lambda: "ZeroDivisionError" in memory._background.trouble)
+    monkeypatch.setattr(the_watcher(running), "check", lambda: 1 / 0)
+    await eventually(lambda: "ZeroDivisionError" in running.background().trouble)
     status = await running.status()
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
     assert "ZeroDivisionError" in status.degradations[0].reason
     await check_new_file_found(running, home)
     monkeypatch.undo()
-    await eventually(lambda: memory._background.trouble == "")
+    await eventually(lambda: running.background().trouble == "")
     assert not (await running.status()).degradations

@@ -8,18 +8,14 @@ import pytest
 from fake_providers import SERVERS, Fault, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd_server.app.config import agent_config
-from memoryd_server.providers import pacing
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 # One for each place that a secret can come from, and one that the provider makes up of it.
 SENTINEL = "sentinel-5ecret"
 PLACES = ("remote", "block", "profile", "environment")
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
 VARIABLES = {"gemini": "GOOGLE_API_KEY", "ollama": "OLLAMA_API_KEY"}
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 def configured(home, name, server, place):

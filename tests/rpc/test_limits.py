@@ -29,7 +29,7 @@ async def limited(serve, home):
 
 
 def admission(running):
-    return running.daemon._gate.admission
+    return running.gate.admission
 
 
 def waiting(running, token):
@@ -77,7 +77,7 @@ async def test_streams_are_counted_by_token_and_given_back(limited, home):
 
 
 def _share(running, token):
-    return running.daemon._gate._access.grant(token.encode()).share
+    return running.gate._access.grant(token.encode()).share
 
 
 async def test_all_streams_together_are_bounded_and_a_health_watch_is_let_in(serve):

@@ -20,22 +20,20 @@ LAST = f"a{AGENTS - 1}"
 def few_first(monkeypatch):
     """One index is open before the daemon listens, and the others follow one by one."""
     monkeypatch.setattr(agents, "OPENED_FIRST", 1)
-    monkeypatch.setattr(agents, "OPENED_BESIDE_CALLS", 1)
+    monkeypatch.setattr(agents, "OPENED_DURING_CALLS", 1)
 
 
 @pytest.fixture
-def gate(monkeypatch):
-    """Holds up whoever opens the index of an agent in `gate.shut`, until `gate.open`."""
+def gate(before_open):
+    """Block the opening of the index of each agent in `gate.shut` until `gate.open`."""
     gate = Gate()
-    opened = SqliteStore.open
 
-    def held(store):
+    def wait(store):
         if store.path.stem in gate.shut:
             gate.reached.set()
             assert gate.released.wait(30)
-        opened(store)
 
-    monkeypatch.setattr(SqliteStore, "open", held)
+    before_open(SqliteStore, wait)
     yield gate
     gate.open()
 
@@ -77,8 +75,8 @@ async def test_words_that_were_met_are_remembered_once_for_all_agents(serve, hom
     for number in range(AGENTS):
         await running.synced(agent_id=f"a{number}")
     memories = running.daemon.agents.opened().values()
-    assert len({id(memory._analyzer) for memory in memories}) == 1
-    assert running.daemon._threads.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
+    assert len({id(memory._search.engine._analyzer) for memory in memories}) == 1
+    assert running.daemon._resources.analyzer._pieces[""].keys() >= {"heron", "pier", "5"}
 
 
 async def test_the_default_agent_is_opened_before_all_others(serve, home, few_first, gate):
@@ -103,11 +101,10 @@ async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, ho
     await eventually(lambda: len(opened(running)) == AGENTS)
 
 
-async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, monkeypatch):
+async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, before_open):
     gate.shut = {"a1", LAST}
     opens = []
-    held = SqliteStore.open
-    monkeypatch.setattr(SqliteStore, "open", lambda store: (opens.append(store.path.stem), held(store))[1])
+    before_open(SqliteStore, lambda store: opens.append(store.path.stem))
     running = await serve(many(home))
     asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
     await eventually(lambda: LAST in opens)
@@ -148,15 +145,12 @@ async def test_one_that_cannot_be_opened_leaves_those_behind_it_alone(serve, hom
     await check_refused(running.search("heron", agent_id="a0"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
 
 
-async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, monkeypatch):
-    sound = SqliteStore.open
-
+async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, before_open):
     def spoilt(store):
         if store.path.stem == "a2":
             raise ValueError("spoilt")
-        sound(store)
 
-    monkeypatch.setattr(SqliteStore, "open", spoilt)
+    before_open(SqliteStore, spoilt)
     running = await serve(many(home))
     await eventually(lambda: opened(running) == ["a0", "a1", "a3", "a4", LAST])
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE", mentions="spoilt")
@@ -169,7 +163,7 @@ async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_ope
     running = await serve(many(home))
     await asyncio.to_thread(gate.reached.wait, 10)
     stopping = asyncio.ensure_future(running.stop_daemon())
-    await eventually(lambda: running.daemon.agents._ending)
+    await eventually(lambda: running.daemon.agents._stopping)
     assert not stopping.done()
     gate.open()
     await stopping
@@ -195,7 +189,7 @@ async def test_agents_that_nobody_asks_rest_after_their_first_sync_and_the_other
     running = await serve(settings, background=True)
     memories = running.daemon.agents.opened
     await eventually(lambda: len(opened(running)) == AGENTS)
-    await eventually(lambda: all(memories()[f"a{number}"].at_rest for number in range(1, AGENTS)))
-    assert all(memory.board.current.files == 1 for memory in memories().values() if memory.at_rest)
-    assert not memories()["a0"].at_rest
+    await eventually(lambda: all(memories()[f"a{number}"].index.is_idle for number in range(1, AGENTS)))
+    assert all(memory.index.monitor.current.files == 1 for memory in memories().values() if memory.index.is_idle)
+    assert not memories()["a0"].index.is_idle
     assert paths(await running.search("heron", agent_id=LAST)) == ["memory/x.md"]

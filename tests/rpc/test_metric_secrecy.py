@@ -130,7 +130,7 @@ async def test_each_label_has_values_of_a_known_few(serve, home):
 async def test_what_found_nothing_and_how_far_the_index_lags_are_counted(serve, home):
     home.write(a="the red ferry")
     running = await serve(METRICS)
-    await eventually(lambda: running.memory().board.lag_seconds > 0)
+    await eventually(lambda: running.memory().index.monitor.lag_seconds > 0)
     assert 'memoryd_index_lag_seconds{agent="main"} 0.0' not in (await fetched(running)).splitlines()
     await running.synced()
     await running.search("ferry")
@@ -156,9 +156,9 @@ async def test_a_fetch_wakes_nobody_who_rests(serve, home):
     await running.synced()
     await fetched(running)
     memory = running.memory()
-    await memory._on_writer_thread(memory._rest)
+    await running.release_memory()
     text = await fetched(running)
-    assert memory.at_rest
+    assert memory.index.is_idle
     assert "memoryd_agents_resting 1.0" in text
     assert 'memoryd_index_files{agent="main"} 1.0' in text
 

@@ -7,16 +7,12 @@ import pytest
 from fake_providers import SERVERS, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.providers import pacing
 from rpc.wire import kinds, paths
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 KEY = "key-of-this-test-0123456789"
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 @pytest.fixture(params=SERVERS)

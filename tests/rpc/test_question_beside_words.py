@@ -24,7 +24,7 @@ async def running(home, serve, provider):
 @pytest.fixture
 def words(running, monkeypatch):
     """Set once the keyword leg has searched ahead."""
-    searched, engine = threading.Event(), running.memory()._search
+    searched, engine = threading.Event(), running.memory()._search.engine
     ahead = engine.search_keywords
 
     def search(query):

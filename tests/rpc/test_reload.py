@@ -10,7 +10,7 @@ from fake_providers import Fault, embedding_server
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.agent.agent import Agent
-from memoryd_server.app.daemon import Daemon, _reload_whenever
+from memoryd_server.app.daemon import Daemon, _reload_on_signal
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
 from memoryd_server.rpc.status_response import shared_apart
@@ -94,7 +94,7 @@ async def test_limits_and_the_log_level_hold_at_once(home):
         await daemon.reload(lambda: home.settings(settings))
         assert daemon._gate.admission.limits.max_concurrent_calls == 3
         assert daemon._service.ceiling_seconds == 4
-        assert daemon._grace_seconds == 5
+        assert daemon.grace_seconds == 5
         assert "reload-settings" not in log.getvalue(), "an event below the new level"
         await daemon.reload(lambda: home.settings(quiet()))
         assert "reload-settings" in log.getvalue()
@@ -299,7 +299,7 @@ async def test_a_call_under_way_ends_before_its_memory_is_closed_and_one_that_co
     changing = asyncio.create_task(reload(running, search_settings(cache={"maxEntries": 7})))
     await eventually(lambda: running.daemon.agents._changing)
     after = asyncio.create_task(running.search("heron"))
-    await running.daemon._server._readiness.check()
+    await running.readiness.check()
     await asyncio.sleep(0.1)
     assert not before.done()
     assert not after.done()
@@ -453,7 +453,7 @@ async def test_reloads_go_on_where_one_could_not_be_announced(serve):
         if len(announced) == 1:
             raise BrokenPipeError("nobody reads the output")
 
-    reloads = asyncio.create_task(_reload_whenever(asked, running.daemon, running.home.settings, announce))
+    reloads = asyncio.create_task(_reload_on_signal(asked, running.daemon, running.home.settings, announce))
     for count in (1, 2):
         asked.set()
         await eventually(lambda count=count: len(announced) == count)

@@ -4,7 +4,6 @@ import os
 import threading
 from pathlib import Path
 
-from memoryd_server.agent import threads
 from rpc.wire import paths
 from waiting import eventually
 
@@ -21,13 +20,13 @@ def open_files(home, ending):
 def passes_of(running):
     """One entry for each pass from now on."""
     passes = []
-    tidy = running.memory()._background._tidy
+    tidy = running.background()._clean_up
 
     async def counted():
         await tidy()
         passes.append(1)
 
-    running.memory()._background._tidy = counted
+    running.background()._clean_up = counted
     return passes
 
 
@@ -36,24 +35,24 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     running = await serve(RESTING, background=True)
     await running.synced()
     before = await running.search("ferry")
-    assert not running.memory().at_rest
-    await eventually(lambda: running.memory().at_rest)
+    assert not running.memory().index.is_idle
+    await eventually(lambda: running.memory().index.is_idle)
     await eventually(lambda: open_files(home, ".embeddings.sqlite") == 0)
     await eventually(lambda: not any(t.name == "writer-main" for t in threading.enumerate()))
     again = await running.search("ferry")
     assert paths(again) == paths(before) == ["memory/a.md"]
     assert again.results[0].score == before.results[0].score
-    assert not running.memory().at_rest
+    assert not running.memory().index.is_idle
 
 
-async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home, monkeypatch):
+async def test_what_an_agent_frees_is_returned_to_the_system_once(serve, home):
     returned = []
-    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
-    running.daemon._threads.freed._after_seconds = 0.0
+    trimmer = running.daemon._resources.freed
+    trimmer.after_seconds, trimmer.release = 0.0, lambda: returned.append(1)
     await running.search("ferry")
-    await eventually(lambda: running.memory().at_rest and returned)
+    await eventually(lambda: running.memory().index.is_idle and returned)
     before = len(returned)
     passes = passes_of(running)
     await eventually(lambda: len(passes) >= 2)
@@ -64,12 +63,12 @@ async def test_an_agent_at_rest_follows_its_files(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
     await running.synced()
-    await eventually(lambda: running.memory().at_rest)
+    await eventually(lambda: running.memory().index.is_idle)
     home.write(b="a heron waits by the pier")
-    await eventually(lambda: running.memory().board.current.files == 2)
+    await eventually(lambda: running.memory().index.monitor.current.files == 2)
     assert paths(await running.search("heron")) == ["memory/b.md"]
     (home.workspace / "memory" / "a.md").unlink()
-    await eventually(lambda: running.memory().board.current.files == 1)
+    await eventually(lambda: running.memory().index.monitor.current.files == 1)
 
 
 async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
@@ -79,26 +78,26 @@ async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
     await running.search("ferry")
     passes = passes_of(running)
     await eventually(lambda: len(passes) >= 2)
-    assert not running.memory().at_rest
+    assert not running.memory().index.is_idle
 
 
 async def test_health_does_not_wake_who_rests(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve()
     memory = running.memory()
-    await running.daemon._server._readiness.check()
-    assert not memory.at_rest
-    await memory._on_writer_thread(memory._rest)
-    await running.daemon._server._readiness.check()
-    assert memory.at_rest
+    await running.readiness.check()
+    assert not memory.index.is_idle
+    await running.release_memory()
+    await running.readiness.check()
+    assert memory.index.is_idle
 
 
 async def test_an_index_that_is_removed_while_its_agent_rests_is_made_anew(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
     await running.synced()
-    await eventually(lambda: running.memory().at_rest)
-    for file in running.memory().index_path.parent.glob("main.sqlite*"):
+    await eventually(lambda: running.memory().index.is_idle)
+    for file in running.memory().index.path.parent.glob("main.sqlite*"):
         if not file.name.endswith(".lock"):
             file.unlink()
 
@@ -141,7 +140,7 @@ async def test_an_agent_whose_disk_hangs_holds_up_no_other(serve, home):
     running = await serve({"agents": {"list": agents}})
     memory = running.memory("main")
     try:
-        stuck = [threads.submit(gate.wait) for threads in (memory._quick, memory._slow) for _ in range(50)]
+        stuck = [threads.submit(gate.wait) for threads in (memory.index.quick, memory.index.slow) for _ in range(50)]
         other = {"agent_id": "other"}
         await running.append("a heron", path="memory/a.md", **other)
         assert paths(await running.search("heron", **other)) == ["memory/a.md"]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.agent import agents as agents_module
 from memoryd_server.errors import IndexTooNew
 from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.connection import open_writer
@@ -53,7 +52,7 @@ async def test_a_daemon_answers_from_an_older_index_at_once(serve, home, version
     assert paths(await running.search("kestrel")) == ["memory/late.md"]
 
 
-async def test_after_a_downgrade_the_other_agents_answer_and_nothing_is_lost(serve, home, monkeypatch):
+async def test_after_a_downgrade_the_other_agents_answer_and_nothing_is_lost(serve, home):
     # The first of them has the workspace that the flag names.
     agents = [{"id": "ahead"}, {"id": "level", "workspace": str(home.root / "level")}]
     home.write(a="a heron of ahead")
@@ -75,7 +74,7 @@ async def test_after_a_downgrade_the_other_agents_answer_and_nothing_is_lost(ser
     # Whoever stays with the older memoryd moves the file away, and may move it back after an upgrade.
     aside = home.root / "kept.sqlite"
     index(home, "ahead").rename(aside)
-    monkeypatch.setattr(agents_module, "REOPEN_SECONDS", 0)
+    running.daemon.agents.reopen_seconds = 0
     assert (await running.synced(agent_id="ahead")).indexed_files == 1
     assert paths(await running.search("heron", agent_id="ahead")) == ["memory/a.md"]
     assert digest(aside) == before

@@ -37,12 +37,12 @@ async def test_health_of_an_unknown_service_is_not_found(serve):
 
 async def test_health_is_a_search_and_not_a_hope(serve, monkeypatch):
     running = await serve()
-    readiness = running.daemon._server._readiness
+    readiness = running.readiness
 
     async def broken():
         return "the index cannot be read"
 
-    monkeypatch.setattr(running.memory(), "keyword_error", broken)
+    monkeypatch.setattr(running.memory().index, "keyword_error", broken)
     await readiness.check()
     assert [await health(running, service) for service in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
     monkeypatch.undo()
@@ -53,7 +53,7 @@ async def test_health_is_a_search_and_not_a_hope(serve, monkeypatch):
 async def test_a_busy_daemon_is_still_healthy(serve):
     running = await serve({"memoryd": {"limits": {"maxConcurrentCalls": 1}}})
     holder = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=0.5)
-    await eventually(lambda: running.daemon._server._gate.admission.calls == 1)
+    await eventually(lambda: running.gate.admission.calls == 1)
     assert await health(running) == SERVING
     await refused(holder)
 
@@ -62,7 +62,7 @@ async def test_health_says_not_serving_while_running_calls_finish(serve):
     running = await serve()
     watch = aiter(health_pb2_grpc.HealthStub(running.channel).Watch(health_pb2.HealthCheckRequest(service=SERVICE)))
     assert (await anext(watch)).status == SERVING
-    await running.daemon._server.close_gate()
+    await running.server.close_gate()
     assert [await health(running, service) for service in ("", SERVICE)] == [NOT_SERVING, NOT_SERVING]
     assert (await anext(watch)).status == NOT_SERVING
 
@@ -133,14 +133,15 @@ async def test_a_stop_lets_running_calls_finish_and_lets_no_new_one_in(serve, ho
     running = await serve()
     memory = running.memory()
     go, begun = threading.Event(), threading.Event()
-    append = memory._appender.append
+    appender = memory._appender
+    append = appender.append
 
     def slow(*args, **kwargs):
         begun.set()
         assert go.wait(TIMEOUT)
         return append(*args, **kwargs)
 
-    monkeypatch.setattr(memory._appender, "append", slow)
+    monkeypatch.setattr(appender, "append", slow)
     call = asyncio.ensure_future(running.append("zebra", path="memory/log.md"))
     await asyncio.to_thread(begun.wait, TIMEOUT)
     stopping = asyncio.create_task(running.stop_daemon())
@@ -158,7 +159,7 @@ async def test_a_stop_lets_running_calls_finish_and_lets_no_new_one_in(serve, ho
 async def test_a_call_that_outlasts_the_grace_does_not_hold_the_stop(serve):
     running = await serve({"memoryd": {"limits": {"shutdownGraceSeconds": 0.2}}})
     stuck = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=TIMEOUT)
-    await eventually(lambda: running.daemon._server._gate.admission.calls == 1)
+    await eventually(lambda: running.gate.admission.calls == 1)
     async with asyncio.timeout(3):
         await running.stop_daemon()
     with pytest.raises(grpc.aio.AioRpcError):
@@ -223,5 +224,5 @@ async def test_streams_that_are_left_leave_nothing_behind(serve, home):
             stream.cancel()
     memory = running.memory()
     await eventually(lambda: len(asyncio.all_tasks()) <= before + 2)
-    runs = [memory.coordinator.active, *memory.coordinator._past]
+    runs = [memory.index.coordinator.active, *memory.index.coordinator._past]
     assert all(run.followers == 0 for run in runs if run is not None)

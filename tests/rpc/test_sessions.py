@@ -159,11 +159,11 @@ async def test_what_a_session_says_is_indexed_when_it_is_due_and_not_before(home
     monkeypatch.setattr("memoryd_server.agent.background.TRANSCRIPT_WINDOW_SECONDS", 0.05)
     say(home, "s1.jsonl", user("about the harbour"))
     memoryd = await serve(sessions(), background=True)
-    await eventually(lambda: memoryd.memory().board.current.files == 1)
-    await eventually(lambda: memoryd.memory().coordinator.active is None)
+    await eventually(lambda: memoryd.memory().index.monitor.current.files == 1)
+    await eventually(lambda: memoryd.memory().index.coordinator.active is None)
     say(home, "s1.jsonl", user("the heron"))
     home.write(note="A note beside it.")
-    await eventually(lambda: memoryd.memory().board.current.files == 2)
+    await eventually(lambda: memoryd.memory().index.monitor.current.files == 2)
     assert not (await memoryd.search("heron")).results, "one message is not enough"
     say(home, "s1.jsonl", *[user(f"message {number}") for number in range(50)])
 

@@ -442,7 +442,7 @@ async def test_entries_that_a_reload_switches_off_send_nothing_more(home, serve,
     provider.refuse = lambda _texts: Fault(500, {"error": {"message": "down"}})
     await remember(running, "the heron nests by the weir")
     assert (await reload(running, {"plugins": plugins})).error == ""
-    assert running.daemon.extensions[0].directory._open == {}
+    assert running.entry_memories._open == {}
 
 
 # A local model is no remote provider

@@ -272,8 +272,8 @@ async def test_a_run_stops_when_its_only_follower_leaves_and_asked_for_that(serv
     cursor = (await call.read()).cursor
     await held.until_reached()
     call.cancel()
-    run = running.memory().coordinator.active
-    await eventually(lambda: run.stop_asked)
+    run = running.memory().index.coordinator.active
+    await eventually(lambda: run.stop_requested)
     held.release()
     await eventually(lambda: running.logged("end-sync"))
     status = await running.status()
@@ -293,7 +293,7 @@ async def test_a_run_goes_on_while_another_follows_it(serve, home, pause_sync, o
     stayer = follow(running, **others)
     await anext(stayer)
     leaver.cancel()
-    run = running.memory().coordinator.active
+    run = running.memory().index.coordinator.active
     await eventually(lambda: run.followers == 1)
     held.release()
     assert (await rest(stayer))[-1].completed.indexed_files == 20
@@ -306,7 +306,7 @@ async def test_a_run_goes_on_when_its_follower_leaves(serve, home, pause_sync):
     call = running.stub.Sync(pb.SyncRequest())
     await call.read()
     call.cancel()
-    run = running.memory().coordinator.active
+    run = running.memory().index.coordinator.active
     await eventually(lambda: run.followers == 0)
     held.release()
     (ended,) = await eventually(lambda: running.logged("complete-sync"))
@@ -321,9 +321,9 @@ async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, 
     opening = await leaver.read()
     await held.until_reached()
     leaver.cancel()
-    run = running.memory().coordinator.active
-    await eventually(lambda: run.stop_asked)
-    coordinator, asked = running.memory().coordinator, asyncio.Event()
+    run = running.memory().index.coordinator.active
+    await eventually(lambda: run.stop_requested)
+    coordinator, asked = running.memory().index.coordinator, asyncio.Event()
     request = coordinator.request
 
     async def noted(*args):
@@ -360,7 +360,7 @@ async def test_a_reader_that_stopped_reading_can_still_leave(serve, home):
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
     lazy = running.stub.Sync(pb.SyncRequest(on_disconnect=CANCEL))
     await lazy.read()
-    run = running.memory().coordinator.active or running.memory().coordinator._past[0]
+    run = running.memory().index.coordinator.active or running.memory().index.coordinator._past[0]
     lazy.cancel()
     await eventually(lambda: run.followers == 0)
 
@@ -386,8 +386,8 @@ async def test_a_stop_ends_a_run_at_a_file_and_says_so(serve, home, pause_sync):
     stream = follow(running)
     await held.until_reached()
     stopping = asyncio.create_task(running.stop_daemon())
-    run = running.memory().coordinator.active
-    await eventually(lambda: run.stop_asked)
+    run = running.memory().index.coordinator.active
+    await eventually(lambda: run.stop_requested)
     held.release()
     found = await refused(stream)
     assert (found.code, found.reason) == ("ABORTED", "SYNC_CANCELLED")

@@ -100,7 +100,7 @@ async def test_several_listeners_have_the_certificate_each(serve, home, authorit
     settings["memoryd"]["listen"] = ["127.0.0.1:0", "127.0.0.1:0"]
     running = await serve(settings, listen=None)
     _, token = new_token(home)
-    first, second = running.daemon._server.addresses
+    first, second = running.server.addresses
     assert first != second
     for listener in (first, second):
         over = grpc.aio.secure_channel(listener, grpc.ssl_channel_credentials(authority.ca.read_bytes()))

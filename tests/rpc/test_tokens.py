@@ -13,8 +13,6 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd_server.access import admission
 from memoryd_server.errors import SettingsError
-from memoryd_server.rpc import interceptors
-from memoryd_server.rpc import interceptors as gate_module
 from rpc.callers import (
     CALLS,
     SERVICE,
@@ -207,9 +205,8 @@ STREAMS = {
 
 
 @pytest.mark.parametrize("name", STREAMS)
-async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, pause_sync, monkeypatch, name):
-    monkeypatch.setattr(interceptors, "RECHECK_SECONDS", 0.05)
-    monkeypatch.setattr(gate_module, "RECHECK_SECONDS", 0.05)
+async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, pause_sync, name):
+    over_tcp.gate.recheck_seconds = 0.05
     home.write(a="one")
     held = pause_sync(over_tcp)
     (revoked, token), (_, other) = new_token(home), new_token(home)
@@ -225,9 +222,9 @@ async def test_a_stream_ends_soon_after_its_token_is_revoked(over_tcp, home, pau
     held.release()
 
 
-async def test_a_watched_change_is_not_told_once_the_token_is_revoked(over_tcp, home, monkeypatch):
+async def test_a_watched_change_is_not_told_once_the_token_is_revoked(over_tcp, home):
     # The next event alone must do.
-    monkeypatch.setattr(interceptors, "RECHECK_SECONDS", 3600)
+    over_tcp.gate.recheck_seconds = 3600
     token_id, token = new_token(home)
     _, other = new_token(home)
     stream = over_tcp.stub.WatchIndex(pb.WatchIndexRequest(), timeout=TIMEOUT, **bearer(token))
@@ -238,8 +235,8 @@ async def test_a_watched_change_is_not_told_once_the_token_is_revoked(over_tcp, 
     await check_refused(stream, "UNAUTHENTICATED", "TOKEN_INVALID")
 
 
-async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, home, pause_sync, monkeypatch):
-    monkeypatch.setattr(interceptors, "RECHECK_SECONDS", 0.05)
+async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, home, pause_sync):
+    over_tcp.gate.recheck_seconds = 0.05
     home.write(a="zebra")
     held = pause_sync(over_tcp)
     token_id, token = new_token(home)
@@ -248,8 +245,8 @@ async def test_a_sync_goes_on_when_the_token_of_its_stream_is_revoked(over_tcp, 
     store(home).revoke(token_id)
     await check_refused(stream, "UNAUTHENTICATED", "TOKEN_INVALID")
     held.release()
-    await eventually(lambda: over_tcp.memory().coordinator.active is None)
-    assert over_tcp.memory().board.current.revision > 0
+    await eventually(lambda: over_tcp.memory().index.coordinator.active is None)
+    assert over_tcp.memory().index.monitor.current.revision > 0
 
 
 async def test_a_file_that_is_spoilt_at_work_lets_nobody_in_and_says_so_until_it_is_mended(serve, home, monkeypatch):
@@ -268,7 +265,7 @@ async def test_a_file_that_is_spoilt_at_work_lets_nobody_in_and_says_so_until_it
     (line,) = running.logged("refuse-tokens")
     assert line["level"] == "error"
     assert "is damaged" in line["problem"]
-    channel = grpc.aio.insecure_channel(running.daemon._server.addresses[1])
+    channel = grpc.aio.insecure_channel(running.server.addresses[1])
     async with channel:
         stub = stubs.MemoryServiceStub(channel)
         await check_refused(
@@ -321,7 +318,7 @@ async def test_calls_wait_for_no_file_on_the_event_loop(over_tcp, home, monkeypa
 
     monkeypatch.setattr("memoryd_server.access.private_files.os.stat", hanging)
     call = asyncio.ensure_future(over_tcp.stub.ListAgents(pb.ListAgentsRequest(), **bearer(token)))
-    assert await over_tcp.memory().keyword_error() == ""
+    assert await over_tcp.memory().index.keyword_error() == ""
     assert not call.done()
     released.set()
     assert (await call).agents

@@ -122,8 +122,34 @@ class Running:
         await self.channel.close()
         await self.stop_daemon()
 
+    @property
+    def server(self):
+        return self.daemon._server
+
+    @property
+    def readiness(self):
+        return self.server._readiness
+
+    @property
+    def gate(self):
+        return self.daemon._gate
+
+    @property
+    def entry_memories(self):
+        return self.daemon.extensions[0].directory
+
     def memory(self, agent_id="main"):
-        return self.daemon.agents.memory(agent_id)
+        return self.daemon.agents.agent(agent_id)
+
+    def background(self, agent_id="main"):
+        return self.memory(agent_id).index._background
+
+    def engine(self, agent_id="main"):
+        return self.memory(agent_id).index.runner
+
+    async def release_memory(self, agent_id="main"):
+        """Make an agent idle, as after its idle time."""
+        await self.memory(agent_id).index.release_memory()
 
     def logged(self, event):
         lines = [json.loads(line) for line in self.log.getvalue().splitlines()]

@@ -156,8 +156,11 @@ class RateLimiter:
     Use it only on the event loop's thread. `limits` may be replaced at any time.
     """
 
-    def __init__(self, limits: CallLimits, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, limits: CallLimits, now: Callable[[], float] = time.monotonic, *, max_idle_shares: int = _MAX_SHARES
+    ) -> None:
         self.limits = limits
+        self._max_idle_shares = max_idle_shares
         self.calls = 0
         self.streams = 0
         self._now = now
@@ -242,7 +245,7 @@ class RateLimiter:
         """Return the share of the caller's token; None for a caller without a token."""
         name, now = grant.share, self._now()
         if name and name not in self._shares:
-            if len(self._shares) >= _MAX_SHARES:
+            if len(self._shares) >= self._max_idle_shares:
                 self._shares = {known: share for known, share in self._shares.items() if not share.is_idle(now)}
             self._shares[name] = _Share(now, max(1.0, self.limits.token_calls_per_second * BURST_SECONDS))
         return self._shares.get(name)

@@ -1,43 +1,41 @@
-"""The application: one Agent, every edge calls it."""
+"""The application: `Agents` opens the agents, and `Agent` has one method a use case. Every edge calls them.
+
+    async with agents.use("main") as agent:
+        result = await agent.search(SearchRequest(query="harbour crane"), deadline)
+
+Requests are in `requests`; what the methods return, and the values in it, is exported here as well, so that an edge
+imports no package below this one.
+"""
 
 from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents
+from memoryd_server.agent.agents import Agents, AgentSummary
 from memoryd_server.agent.config import AgentConfig, SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.embedding import AgentEmbedding, ProviderProbe, QueryEmbedder, VectorUse
-from memoryd_server.agent.files import FileRange, ListedFile, read_location
-from memoryd_server.agent.forget import ForgetReceipt, ForgetRequest
-from memoryd_server.agent.lifecycle import DetachedTasks, InUseCounter
+from memoryd_server.agent.embedding import EmbeddingStatus, ProviderProbe, QueryEmbedder
+from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
+from memoryd_server.agent.forget import ForgetReceipt
+from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.requests import (
-    DEFAULT_LINES,
-    DEFAULT_MESSAGES,
-    DEFAULT_PAGE,
-    DEFAULT_SNIPPET_CHARS,
-    MOST_APPEND_BYTES,
-    MOST_HEADING_CHARS,
     MOST_KEY_BYTES,
-    MOST_LINES,
-    MOST_MESSAGES,
-    MOST_NAME_BYTES,
-    MOST_PAGE,
-    MOST_PATH_BYTES,
     MOST_QUERY_BYTES,
-    MOST_RESULTS,
-    MOST_SESSION_KEY_BYTES,
-    MOST_SLUG_BYTES,
-    MOST_SNIPPET_CHARS,
-    MOST_TOOLS,
     AppendRequest,
+    FieldChecks,
+    FlushRequest,
+    ForgetRequest,
     PageRequest,
+    PromptMode,
     ReadRequest,
     SearchRequest,
+    SessionArchiveRequest,
     SessionContextRequest,
     SyncRequest,
+    WatchRequest,
 )
-from memoryd_server.agent.search import BackendStatus, SearchBackend
-from memoryd_server.agent.state import IndexSnapshot, IndexState
-from memoryd_server.agent.status import IndexReport, ServiceInfo, SettingsReport
+from memoryd_server.agent.search import BackendStatus, SearchBackend, SearchResult
+from memoryd_server.agent.state import IndexUpdate
+from memoryd_server.agent.status import AgentStatus, IndexStatus, ServiceInfo, SettingsReport
 from memoryd_server.agent.sync_run import (
+    ActiveSync,
     Heartbeat,
     RunCompleted,
     RunProgress,
@@ -46,63 +44,85 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import ProviderExecutors, SharedResources
+from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources, StoreFactory
+from memoryd_server.embedding import BatchJobsState, ProviderUsage
+from memoryd_server.search import CitationMode, Hit, RetrieverReport, SearchMode, citation
+from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
+from memoryd_server.sources import WatchedRoot
+from memoryd_server.store import TOKENIZER, ProviderModel
+from memoryd_server.sync import SyncMode
+from memoryd_server.text import ANALYZER_VERSION
+from memoryd_server.writing import AppendReceipt, ArchiveReceipt
 
 __all__ = [
-    "DEFAULT_LINES",
-    "DEFAULT_MESSAGES",
-    "DEFAULT_PAGE",
-    "DEFAULT_SNIPPET_CHARS",
-    "MOST_APPEND_BYTES",
-    "MOST_HEADING_CHARS",
+    "ANALYZER_VERSION",
     "MOST_KEY_BYTES",
-    "MOST_LINES",
-    "MOST_MESSAGES",
-    "MOST_NAME_BYTES",
-    "MOST_PAGE",
-    "MOST_PATH_BYTES",
     "MOST_QUERY_BYTES",
-    "MOST_RESULTS",
-    "MOST_SESSION_KEY_BYTES",
-    "MOST_SLUG_BYTES",
-    "MOST_SNIPPET_CHARS",
-    "MOST_TOOLS",
+    "TOKENIZER",
+    "ActiveSync",
     "Agent",
     "AgentConfig",
-    "AgentEmbedding",
+    "AgentStatus",
+    "AgentStorage",
+    "AgentSummary",
     "Agents",
+    "AppendReceipt",
     "AppendRequest",
+    "ArchiveReceipt",
     "BackendStatus",
+    "BatchJobsState",
+    "CitationMode",
+    "ContextFile",
+    "Deadline",
     "DetachedTasks",
+    "EmbeddingStatus",
+    "FieldChecks",
     "FileRange",
+    "FlushDecision",
+    "FlushRequest",
     "ForgetReceipt",
     "ForgetRequest",
     "Heartbeat",
+    "Hit",
     "InUseCounter",
-    "IndexReport",
-    "IndexSnapshot",
-    "IndexState",
+    "IndexStatus",
+    "IndexUpdate",
     "ListedFile",
     "PageRequest",
+    "PromptMode",
     "ProviderExecutors",
+    "ProviderModel",
     "ProviderProbe",
+    "ProviderUsage",
     "QueryEmbedder",
     "ReadRequest",
+    "RetrieverReport",
     "RunCompleted",
     "RunProgress",
     "RunStarted",
     "SearchBackend",
+    "SearchMode",
     "SearchRequest",
+    "SearchResult",
     "ServiceInfo",
+    "SessionArchiveRequest",
+    "SessionContext",
     "SessionContextRequest",
     "SettingsReport",
     "SharedResources",
+    "StoreFactory",
     "SyncConfig",
     "SyncEvent",
+    "SyncMode",
     "SyncRequest",
     "SyncRun",
     "SyncRunner",
     "SyncTrigger",
-    "VectorUse",
+    "ToolSchema",
+    "TurnKind",
+    "WatchRequest",
+    "WatchedRoot",
+    "WorkspaceAccess",
+    "citation",
     "read_location",
 ]

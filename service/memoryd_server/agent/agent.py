@@ -1,60 +1,69 @@
-"""One agent's memory, made from the packages below: one method a use case.
+"""Agent: one agent with one method a use case. Every edge calls it.
 
-Methods are coroutines on the event loop; files and SQLite are touched on threads only.
+    async with agents.use("main") as agent:
+        result = await agent.search(SearchRequest(query="harbour crane"), Deadline.after(5.0, ceiling_seconds=30.0))
+
+Methods are coroutines on the event loop; files and the index are touched on other threads only. A method that takes a
+request raises `InvalidRequest` for an invalid one, and `DeadlineTooShort` if it is not done by its deadline.
 """
 
 import asyncio
-import math
-import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from dataclasses import replace
-from datetime import date
-from functools import partial
-from pathlib import Path
-from typing import ParamSpec, TypeVar
+from datetime import UTC, datetime
 
-from memoryd_server.agent import search
 from memoryd_server.agent.append_queue import AppendQueue
-from memoryd_server.agent.background import BackgroundSync, make_watcher
-from memoryd_server.agent.config import AgentConfig, SyncConfig
-from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
-from memoryd_server.agent.embedding import AgentEmbedding, ProviderProbe
-from memoryd_server.agent.files import FileRange, ListedFile, list_files, look_at, read_range, require_file
-from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, ForgetRequest, forget
-from memoryd_server.agent.index import DamageRecovery
-from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.agent.status import (
-    DiskSizes,
-    IndexReport,
-    built_otherwise,
-    freshness,
-    keyword_error,
-    report,
-    sizes,
-    unwatched,
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.files import (
+    FileRange,
+    ListedFile,
+    SessionContext,
+    check_files,
+    list_files,
+    load_session_context,
+    read_range,
+    require_transcript,
 )
-from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
+from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
+from memoryd_server.agent.index import AgentIndex, run_on
+from memoryd_server.agent.lifecycle import LOCK_SECONDS, Deadline, RequestResolver
+from memoryd_server.agent.requests import (
+    AppendRequest,
+    ForgetRequest,
+    LineRange,
+    ReadRequest,
+    SearchRequest,
+    SessionArchiveRequest,
+    SessionContextRequest,
+    SyncRequest,
+    WatchRequest,
+)
+from memoryd_server.agent.search import BackendStatus, IndexSearch, SearchBackend, SearchResult
+from memoryd_server.agent.state import IndexSnapshot, IndexUpdate
+from memoryd_server.agent.status import AgentStatus, make_status
+from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
 from memoryd_server.agent.threads import SharedResources
-from memoryd_server.chunk import CHUNKER_VERSION
-from memoryd_server.errors import IndexDamaged, IndexReadOnly
-from memoryd_server.model import Clock, Degradation, DegradationKind
+from memoryd_server.errors import CursorExpired, ShuttingDown
+from memoryd_server.model import Clock
+from memoryd_server.observe import Meter, NoMeter, SearchFinished
 from memoryd_server.providers import ProviderSelection
-from memoryd_server.search import SearchAnswer, SearchEngine, SearchMode, SearchQuery
-from memoryd_server.sessions import ContextFile, SeenSessions, load_context
-from memoryd_server.sources import ForgottenSources, GrowthRule, WatchedRoot
-from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex
-from memoryd_server.store import BuildIdentity, Difference, IndexCounts
-from memoryd_server.sync import FilePreparer, PendingScope, SyncEngine, SyncMode, SyncPlanner, SyncScope
+from memoryd_server.search import BUILTIN, SearchAnswer, SearchEngine, SearchQuery
+from memoryd_server.sessions import SeenSessions
+from memoryd_server.sources import ForgottenSources
+from memoryd_server.sync import SyncScope
 from memoryd_server.threads import SerialExecutor
-from memoryd_server.writing import Appender, Archiver, ArchiveReceipt, ArchiveRequest
+from memoryd_server.writing import Appender, AppendReceipt, Archiver, ArchiveReceipt
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
+STATE_INTERVAL_SECONDS = 0.1
+"""The shortest time between two states of an index that a follower gets."""
 
 
 class Agent:
-    """One enabled agent from `start` to `stop`. `on_sync_end` hears of each run's end, for the log."""
+    """One enabled agent from `start` to `stop`.
+
+    `on_sync_end(agent_id, run)` is called after each sync run, for the log. `meter` counts searches.
+    """
 
     def __init__(
         self,
@@ -62,284 +71,167 @@ class Agent:
         selection: ProviderSelection,
         threads: SharedResources,
         clock: Clock,
+        *,
         on_sync_end: Callable[[str, SyncRun], None],
+        meter: Meter | None = None,
     ) -> None:
-        identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
-        leg = VectorIndex(
-            sqlite_vec=config.vector_enabled,
-            extension_path=config.vector_extension_path,
-            memory_budget_bytes=config.vector_memory_bytes,
-        )
-        self._store = SqliteStore(config.index_path, identity, leg)
-        self.vectors = AgentEmbedding(
-            config,
-            selection,
-            self._store,
-            lambda: self._cache,
-            threads.embed,
-            on_mismatch=self._vectors_outdated,
-            now_ms=lambda: clock.now_ns() // 1_000_000,
-        )
-        self.config = config
-        self.board = IndexMonitor()
-        self._quick, self._slow = threads.quick.share(), threads.slow.share()
-        self._threads = threads
+        self.config, self._corpus = config, config.corpus
         self._clock = clock
-        self._analyzer = threads.analyzer
-        self._writer_thread = SerialExecutor(f"writer-{config.agent_id}")
-        self.forgotten = ForgottenSources(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
-        preparer = FilePreparer(self._analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten)
-        asks = PendingScope()
-        self._engine: SyncRunner = SyncEngine(
-            self._store,
-            SyncPlanner(config.corpus, asks, GrowthRule(config.sync.growth, clock.now_ns), self.forgotten.has_session),
-            preparer,
-            files_per_transaction=config.sync.files_per_transaction,
-            clock=clock,
-            failover=self.vectors.lineup,
-            keep_vectors=selection.blocked,
+        self._meter: Meter = meter or NoMeter()
+        self._resolver = RequestResolver(self._now)
+        self._appender = Appender(config.roots, str(config.ledger_path))
+        self.index = AgentIndex(
+            config, selection, threads, clock, recover=self._appender.recover, on_sync_end=on_sync_end
         )
-        self._search = SearchEngine(
-            self._store,
-            self._analyzer,
-            lambda rows: look_at(self.config.corpus, rows),
+        engine = SearchEngine(
+            self.index.store,
+            threads.analyzer,
+            lambda rows: check_files(self._corpus, rows),
             sources=config.sources,
             ranking=config.ranking,
         )
-        self._appender = Appender(config.roots, str(config.ledger_path))
-        self.appends = AppendQueue(self._appender, SerialExecutor(f"append-{config.agent_id}"), clock.monotonic)
-        # Its own, because a disk that hangs during a write can hold it for ever.
+        self._search = IndexSearch(self.index, engine)
+        self._appends = AppendQueue(self._appender, SerialExecutor(f"append-{config.agent_id}"), clock.monotonic)
+        # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
         self._archiver = Archiver(config.agent_id)
-        self._cache: EmbeddingCache | None = None
-        self._forget = ForgetJob(self._store, self.forgotten, lambda: self.config, lambda: self._cache, clock.now_ns)
-        self.session_starts = SeenSessions()
-        self.coordinator = SyncCoordinator(
-            self._engine,
-            self.board,
-            self._writer_thread,
-            clock=clock,
-            new_id=lambda: uuid.uuid4().hex,
-            on_end=lambda run: on_sync_end(config.agent_id, run),
-            asks=asks,
-            vectors=self._vector_report,
+        self._forget_job = ForgetJob(
+            self.index.store, self.forgotten, lambda: self.config, lambda: self.index.cache, clock.now_ns
         )
-        self._background: BackgroundSync | None = None
-        self._at_work = self._asked = True
-        self._mending: DamageRecovery | None = None
-        self._searched_at = -math.inf
-        self._rested_after: float | None = None
+        self._seen_sessions = SeenSessions()
+        self._backend: SearchBackend | None = None
 
-    def accompany(self, after_sync: AfterSync, engine: SyncRunner | None = None) -> None:
-        """Lets `after_sync` follow each run, and `engine`, if there is one, do the runs' work; before `start`."""
-        self._engine = engine or self._engine
-        # Such an engine keeps no index of memoryd's own.
-        self.vectors.wanted = engine is None
-        self.coordinator.accompany(after_sync, engine)
+    def use_backend(self, backend: SearchBackend) -> None:
+        """Search with `backend` first; before `start`."""
+        self._backend = backend
+        self.index.attach(backend.after_sync, backend.sync_runner)
 
     def reserve(self) -> None:
-        """Takes the index's lock ahead of `start`, so that no other process does meanwhile. Blocks.
-
-        Raises:
-            IndexBusy: another process holds it.
-        """
-        self._store.reserve()
+        """Take the index's lock ahead of `start`; see `AgentIndex.reserve`. Blocks."""
+        self.index.reserve()
 
     def release(self) -> None:
-        """Gives up what `reserve` took, where no `start` follows."""
-        self._store.close()
+        """Release the lock that `reserve` took, if no `start` follows. Blocks."""
+        self.index.release()
 
-    async def start(self, *, background: bool = True, asked: bool = True) -> None:
-        """Opens the index and, unless told otherwise, starts watching and a first sync.
+    async def start(self, *, background: bool = True, requested: bool = True) -> None:
+        """Open the index and, if `background`, start watching and a first sync; then start the search backend.
 
-        One that nobody has `asked` for gives back what it holds after that sync.
+        An agent that no caller has `requested` releases its memory after this sync.
 
         Raises:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
         """
-        try:
-            await self._on_writer_thread(self._open)
-            await self._first_look()
-        except BaseException:
-            await self._on_writer_thread(self._close)
-            self._writer_thread.shutdown(wait=False)
-            raise
-        self._at_work, self._asked = background, asked
-        self._background = self._new_background(self.config.sync)
-        self._mending = DamageRecovery(self._store.health, self.board, lambda: self._sync_soon(SyncTrigger.RECONCILE))
-        if self._at_work:
-            await self._background.start()
+        await self.index.open(background=background, requested=requested)
+        if self._backend is not None:
+            await self._backend.start(background=background)
 
-    def _new_background(self, sync: SyncConfig) -> BackgroundSync:
-        return BackgroundSync(
-            sync,
-            self._engine,
-            self.coordinator,
-            self.board,
-            make_watcher=partial(make_watcher, sync, self.config.corpus, self._threads.native.open),
-            threads=self._slow,
-            tidy=self._tidy,
-            first_turns=self._threads.first_syncs,
-            rests_at_first=not self._asked,
-        )
+    async def change_config(self, config: AgentConfig) -> None:
+        """Continue with a configuration that the present one `can_become`; runs and searches under way continue."""
+        self.config, self._corpus = config, config.corpus
+        self._search.engine.set_ranking(config.ranking)
+        await self.index.change_config(config)
 
-    async def adopt(self, config: AgentConfig) -> None:
-        """Goes on with a configuration that the present one `can_become`; runs and searches under way go on."""
-        before, self.config = self.config, config
-        self._search.set_ranking(config.ranking)
-        if self._background is not None and config.sync != before.sync:
-            await self._background.stop()
-            self._background = self._new_background(config.sync)
-            if self._at_work:
-                await self._background.start()
+    def stop_appends(self) -> None:
+        """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
+        self._appends.stop()
 
-    async def _first_look(self) -> None:
-        for _ in range(2):
-            try:
-                await self._note_counts()
-                return await self._on(self._slow, self.vectors.look)
-            except IndexDamaged:
-                await self._on_writer_thread(self._store.repair)
-        raise IndexDamaged(f"the index {self.index_path} is damaged, and so is the one that was begun in its place")
-
-    async def _tidy(self) -> None:
-        """Between syncs: makes deleted words vanish from the disk, and gives back what an idle agent holds."""
-        await self._on_writer_thread(self._purge)
-        if self._clock.monotonic() - self._searched_at > self.config.idle_seconds:
-            if self._searched_at != self._rested_after:
-                self._rested_after = self._searched_at
-                self._threads.freed.note()
-            await self._on_writer_thread(self._rest)
-
-    def _rest(self) -> None:
-        self._store.release_memory()
-        if self._cache is not None:
-            self._cache.release_memory()
-
-    @property
-    def at_rest(self) -> bool:
-        """Whether nobody has asked for a while, so that nothing is held open to read from."""
-        return self._store.is_idle
-
-    def _purge(self) -> None:
-        self.vectors.usage.save()
-        if self._store.has_deleted_text:
-            self._store.purge(lambda: self.coordinator.active is not None)
-
-    def _open(self) -> None:
-        self._store.open()
-        enabled = self.config.cache_enabled
-        # Switched off, it holds no vectors, and remembers what was refused until the daemon's end.
-        self._cache = EmbeddingCache(
-            self._cache_path if enabled else None,
-            self.config.cache_max_entries if enabled else 0,
-            lambda: self._clock.now_ns() // 1_000_000,
-            self._store.journal,
-        )
-        self._appender.recover()
-        self.forgotten.load()
-
-    @property
-    def _cache_path(self) -> Path:
-        return self._store.path.with_name(self._store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
+    async def stop_backend(self) -> None:
+        """Stop the search backend, if there is one."""
+        if self._backend is not None:
+            await self._backend.stop()
 
     async def stop(self) -> None:
-        """Stops watching, ends the run under way at a file boundary, and closes the index."""
-        self.appends.stop()
+        """Stop watching, end the run under way at a file boundary, and close the index."""
+        self._appends.stop()
         self._archive_thread.shutdown(wait=False)
-        if self._background is not None:
-            await self._background.stop()
-        await self.coordinator.stop()
-        await self._on_writer_thread(self._close)
-        self._writer_thread.shutdown(wait=False)
+        await self.index.close()
 
-    def _close(self) -> None:
-        if self._cache is not None:
-            self.vectors.usage.save()
-            self._cache.close()
-        self._store.close()
+    @property
+    def snapshot(self) -> IndexSnapshot:
+        """The state of the index, as far as it is known without I/O."""
+        return self.index.monitor.current
 
-    async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
-        """Answers a question; never waits for a sync unless `min_revision` says so.
+    @property
+    def forgotten(self) -> ForgottenSources:
+        """The files and sessions that stay out of every index."""
+        return self.index.forgotten
 
-        A question without a mode is a hybrid one where a provider is configured, so that an answer by keywords alone
-        names the degradation.
+    async def search(self, request: SearchRequest, deadline: Deadline) -> SearchResult:
+        """Return the parts of memory that answer a query. Waits for a sync only if `min_revision` is set.
 
         Raises:
-            RevisionNotReached: the deadline came before that revision.
+            RevisionNotReached: the index did not reach `min_revision` before the deadline.
+            EmbeddingNotConfigured, EmbeddingUnavailable, EmbeddingQuotaExceeded: only vector search was requested, and
+                it cannot answer.
+            BackendUnavailable: the search backend failed, and the builtin search may not answer.
         """
-        await self.reach(session_key, min_revision, query.deadline)
-        self._searched_at = self._clock.monotonic()
-        if query.mode is SearchMode.UNSPECIFIED and self.vectors.is_configured:
-            query = replace(query, mode=SearchMode.HYBRID)
-        answer = await search.search(
-            query,
-            store=self._store,
-            engine=self._search,
-            vectors=self.vectors,
-            threads=self._quick,
-            reading=self._reading,
+        began = self._clock.monotonic()
+        query = request.resolve(self.config, self._now(), deadline.at)
+        search = self.search_builtin if self._backend is None else self._backend.search
+        answer = await search(query, session_key=request.session_key, min_revision=request.min_revision)
+        seconds = self._clock.monotonic() - began
+        result = self._search.result(answer, seconds)
+        legs = {str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran}
+        kinds = [degradation.kind for degradation in result.degradations]
+        self._meter.search_ended(
+            SearchFinished(self.config.agent_id, answer.served_mode, seconds, kinds, legs, answer.empty_reason or "")
         )
-        if answer.stale:
-            self.board.update(dirty=True)
-        # What is hidden looks stale to every search, and no sync can change that.
-        if self.config.sync.on_search and self.board.current.dirty and not self._engine.last_comparison.hidden:
-            self._sync_soon(SyncTrigger.SEARCH)
-        return answer
+        return result
 
-    async def reach(self, session_key: str, min_revision: int | None, deadline: float) -> None:
-        """What precedes a search whoever answers it: notes a session's start, and waits for a revision.
+    async def search_builtin(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Return the answer of memoryd's own index.
 
         Raises:
-            RevisionNotReached: the deadline came before that revision.
+            RevisionNotReached: the index did not reach `min_revision` before `query.deadline`.
         """
-        if self.config.sync.on_session_start and self.session_starts.is_first(session_key):
-            self._sync_soon(SyncTrigger.SESSION_START)
+        await self.prepare_search(session_key, min_revision, query.deadline)
+        return await self._search.search(query)
+
+    async def prepare_search(self, session_key: str, min_revision: int | None, deadline: float) -> None:
+        """Record the start of a session, and wait for a revision of the index.
+
+        Raises:
+            RevisionNotReached: the index did not reach it before `deadline`, in `time.monotonic()` seconds.
+        """
+        if self.config.sync.on_session_start and self._seen_sessions.is_first(session_key):
+            self.index.sync_soon(SyncTrigger.SESSION_START)
         if min_revision is not None:
-            await self.board.reached_within(max(0.0, deadline - self._clock.monotonic()), min_revision)
+            seconds = max(0.0, deadline - self._clock.monotonic())
+            await self.index.monitor.reached_within(seconds, min_revision)
 
-    def _vectors_outdated(self) -> None:
-        if self.config.sync.on_search:
-            self._sync_soon(SyncTrigger.SEARCH)
+    async def read(self, request: ReadRequest, deadline: Deadline) -> FileRange:
+        """Return a line range of a file that a search may name.
 
-    def _sync_soon(self, trigger: SyncTrigger) -> None:
-        if self._background is not None:
-            self._background.sync_soon(trigger)
+        Raises:
+            PathNotAllowed: the path is not a file of the agent.
+            FileNotFound: the file is missing.
+        """
+        return await deadline.limit(self._read(request.resolve()))
 
-    async def read(self, path: str, start_line: int, line_count: int) -> FileRange:
-        """A line range of a memory file."""
-        return await self._on(
-            self._quick,
-            lambda: read_range(self.config.corpus, path, start_line, line_count, self.config.sync.max_file_bytes),
-        )
+    async def _read(self, lines: LineRange) -> FileRange:
+        found = None if self._backend is None else await self._backend.read(*lines)
+        if found is not None:
+            return found
+        return await run_on(self.index.quick, read_range, self._corpus, *lines, self.config.sync.max_file_bytes)
 
-    async def forget(self, request: ForgetRequest, deadline: float) -> ForgetReceipt:
-        """Removes what is named from the index, the cache and, where asked to, from the disk."""
-        return await forget(
-            self._forget,
-            request,
-            deadline,
-            board=self.board,
-            writer_thread=self._writer_thread,
-            monotonic=self._clock.monotonic,
-        )
+    async def append(self, request: AppendRequest, deadline: Deadline) -> AppendReceipt:
+        """Append text to a memory file, once per idempotency key, and index it.
 
-    async def session_context(
-        self, *, main_session: bool, today: date, max_total_chars: int | None
-    ) -> tuple[ContextFile, ...]:
-        """Return the files that a session loads at its start, in order, with their texts within the budget."""
-        return await self._on(
-            self._quick,
-            load_context,
-            self.config.roots,
-            main_session=main_session,
-            today=today,
-            max_total_chars=max_total_chars,
-            max_file_bytes=self.config.sync.max_file_bytes,
-        )
+        The receipt has no revision if the file was not indexed before the deadline.
 
-    async def archive(self, request: ArchiveRequest) -> ArchiveReceipt:
-        """Write the last messages of a transcript to a memory file.
+        Raises:
+            MemorydError: as `AppendQueue.append`; nothing or all of the text was written.
+        """
+        job = await self._resolver.resolve(request, self.config)
+        receipt = await self._appends.append(job, lock_deadline=deadline.within(LOCK_SECONDS), deadline=deadline.at)
+        revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
+        return replace(receipt, revision=revision)
+
+    async def archive(self, request: SessionArchiveRequest, deadline: Deadline) -> ArchiveReceipt:
+        """Write the last messages of a transcript to a memory file, and index it.
+
+        The receipt has no revision if the file was not indexed before the deadline.
 
         Raises:
             PathNotAllowed: the transcript's name is not allowed, or the memory folder is a link.
@@ -347,141 +239,142 @@ class Agent:
             WorkspaceReadOnly: the file system or its permissions refuse the write.
             DiskFull: no space is left; nothing was written.
         """
+        archive = await self._resolver.resolve(request, self.config)
         config = self.config
-        return await self._on(
-            self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, request
-        )
+        write = run_on(self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, archive)
+        receipt = await deadline.limit(write)
+        if not receipt.path:
+            return receipt
+        revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
+        return replace(receipt, revision=revision)
 
-    async def require_transcript(self, file_name: str) -> None:
-        """Passes where the agent has a transcript of this name.
+    async def forget(self, request: ForgetRequest, deadline: Deadline) -> ForgetReceipt:
+        """Remove what is named from everything that was derived from it, and its source if requested.
 
-        Raises:
-            PathNotAllowed: no transcript can have it, or it is a link.
-            FileNotFound: there is none.
-        """
-        await self._on(self._quick, require_file, self.config.corpus, file_name)
-
-    async def estimate(self, mode: SyncMode, ask: SyncScope) -> SyncRun:
-        """A dry run: an ended run whose last event holds what a real one would do."""
-        return await self.coordinator.estimate(mode, ask, self._slow)
-
-    async def probe(self, deadline: float) -> ProviderProbe:
-        """Calls the embedding provider once."""
-        return await self.vectors.probe(deadline)
-
-    async def report(self) -> IndexReport:
-        """The index against the disk, found out now."""
-        return await self._reading(
-            lambda: self._on(
-                self._slow,
-                lambda: report(
-                    self._store,
-                    self._engine,
-                    self._cache,
-                    self.vectors,
-                    sources=self.config.sources,
-                    now_ns=self._clock.now_ns(),
-                    append_issues=(*self._appender.issues(), *filter(None, [self.forgotten.problem])),
-                    watched_roots=self._look_at_roots,
-                ),
-            )
-        )
-
-    async def files(self) -> list[ListedFile]:
-        """Every file on disk or in the index, by path."""
-        disk = await self._reading(lambda: self._on(self._slow, self._engine.compare))
-        return list_files(disk, self.forgotten)
-
-    async def keyword_error(self) -> str:
-        """Why a search would fail now; empty when it would not."""
-        return await self._on(self._quick, keyword_error, self._store)
-
-    def degradations(self) -> tuple[Degradation, ...]:
-        """Every way in which this memory is less than what was configured, as far as is known without a look."""
-        return self.degradations_with(self.watched_roots())
-
-    def degradations_with(self, watched: Sequence[WatchedRoot]) -> tuple[Degradation, ...]:
-        """The same, where how each root is watched has just been found out."""
-        found = [*self.config.impairments, *self._store.degradations()]
-        found += built_otherwise(self._store.build_differences, self._engine.rebuild_waits)
-        found += self.vectors.degradations()
-        error = self.coordinator.last_error
-        # A state directory that cannot be written is told already.
-        if error is not None and not isinstance(error, IndexReadOnly):
-            found.append(
-                Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
-            )
-        if self._background is not None:
-            hidden, trouble = self._engine.last_comparison.hidden, self._background.trouble
-            found += freshness(self.config.sync, watched, hidden, trouble)
-        return tuple(found)
-
-    def _vector_report(self) -> VectorReport:
-        waits = self._engine.rebuild_waits
-        rebuild = built_otherwise(self._store.build_differences, waits) if waits else []
-        return self.vectors.report(self.board.current.chunks, rebuild)
-
-    def mismatches(self) -> tuple[Difference, ...]:
-        """(field, the index's value, the wanted value) of each thing that the index was built with otherwise."""
-        return (*self._store.build_differences, *self.vectors.mismatches())
-
-    @property
-    def built_with(self) -> BuildIdentity | None:
-        """How the index was chunked; None where it does not say."""
-        return self._store.built_with
-
-    def remarks(self) -> tuple[Degradation, ...]:
-        """What an operator should know, although no answer is the worse for it."""
-        trouble = None if self._cache is None else self._cache.problem
-        remarks = self._store.remarks()
-        return remarks if trouble is None else (*remarks, trouble)
-
-    def watched_roots(self) -> tuple[WatchedRoot, ...]:
-        """How each root is watched, as far as is known without asking the disk."""
-        if self._background is None:
-            return ()
-        return self._background.watched_roots() if self._background.watching else unwatched(self.config.corpus)
-
-    def _look_at_roots(self) -> tuple[WatchedRoot, ...]:
-        if self._background is None:
-            return ()
-        return self._background.look() if self._background.watching else unwatched(self.config.corpus)
-
-    @property
-    def started(self) -> bool:
-        """Whether the index is open."""
-        return self._background is not None
-
-    @property
-    def index_path(self) -> Path:
-        """Where the index is."""
-        return self._store.path
-
-    async def _note_counts(self) -> None:
-        counts = await self._on(self._quick, self._counts)
-        self.board.update(
-            revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self._store.has_completed_sync
-        )
-
-    def measure(self) -> tuple[IndexCounts, DiskSizes]:
-        """What the index holds, and the bytes on disk. Blocks; an agent at rest is not woken where it is known.
+        The search backend is not called if none of its files has changed. A memory file that is kept stays in the
+        backend's index and gives no hit.
 
         Raises:
-            IndexUnavailable: it cannot be read.
+            PathNotAllowed: the path is no memory file, or its source may not be deleted.
+            FileNotFound: what is named is neither on disk nor in the index.
         """
-        known = self._store.last_counts if self.at_rest else None
-        asked = known is None or known.revision != self.board.current.revision
-        return self._counts() if asked or known is None else known, sizes(self._store.sizes(), self._cache_path)
+        request.check()
+        receipt = await forget(
+            self._forget_job,
+            request,
+            deadline.at,
+            monitor=self.index.monitor,
+            writer_thread=self.index.writer_thread,
+            monotonic=self._clock.monotonic,
+        )
+        if self._backend is None or not (request.session_id or receipt.source_files):
+            return receipt
+        documents, in_time = await self._backend.forget(request, deadline.at)
+        return replace(receipt, qmd_documents=documents, purge_pending=receipt.purge_pending or not in_time)
 
-    def _counts(self) -> IndexCounts:
-        with self._store.read() as reader:
-            return reader.counts()
+    async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
+        """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
+        config = self.config
+        key, local_time = await self._resolver.resolve(request, config)
+        await self.prepare_search(request.session_key, None, deadline.at)
+        return await deadline.limit(
+            run_on(self.index.quick, load_session_context, request, config, key, local_time.date())
+        )
 
-    async def _reading(self, ask: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
-        return await (ask() if self._mending is None else self._mending.reading(ask, deadline))
+    async def files(self, deadline: Deadline) -> list[ListedFile]:
+        """Return every file on disk or in the index, by path."""
+        return list_files(await deadline.limit(self.index.compare()), self.forgotten)
 
-    async def _on_writer_thread(self, work: Callable[[], _T]) -> _T:
-        return await self._on(self._writer_thread, work)
+    async def sync(self, request: SyncRequest) -> AsyncGenerator[SyncEvent, None]:
+        """Start, join or resume a sync run, and yield its events to its end.
 
-    async def _on(self, threads: Executor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(threads, lambda: work(*args, **kwargs))
+        Raises:
+            CursorExpired: the run to resume is forgotten.
+            PathNotAllowed, FileNotFound: the compacted transcript is not allowed, or is missing.
+            SyncConflict: a FULL run was requested during a run.
+            MemorydError: the run failed.
+        """
+        scope, heartbeat_seconds = request.resolve(self.config)
+        active = self.index.coordinator.active
+        run, after = await self._run_of(request, scope)
+        run.followers += 1
+        try:
+            async with aclosing(run.follow(after, heartbeat_seconds)) as events:
+                async for event in events:
+                    if run is active and isinstance(event.body, RunStarted):
+                        yield replace(event, body=replace(event.body, attached=True))
+                    else:
+                        yield event
+        finally:
+            run.followers -= 1
+            if request.cancel_on_disconnect and run.followers == 0 and not run.finished.is_set():
+                run.stop_requested = True
+
+    async def _run_of(self, request: SyncRequest, scope: SyncScope) -> tuple[SyncRun, int]:
+        """Return the run to follow, and the sequence after which to begin."""
+        coordinator = self.index.coordinator
+        if request.resume is not None:
+            sync_id, sequence = request.resume
+            run = coordinator.find(sync_id)
+            if run is None:
+                raise CursorExpired(
+                    "the run of this cursor is forgotten; start a new Sync, which finds most files unchanged"
+                )
+            return run, sequence
+        if request.dry_run:
+            return await coordinator.estimate(request.mode, scope, self.index.slow), 0
+        if request.transcript:
+            await run_on(self.index.quick, require_transcript, self._corpus, request.transcript)
+        if request.trigger is SyncTrigger.SESSION_START:
+            # The session's first search then starts no second run.
+            self._seen_sessions.is_first(request.session_key)
+        return await coordinator.request(request.trigger, request.mode, scope), 0
+
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[IndexUpdate, None]:
+        """Yield the state of the index now, after each change, and at each heartbeat; without end.
+
+        Raises:
+            ShuttingDown: the daemon stops, or reopens the agent with other settings.
+        """
+        heartbeat_seconds = request.resolve()
+        heartbeat, monitor = False, self.index.monitor
+        while not monitor.current.closing:
+            change = asyncio.ensure_future(monitor.next_change())
+            try:
+                run, roots = self.index.coordinator.active, self.index.watched_roots()
+                yield IndexUpdate(
+                    self._clock.now_ns(), monitor.current, None if run is None else run.summary(), roots, heartbeat
+                )
+                changed, _ = await asyncio.wait([change], timeout=heartbeat_seconds)
+            finally:
+                change.cancel()
+            heartbeat = not changed
+            if changed and not monitor.current.closing:
+                await asyncio.sleep(STATE_INTERVAL_SECONDS)
+        raise ShuttingDown(
+            "the daemon is stopping, or reopens this agent with other settings; watch again", retry_after_seconds=1.0
+        )
+
+    async def status(self, deadline: Deadline, *, probe: bool = False) -> AgentStatus:
+        """Return how the agent is doing. `probe` calls the embedding provider and the search backend once."""
+        provider = None
+        if probe:
+            provider, _ = await asyncio.gather(
+                self.index.embedding.probe(deadline.at), self._check_backend(deadline.at)
+            )
+        backend = BackendStatus(BUILTIN)
+        if self._backend is not None:
+            backend = await deadline.limit(self._backend.state())
+        status = self.index.read(
+            lambda: run_on(
+                self.index.slow, make_status, self.index, backend, self._appender.issues(), self._clock.now_ns()
+            )
+        )
+        return replace(await deadline.limit(status), probe=provider)
+
+    async def _check_backend(self, deadline: float) -> None:
+        if self._backend is not None:
+            await self._backend.check(deadline)
+
+    def _now(self) -> datetime:
+        return datetime.fromtimestamp(self._clock.now_ns() / 1e9, UTC)

@@ -16,7 +16,7 @@ from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError
-from memoryd_server.sources import Corpus, NativeReader, WatchedRoot, Watcher
+from memoryd_server.sources import Corpus, NativeReader, Watcher
 from memoryd_server.sync import SyncPhase
 
 # Under a steady stream of events a sync starts after this many debounces all the same.
@@ -37,46 +37,51 @@ _T = TypeVar("_T")
 class BackgroundSync:
     """Keeps one agent's index fresh until it is stopped.
 
-    `note_change`, `note_transcripts` and `look` may be called from any thread; everything else belongs to the event
-    loop's. `trouble` says why the last reconcile pass did not come to its end, and is empty when it did.
+    `note_change` and `note_transcripts` may be called from any thread; everything else belongs to the event loop's.
+    `watcher` is None if the settings disable watching. `trouble` is why the last reconcile pass failed, empty if it did
+    not.
     """
 
     def __init__(
         self,
         config: SyncConfig,
-        engine: SyncRunner,
+        runner: SyncRunner,
         coordinator: SyncCoordinator,
-        board: IndexMonitor,
+        monitor: IndexMonitor,
         *,
         make_watcher: Callable[[Callable[[], None], Callable[[], None]], Watcher],
         threads: Executor,
-        tidy: Callable[[], Awaitable[None]] | None = None,
+        clean_up: Callable[[], Awaitable[None]] | None = None,
         first_turns: asyncio.Semaphore | None = None,
-        rests_at_first: bool = False,
+        idle_at_first: bool = False,
+        transcript_window_seconds: float = TRANSCRIPT_WINDOW_SECONDS,
+        first_turn_seconds: float = FIRST_TURN_SECONDS,
     ) -> None:
+        self._transcript_window_seconds = transcript_window_seconds
+        self._first_turn_seconds = first_turn_seconds
         self._config = config
-        self._engine = engine
+        self._runner = runner
         self._coordinator = coordinator
-        self._board = board
+        self._monitor = monitor
         self._threads = threads
-        self._tidy = tidy
+        self._clean_up = clean_up
         self._first_turns = first_turns or asyncio.Semaphore()
-        self._rests_at_first = rests_at_first
-        self._watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
+        self._idle_at_first = idle_at_first
+        self.watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._first_event: float | None = None
         self._window: asyncio.TimerHandle | None = None
-        self._tidied: asyncio.Future[None] = self._loop.create_future()
-        self._tidied.set_result(None)
+        self._clean_up_done: asyncio.Future[None] = self._loop.create_future()
+        self._clean_up_done.set_result(None)
         self._faults = ReportedErrors("a reconcile pass")
         self.trouble = ""
 
     async def start(self) -> None:
         """Starts watching, and a first sync when its turn comes."""
-        if self._watcher is not None:
-            await self._on_thread(self._watcher.start)
+        if self.watcher is not None:
+            await self._on_thread(self.watcher.start)
         self._spawn(self._first_sync())
         self._spawn_repeated(self._reconcile, "the reconcile loop", self._config.reconcile_seconds)
         if self._config.interval_seconds > 0:
@@ -86,8 +91,8 @@ class BackgroundSync:
     async def stop(self) -> None:
         """Stops watching and every timer."""
         # First, and on a thread: what it has still told arrives here before this goes on, and no event comes after.
-        if self._watcher is not None:
-            await self._on_thread(self._watcher.stop)
+        if self.watcher is not None:
+            await self._on_thread(self.watcher.stop)
         for timer in (self._timer, self._window):
             if timer is not None:
                 timer.cancel()
@@ -95,19 +100,6 @@ class BackgroundSync:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    @property
-    def watching(self) -> bool:
-        """Whether files are watched by these settings."""
-        return self._watcher is not None
-
-    def watched_roots(self) -> tuple[WatchedRoot, ...]:
-        """How each root is watched, without asking the disk; empty when watching is off."""
-        return () if self._watcher is None else self._watcher.status()
-
-    def look(self) -> tuple[WatchedRoot, ...]:
-        """How each root is watched, verified against the disk; empty when watching is off. Blocks."""
-        return () if self._watcher is None else self._watcher.verified_status()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Starts a sync unless one is under way or has just failed, and does not wait for it."""
@@ -129,7 +121,7 @@ class BackgroundSync:
 
     def _open_window(self) -> None:
         if self._window is None:
-            self._window = self._loop.call_later(TRANSCRIPT_WINDOW_SECONDS, self._close_window)
+            self._window = self._loop.call_later(self._transcript_window_seconds, self._close_window)
 
     def _close_window(self) -> None:
         self._window = None
@@ -141,7 +133,7 @@ class BackgroundSync:
             self._open_window()
             return
         try:
-            plan = (await self._on_thread(self._engine.compare)).plan
+            plan = (await self._on_thread(self._runner.compare)).plan
         except (MemorydError, OSError):
             # The reconcile pass sees to what is wrong.
             return
@@ -149,7 +141,7 @@ class BackgroundSync:
             self._sync_what_differs(SyncTrigger.WATCH)
 
     def _debounce(self) -> None:
-        self._board.update(dirty=True)
+        self._monitor.update(dirty=True)
         now = self._loop.time()
         first = self._first_event = now if self._first_event is None else self._first_event
         if self._timer is not None:
@@ -167,7 +159,7 @@ class BackgroundSync:
         """One run for what was noticed, unless the run that is under way takes it in before it ends."""
         while self._coordinator.active is not None:
             await self._coordinator.active.finished.wait()
-        if self._board.current.dirty:
+        if self._monitor.current.dirty:
             await self._sync(trigger)
 
     async def _sync(self, trigger: SyncTrigger) -> None:
@@ -181,14 +173,14 @@ class BackgroundSync:
     async def _first_sync(self) -> None:
         async with self._first_turns:
             sync = self._spawn(self._sync(SyncTrigger.STARTUP))
-            await asyncio.wait({sync}, timeout=FIRST_TURN_SECONDS)
+            await asyncio.wait({sync}, timeout=self._first_turn_seconds)
         await sync
-        if self._rests_at_first:
-            await self._tidy_up()
+        if self._idle_at_first:
+            await self._clean_up_soon()
 
     async def _reconcile(self) -> None:
         """Compare disk and index, so that neither a dead watcher nor a step that fails can freeze the index."""
-        steps = (self._repair_watcher, self._sync_differences, self._tidy_up)
+        steps = (self._repair_watcher, self._sync_differences, self._clean_up_soon)
         self.trouble = "; ".join(filter(None, [await self._attempt(step) for step in steps]))
         if not self.trouble:
             self._faults.worked()
@@ -204,40 +196,40 @@ class BackgroundSync:
         return ""
 
     async def _repair_watcher(self) -> None:
-        if self._watcher is not None:
-            await self._on_thread(self._watcher.check)
+        if self.watcher is not None:
+            await self._on_thread(self.watcher.check)
 
     async def _sync_differences(self) -> None:
         if not self._may_look():
             return
         idle = self._coordinator.active is None
         try:
-            plan = (await self._on_thread(self._engine.compare)).plan
+            plan = (await self._on_thread(self._runner.compare)).plan
         except (MemorydError, OSError):
             # The run tells better what is wrong, and may mend it.
             self._sync_what_differs()
             return
         if plan.needs_run:
             self._sync_what_differs()
-        if self._watcher is not None and plan.changed and idle:
-            await self._on_thread(partial(self._watcher.record_missed, plan.changed))
+        if self.watcher is not None and plan.changed and idle:
+            await self._on_thread(partial(self.watcher.record_missed, plan.changed))
 
-    async def _tidy_up(self) -> None:
+    async def _clean_up_soon(self) -> None:
         # Not waited for: a run may take the writer thread first, and keep it for long.
-        if self._tidy is None or not self._tidied.done():
+        if self._clean_up is None or not self._clean_up_done.done():
             return
-        before, self._tidied = self._tidied, self._spawn(self._tidy_quietly(self._tidy))
+        before, self._clean_up_done = self._clean_up_done, self._spawn(self._clean_up_quietly(self._clean_up))
         before.result()
 
-    async def _tidy_quietly(self, tidy: Callable[[], Awaitable[None]]) -> None:
+    async def _clean_up_quietly(self, clean_up: Callable[[], Awaitable[None]]) -> None:
         # What could not be tidied now is tried again at the next pass.
         with suppress(MemorydError):
-            await tidy()
+            await clean_up()
 
     def _sync_what_differs(self, trigger: SyncTrigger = SyncTrigger.RECONCILE) -> None:
-        known = self._board.current.dirty
+        known = self._monitor.current.dirty
         # A run that makes vectors hears by this that it is to take files in before it goes on.
-        self._board.update(dirty=True)
+        self._monitor.update(dirty=True)
         if self._coordinator.active is None:
             # Not waited for: while the run makes vectors, passes must go on.
             self._spawn(self._sync(trigger))

@@ -72,6 +72,7 @@ class AgentConfig:
     batch: BatchPolicy
     impairments: tuple[Degradation, ...]
     idle_seconds: float = 600.0
+    store_driver: str = "sqlite"
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property

@@ -58,7 +58,7 @@ class SyncRunner(Protocol):
     def compare(self) -> DiskComparison:
         """What differs between disk and index now."""
 
-    def estimate(self, mode: SyncMode, ask: SyncScope, /) -> SyncEstimate:
+    def estimate(self, mode: SyncMode, scope: SyncScope, /) -> SyncEstimate:
         """What a run would do that sees to `ask`."""
 
 
@@ -84,44 +84,44 @@ class SyncCoordinator:
 
     def __init__(
         self,
-        engine: SyncRunner,
-        board: IndexMonitor,
+        runner: SyncRunner,
+        monitor: IndexMonitor,
         writer_thread: Executor,
         *,
         clock: Clock,
         new_id: Callable[[], str],
         on_end: Callable[[SyncRun], None],
-        asks: PendingScope | None = None,
+        scope: PendingScope | None = None,
         vectors: Callable[[], VectorReport] = VectorReport,
     ) -> None:
-        self._engine = engine
-        self._board = board
+        self._runner = runner
+        self._monitor = monitor
         self._writer_thread = writer_thread
         self._clock = clock
         self._new_id = new_id
         self._on_end = on_end
-        self._asks = PendingScope() if asks is None else asks
+        self._scope = PendingScope() if scope is None else scope
         self._vectors = vectors
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._after_sync: AfterSync = _nothing
         self._stopping = False
         self._passes = 0
-        self._asked_again = False
+        self._pass_requested = False
         self.active: SyncRun | None = None
         self._failed_at: float | None = None
         self.last_error: MemorydError | None = None
 
-    def accompany(self, after_sync: AfterSync, engine: SyncRunner | None) -> None:
+    def attach(self, after_sync: AfterSync, runner: SyncRunner | None) -> None:
         """Lets `after_sync` follow each run that completes, and `engine` carry the runs out; before the first one.
 
         While it follows, the run is no longer the active one: it holds nobody up but its own followers.
         """
         self._after_sync = after_sync
-        self._engine = engine or self._engine
+        self._runner = runner or self._runner
 
     async def request(
-        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncScope | None = None
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, scope: SyncScope | None = None
     ) -> SyncRun:
         """The run that will bring into the index whatever was on disk before this call: a new one, or one joined.
 
@@ -138,15 +138,15 @@ class SyncCoordinator:
                     "ask for FULL after it has ended",
                     retry_after_seconds=1.0,
                 )
-            if self._passes < MOST_PASSES and not self.active.stop_asked:
-                self._asks.add(ask or _ask_of(trigger))
-                self._asked_again = True
+            if self._passes < MOST_PASSES and not self.active.stop_requested:
+                self._scope.add(scope or _scope_of(trigger))
+                self._pass_requested = True
                 return self.active
             await self.active.finished.wait()
-        return self.start(trigger, mode, ask)
+        return self.start(trigger, mode, scope)
 
     def start(
-        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, ask: SyncScope | None = None
+        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, scope: SyncScope | None = None
     ) -> SyncRun:
         """Starts a run; none may be under way."""
         if self._stopping:
@@ -155,18 +155,18 @@ class SyncCoordinator:
                 retry_after_seconds=1.0,
             )
         run = self.new_run(trigger, mode)
-        building = mode is SyncMode.FULL or self._engine.rebuild_due or self._board.current.files == 0
+        building = mode is SyncMode.FULL or self._runner.rebuild_due or self._monitor.current.files == 0
         self.active = run
-        self._passes, self._asked_again = 1, False
-        self._asks.add(ask or _ask_of(trigger))
-        run.started(self._board.current.revision)
-        self._board.update(syncing=True, building=building)
+        self._passes, self._pass_requested = 1, False
+        self._scope.add(scope or _scope_of(trigger))
+        run.started(self._monitor.current.revision)
+        self._monitor.update(syncing=True, building=building)
         task = asyncio.get_running_loop().create_task(self._carry_out(run))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return run
 
-    async def take_in(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
+    async def index_file(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
         """Indexes the memory file `path`, just written; the revision that holds it.
 
         None when the deadline came first, and when the run failed: what was written stands, and Status tells why the
@@ -174,7 +174,7 @@ class SyncCoordinator:
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                run = await self.request(trigger, ask=SyncScope.of_file(path))
+                run = await self.request(trigger, scope=SyncScope.of_file(path))
                 # A follower, so that another one who leaves does not end the run.
                 run.followers += 1
                 try:
@@ -189,13 +189,13 @@ class SyncCoordinator:
         """A run that nothing carries out yet."""
         return SyncRun(self._new_id(), mode, trigger, now_ns=self._clock.now_ns, monotonic=self._clock.monotonic)
 
-    async def estimate(self, mode: SyncMode, ask: SyncScope, threads: Executor) -> SyncRun:
+    async def estimate(self, mode: SyncMode, scope: SyncScope, threads: Executor) -> SyncRun:
         """A dry run: an ended run whose last event holds what a real one would do."""
         run = self.new_run(SyncTrigger.MANUAL, mode)
-        run.started(self._board.current.revision, dry_run=True)
-        estimate = await asyncio.get_running_loop().run_in_executor(threads, self._engine.estimate, mode, ask)
+        run.started(self._monitor.current.revision, dry_run=True)
+        estimate = await asyncio.get_running_loop().run_in_executor(threads, self._runner.estimate, mode, scope)
         run.vectors = self._vectors().with_refusal(estimate.refusal)
-        run.completed(SyncOutcome(self._board.current.revision), estimate)
+        run.completed(SyncOutcome(self._monitor.current.revision), estimate)
         return run
 
     def seconds_since_failure(self) -> float:
@@ -211,17 +211,17 @@ class SyncCoordinator:
         """Stops the run under way at the next file boundary, and starts no other."""
         self._stopping = True
         if self.active is not None:
-            self.active.stop_asked = True
+            self.active.stop_requested = True
         if self._tasks:
             await asyncio.wait(self._tasks)
-        self._board.update(closing=True)
+        self._monitor.update(closing=True)
 
     async def _carry_out(self, run: SyncRun) -> None:
         try:
             outcome = await self._passes_of(run)
             self.last_error = None
             self._failed_at = None
-            self._board.update(
+            self._monitor.update(
                 pending_files=0,
                 revision=outcome.revision,
                 files=outcome.files,
@@ -255,7 +255,7 @@ class SyncCoordinator:
 
     def _failed(self, run: SyncRun, error: MemorydError) -> None:
         self._failed_at = self._clock.monotonic()
-        self._board.update(dirty=True)
+        self._monitor.update(dirty=True)
         self._ended(run)
         run.failed(error)
 
@@ -263,7 +263,7 @@ class SyncCoordinator:
         """Makes room for the next run before anybody hears that this one has ended."""
         self.active = None
         self._past.appendleft(run)
-        self._board.update(syncing=False, building=False)
+        self._monitor.update(syncing=False, building=False)
 
     async def _passes_of(self, run: SyncRun) -> SyncOutcome:
         """Runs until nobody has joined since the last pass began, so that each joiner's files are in.
@@ -272,33 +272,33 @@ class SyncCoordinator:
         on; such passes are not limited, as each brings the end nearer.
         """
         outcome = await self._pass(run, run.mode)
-        while self._asked_again or outcome.yielded:
-            if run.stop_asked:
+        while self._pass_requested or outcome.yielded:
+            if run.stop_requested:
                 raise SyncCancelled(
                     "the sync run was cancelled before it had looked again; what it had indexed stays, and a fresh "
                     "Sync goes on from there"
                 )
-            self._passes += self._asked_again
+            self._passes += self._pass_requested
             outcome = outcome.followed_by(await self._pass(run, SyncMode.INCREMENTAL))
         return outcome
 
     async def _pass(self, run: SyncRun, mode: SyncMode) -> SyncOutcome:
-        self._asked_again = False
-        if self._asks.covers_every_source:
-            self._board.update(dirty=False)
-        observer = _Bridge(run, self._board, asyncio.get_running_loop())
+        self._pass_requested = False
+        if self._scope.covers_every_source:
+            self._monitor.update(dirty=False)
+        observer = _Bridge(run, self._monitor, asyncio.get_running_loop())
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
             self._writer_thread,
-            lambda: self._engine.run(mode, observer, lambda: run.stop_asked, self._has_news),
+            lambda: self._runner.run(mode, observer, lambda: run.stop_requested, self._has_news),
         )
 
     def _has_news(self) -> bool:
         """Whether files are known to have changed since the pass began. Read from the writer thread, too."""
-        return self._asked_again or self._board.current.dirty
+        return self._pass_requested or self._monitor.current.dirty
 
 
-def _ask_of(trigger: SyncTrigger) -> SyncScope:
+def _scope_of(trigger: SyncTrigger) -> SyncScope:
     """Someone who asks, and a daemon that starts, want every transcript; what happens by itself, those that are due."""
     return FULL_SCOPE if trigger in {SyncTrigger.MANUAL, SyncTrigger.STARTUP} else DUE_SCOPE
 
@@ -306,9 +306,9 @@ def _ask_of(trigger: SyncTrigger) -> SyncScope:
 class _Bridge:
     """Carries what the writer thread tells to the event loop."""
 
-    def __init__(self, run: SyncRun, board: IndexMonitor, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, run: SyncRun, monitor: IndexMonitor, loop: asyncio.AbstractEventLoop) -> None:
         self._run = run
-        self._board = board
+        self._monitor = monitor
         self._loop = loop
 
     def progress(self, progress: SyncProgress) -> None:
@@ -324,10 +324,10 @@ class _Bridge:
         self._run.progressed(progress)
         if progress.phase is SyncPhase.INDEXING:
             pending = progress.total_files - progress.completed_files
-            self._board.update(pending_files=pending)
+            self._monitor.update(pending_files=pending)
 
     def _committed(self, revision: int) -> None:
-        self._board.update(revision=revision, files=max(1, self._board.current.files))
+        self._monitor.update(revision=revision, files=max(1, self._monitor.current.files))
 
 
 def _cut_short() -> SyncCancelled:

@@ -43,12 +43,12 @@ from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.providers import (
     PLAIN_TEXT,
     EmbeddingProvider,
+    EmbeddingSpec,
     ProviderSelection,
-    ProviderStatus,
     UnavailableProvider,
 )
 from memoryd_server.search import SearchMode, SearchQuery
-from memoryd_server.store import ProviderModel, Store, VectorCache, VectorIdentity
+from memoryd_server.store import Difference, ProviderModel, Store, VectorCache, VectorEngineStatus, VectorIdentity
 
 LONGEST_WAIT_SECONDS = 8.0
 LEFT_FOR_THE_SEARCH_SECONDS = 0.5
@@ -74,8 +74,18 @@ class QueryEmbedding:
 class QueryEmbedder:
     """Embeds the questions of one provider's users. On the event loop's thread; the provider runs on `threads`."""
 
-    def __init__(self, provider: EmbeddingProvider, threads: Executor) -> None:
+    def __init__(
+        self,
+        provider: EmbeddingProvider,
+        threads: Executor,
+        *,
+        longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        max_remembered: int = REMEMBERED_QUESTIONS,
+    ) -> None:
         self.provider = provider
+        self._longest_wait_seconds, self._first_pause_seconds = longest_wait_seconds, first_pause_seconds
+        self._max_remembered = max_remembered
         self._threads = threads
         self._known: OrderedDict[str, Vector] = OrderedDict()
         self._pause_seconds = 0.0
@@ -102,7 +112,7 @@ class QueryEmbedder:
         if known is not None:
             return known
         began = time.monotonic()
-        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + LONGEST_WAIT_SECONDS)
+        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + self._longest_wait_seconds)
         try:
             vector = await self._ask(text, latest)
             if dimensions not in (0, vector.size):
@@ -115,7 +125,7 @@ class QueryEmbedder:
             return QueryEmbedding(None, error)
         self._pause_seconds = self._paused_until = 0.0
         self._known[text] = vector
-        if len(self._known) > REMEMBERED_QUESTIONS:
+        if len(self._known) > self._max_remembered:
             self._known.popitem(last=False)
         return QueryEmbedding(vector, fresh=True)
 
@@ -139,7 +149,7 @@ class QueryEmbedder:
             async with asyncio.timeout(max(0.0, latest - time.monotonic())):
                 return await call
         except TimeoutError:
-            waited = LONGEST_WAIT_SECONDS
+            waited = self._longest_wait_seconds
             raise EmbeddingOutage(
                 f"{self.provider.spec.provider} did not embed the question in time (at most {waited:g} s)"
             ) from None
@@ -152,7 +162,7 @@ class QueryEmbedder:
         if began <= self._failed_at:
             return
         self._failed_at = time.monotonic()
-        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
+        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(self._first_pause_seconds, 2 * self._pause_seconds))
         self._paused_until = self._failed_at + self._pause_seconds
         self._last_error = error
 
@@ -183,21 +193,62 @@ class ProviderProbe:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorUse:
-    """What an agent's vectors take: calls of providers by provider and model, and what is resident in memory.
+class EmbeddingStatus:
+    """The provider of an agent's vectors, and the vectors of its index.
 
-    `resident_form` is `whole`, `bits`, or empty where nothing is resident.
+    `requested` is the configured provider, `spec` that of the provider which makes vectors now, None without one;
+    `reason` says why it makes none, or why it replaces `fallback_from`. `usage` are calls by provider and model.
+    `stored` is what the index's vectors were made with, None if there are none. `resident_bytes` are those of the
+    vectors in memory.
     """
 
+    requested: str
+    spec: EmbeddingSpec | None
+    reason: str
+    fallback_from: str
     usage: Mapping[ProviderModel, ProviderUsage]
-    resident_form: str
+    stored: VectorIdentity | None
+    engine: VectorEngineStatus
     resident_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Fit:
+    """Whether a provider's vectors fit those of an index; valid while `key` is current.
+
+    `dimensions` is the length of the index's vectors. `reason` says why no query vector can be used; it is empty if the
+    provider may make one that fits.
+    """
+
+    key: tuple[Embedder, VectorSetState, VectorIdentity]
+    identity: VectorIdentity
+    dimensions: int
+    differences: tuple[Difference, ...]
+    mismatch_reason: str
+    reason: str
+
+    @classmethod
+    def of(cls, embedder: Embedder, state: VectorSetState, identity: VectorIdentity) -> "_Fit":
+        """Return whether the vectors of `embedder` fit an index in this state."""
+        key, stored = (embedder, state, identity), state.stored
+        if stored is None:
+            return cls(key, identity, 0, (), "", state.reason or "no chunk has a vector yet; a sync makes them")
+        differences = stored.differences(identity)
+        changes = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in differences)
+        mismatch = (
+            f"the index's vectors are not what the provider makes now ({changes}); "
+            f"{state.reason or 'the next sync replaces them'}"
+        )
+        # A provider that does not fix the dimensions may make vectors that fit again.
+        is_fixed = embedder.provider.spec.dimensions is not None
+        cannot = any(field != "dimensions" for field, *_ in differences) or (bool(differences) and is_fixed)
+        return cls(key, identity, stored.dimensions, differences, mismatch, mismatch if cannot else "")
 
 
 class AgentEmbedding:
     """One agent's vectors. Without a provider it is there all the same, and says why it does nothing.
 
-    `lineup` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
+    `failover` holds the configured provider and the one that may stand in for it; questions are embedded by whichever
     made the index's vectors. `on_mismatch` hears when a question shows that it has another model now. `now_ms` is Unix
     time. `wanted` is False for an agent without an index of memoryd's own.
     """
@@ -220,12 +271,13 @@ class AgentEmbedding:
         self._batch = config.batch
         self._cache = cache
         self.usage = UsageRecorder(cache)
-        self.lineup = self._lineup(selection, now_ms)
+        self.failover = self._new_failover(selection, now_ms)
         self._threads = threads
         self._on_mismatch = on_mismatch
-        self._askers: dict[EmbeddingProvider, QueryEmbedder] = {}
+        self._query_embedders: dict[EmbeddingProvider, QueryEmbedder] = {}
+        self._kept_fit: _Fit | None = None
 
-    def _lineup(self, selection: ProviderSelection, now_ms: Callable[[], int]) -> ProviderFailover | None:
+    def _new_failover(self, selection: ProviderSelection, now_ms: Callable[[], int]) -> ProviderFailover | None:
         provider = selection.provider
         second = None if selection.fallback is None or selection.requested == _NONE else selection.fallback()
         if provider is None and (second is None or second.provider is None):
@@ -248,17 +300,20 @@ class AgentEmbedding:
     @property
     def embedder(self) -> Embedder | None:
         """Who makes the index's vectors; None without a provider."""
-        return None if self.lineup is None else self.lineup.active
+        return None if self.failover is None else self.failover.active
 
     @property
-    def stands_in(self) -> Degradation | None:
+    def fallback(self) -> Degradation | None:
         """That the fallback makes the vectors, and why; None where it does not."""
-        lineup = self.lineup
-        note = None if lineup is None else lineup.active_failover
-        if lineup is None or note is None:
+        failover = self.failover
+        if failover is None or failover.active is failover.primary:
+            return None
+        note = failover.active_failover
+        if note is None:
             return None
         since = datetime.fromtimestamp(note.since_ms / 1_000, UTC).isoformat(timespec="seconds")
-        wanted, used = provider_and_model(lineup.primary.provider.spec), provider_and_model(lineup.active.provider.spec)
+        wanted = provider_and_model(failover.primary.provider.spec)
+        used = provider_and_model(failover.active.provider.spec)
         return Degradation(DegradationKind.EMBEDDING_FALLBACK, wanted, used, f"since {since}: {note.reason}")
 
     @property
@@ -271,25 +326,36 @@ class AgentEmbedding:
         """Whether the settings ask for vectors, also if no provider can be used."""
         return self.embedder is not None or self.selection.is_configured
 
-    def _asker(self, provider: EmbeddingProvider) -> QueryEmbedder:
-        asker = self._askers.get(provider)
-        if asker is None:
-            asker = self._askers[provider] = QueryEmbedder(provider, self._threads.of(provider))
-        return asker
+    def _query_embedder(self, provider: EmbeddingProvider) -> QueryEmbedder:
+        embedder = self._query_embedders.get(provider)
+        if embedder is None:
+            embedder = self._query_embedders[provider] = QueryEmbedder(provider, self._threads.of(provider))
+        return embedder
 
-    def look(self) -> None:
-        """Finds out what the index's vectors were built with, and probes the extension. Blocks."""
-        if self.lineup is not None:
+    def load_state(self) -> None:
+        """Read from the index what its vectors were made with, and probe the vector extension. Blocks."""
+        if self.failover is not None:
             with self.store.read() as reader:
-                self.lineup.load_state(reader)
+                self.failover.load_state(reader)
             self.usage.load()
             self.store.probe_vector_engine()
 
-    def measure(self) -> VectorUse:
-        """Return what the vectors take, and have the providers look at what they need on this machine. Blocks."""
-        if self.lineup is not None:
-            self.lineup.refresh()
-        return VectorUse(self.usage.totals(), self.store.vector_engine().form, self.store.vector_memory_bytes())
+    def measure(self) -> EmbeddingStatus:
+        """Return the status, after the providers have looked for what they need on this machine. Blocks."""
+        if self.failover is not None:
+            self.failover.refresh()
+        embedder, fallback = self.embedder, self.fallback
+        reason = self.selection.reason if embedder is None else embedder.provider.status().reason
+        return EmbeddingStatus(
+            requested=self.selection.requested,
+            spec=None if embedder is None else embedder.provider.spec,
+            reason=reason if fallback is None else fallback.reason,
+            fallback_from="" if fallback is None else fallback.wanted,
+            usage=self.usage.totals(),
+            stored=self.state.stored,
+            engine=self.store.vector_engine(),
+            resident_bytes=self.store.vector_memory_bytes(),
+        )
 
     @property
     def state(self) -> VectorSetState:
@@ -331,73 +397,64 @@ class AgentEmbedding:
         threads = self._threads.of(provider)
         return await asyncio.get_running_loop().run_in_executor(threads, _probe, provider, deadline)
 
-    def mismatches(self) -> tuple[tuple[str, str, str], ...]:
-        """(field, the index's value, the wanted value) of each difference; empty where there is nothing to compare."""
-        if self.embedder is None or self.state.stored is None:
-            return ()
-        return self.state.stored.differences(self.embedder.identity)
+    async def query_vector(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QueryVector:
+        """Return the vector of a query, if the query wants vector search and the index can answer it.
 
-    async def question(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QueryVector:
-        """Return the vector of a query, if it asks for vector search and the index can answer it.
-
-        `on_wait` is called before the provider is asked; it is not called if the vector, or why there is none, is
-        known.
+        `on_wait` is called before the provider is called; not if the vector, or why there is none, is known.
 
         Raises:
-            EmbeddingNotConfigured: only vector search was asked for, and there is no provider.
-            EmbeddingUnavailable, EmbeddingQuotaExceeded: only vector search was asked for, and the provider or the
-                index does not serve.
+            EmbeddingNotConfigured: only vector search was requested, and there is no provider.
+            EmbeddingUnavailable, EmbeddingQuotaExceeded: only vector search was requested, and the provider or the
+                index cannot serve it.
         """
-        found = self._known(query)
-        if found is None:
-            on_wait()
-            found = await self._ask(query)
-        if query.mode is SearchMode.VECTOR and found.vector is None:
-            raise found.error or EmbeddingUnavailable(found.reason, retry_after_seconds=5.0)
-        return found
+        vector = await self._query_vector(query, on_wait)
+        if query.mode is SearchMode.VECTOR and vector.vector is None:
+            raise vector.error or EmbeddingUnavailable(vector.reason, retry_after_seconds=5.0)
+        return vector
 
-    def _known(self, query: SearchQuery) -> QueryVector | None:
+    async def _query_vector(self, query: SearchQuery, on_wait: Callable[[], None]) -> QueryVector:
         if query.mode is SearchMode.KEYWORD:
-            return QueryVector(reason="the keyword leg alone was asked for")
+            return QueryVector(reason="only keyword search was requested")
         embedder = self.embedder
         if embedder is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
-                f"vector search was asked for and cannot run: {reason}; ask for KEYWORD or HYBRID"
+                f"vector search was requested and cannot run: {reason}; use the mode KEYWORD or HYBRID"
             )
             return QueryVector(reason=reason, error=error)
-        if self.state.stored is None:
-            return QueryVector(reason=self.state.reason or "no chunk has a vector yet; a sync makes them")
-        differing = self.mismatches()
-        fixed = embedder.provider.spec.dimensions is not None
-        if any(field != "dimensions" for field, *_ in differing) or (differing and fixed):
+        fit = self._fit(embedder)
+        if fit.reason:
+            return QueryVector(reason=fit.reason)
+        asker, identity, differences = self._query_embedder(embedder.provider), fit.identity, fit.differences
+        embedding = asker.known(query.text, fit.dimensions)
+        if embedding is None:
+            on_wait()
+            embedding = await asker.embed(query.text, query.deadline, fit.dimensions)
+            if embedding.vector is not None and embedding.fresh:
+                embedder.observe_dimensions(embedding.vector.size)
+            # The length of this vector, or a sync during the call, may have changed what fits.
+            identity, differences = embedder.identity, self.mismatches()
+            if differences and not fit.differences:
+                self._on_mismatch()
+        if differences:
             return QueryVector(reason=self._mismatch_reason())
-        asked = self._asker(embedder.provider).known(query.text, self.state.stored.dimensions)
-        return None if asked is None else self._checked(asked, embedder)
+        reason = "" if embedding.error is None else embedding.error.message
+        return QueryVector(embedding.vector, None if embedding.vector is None else identity, reason, embedding.error)
 
-    async def _ask(self, query: SearchQuery) -> QueryVector:
-        embedder, before, stored = self.embedder, self.mismatches(), self.state.stored
-        if embedder is None or stored is None:
-            raise AssertionError("what is known without asking was not looked at")
-        asked = await self._asker(embedder.provider).embed(query.text, query.deadline, stored.dimensions)
-        if asked.vector is not None and asked.fresh:
-            embedder.observe_dimensions(asked.vector.size)
-        if self.mismatches() and not before:
-            self._on_mismatch()
-        return self._checked(asked, embedder)
+    def _fit(self, embedder: Embedder) -> _Fit:
+        """Return whether the provider's vectors fit those of the index; computed again only after a change."""
+        kept, key = self._kept_fit, (embedder, embedder.state, embedder.identity)
+        if kept is None or kept.key != key:
+            kept = self._kept_fit = _Fit.of(*key)
+        return kept
 
-    def _checked(self, asked: QueryEmbedding, embedder: Embedder) -> QueryVector:
-        if self.mismatches():
-            return QueryVector(reason=self._mismatch_reason())
-        reason = "" if asked.error is None else asked.error.message
-        identity = None if asked.vector is None else embedder.identity
-        return QueryVector(asked.vector, identity, reason, asked.error)
+    def mismatches(self) -> tuple[Difference, ...]:
+        """Return (field, the index's value, the provider's value) of each difference; none if there is no vector."""
+        embedder = self.embedder
+        return () if embedder is None else self._fit(embedder).differences
 
     def _mismatch_reason(self) -> str:
-        differences = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in self.mismatches())
-        return f"the index's vectors are not what the provider makes now ({differences}); " + (
-            self.state.reason or "the next sync makes them anew"
-        )
+        return "" if self.embedder is None else self._fit(self.embedder).mismatch_reason
 
     def degradations(self) -> list[Degradation]:
         """In which ways the vector leg is less than what was configured."""
@@ -407,8 +464,8 @@ class AgentEmbedding:
                 found.append(self._skipped(self.selection.reason))
             return found
         status = self.embedder.provider.status()
-        if self.stands_in is not None:
-            found.append(self.stands_in)
+        if self.fallback is not None:
+            found.append(self.fallback)
         if self.mismatches():
             name = provider_and_model(self.embedder.provider.spec)
             reason = self._mismatch_reason()
@@ -427,10 +484,6 @@ class AgentEmbedding:
 
     def _skipped(self, reason: str) -> Degradation:
         return Degradation(DegradationKind.VECTOR_LEG_SKIPPED, self.selection.requested, "keyword leg", reason)
-
-    def provider_status(self) -> ProviderStatus | None:
-        """How the provider fares; None where there is none."""
-        return None if self.embedder is None else self.embedder.provider.status()
 
 
 def _probe(provider: EmbeddingProvider, deadline: float) -> ProviderProbe:

@@ -1,22 +1,28 @@
-"""Read lines, list files, check hits.
+"""What callers see of an agent's files: line ranges, the list of all files, a session's files; and the check of hits.
 
-Reads a line range of a memory file or a transcript.
-
-Reads what was said in a range of a transcript's lines: never the raw file, and secrets masked.
-
-An agent's files, on disk and in the index, as one list.
-
-Whether what a search has found is still there.
+A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import date
 from enum import StrEnum
 from functools import lru_cache
 
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.requests import PromptMode, SessionContextRequest
 from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
+from memoryd_server.sessions import (
+    ContextFile,
+    SessionKey,
+    ToolSchema,
+    load_context,
+    recall_prompt,
+    tool_schemas,
+    wants_citations,
+)
 from memoryd_server.sources import (
     Corpus,
     FileTooLarge,
@@ -60,7 +66,7 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
     location = corpus.resolve(path)
     if location.source is Source.MEMORY:
         return read_location(location, start_line, line_count, max_file_bytes)
-    said = read_said(location, start_line, line_count)
+    said = read_transcript(location, start_line, line_count)
     return _range(location, said.lines, start_line, said.total_lines)
 
 
@@ -110,7 +116,7 @@ class TranscriptLines:
     total_lines: int
 
 
-def read_said(location: Location, start_line: int, line_count: int) -> TranscriptLines:
+def read_transcript(location: Location, start_line: int, line_count: int) -> TranscriptLines:
     """What the lines from `start_line` say. Passes over those before without parsing them: 100 MB in some 50 ms.
 
     Raises:
@@ -134,7 +140,7 @@ def read_said(location: Location, start_line: int, line_count: int) -> Transcrip
     return TranscriptLines([*said, *[""] * missing], total)
 
 
-def require_file(corpus: Corpus, file_name: str) -> None:
+def require_transcript(corpus: Corpus, file_name: str) -> None:
     """Passes where a transcript of this name is there.
 
     Raises:
@@ -146,6 +152,40 @@ def require_file(corpus: Corpus, file_name: str) -> None:
         raise FileNotFound(
             f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
         )
+
+
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """What a session loads at its start.
+
+    `files` are in the order in which to load them. `recall_prompt` is empty and `tool_schemas` has none if they were
+    not requested.
+    """
+
+    files: tuple[ContextFile, ...]
+    recall_prompt: str
+    tool_schemas: tuple[ToolSchema, ...]
+    main_session: bool
+
+
+def load_session_context(
+    request: SessionContextRequest, config: AgentConfig, key: SessionKey, today: date
+) -> SessionContext:
+    """Return what the session `key` loads on the day `today`. Blocks."""
+    main_session = key.is_main_session(config.agent_id)
+    files = load_context(
+        config.roots,
+        main_session=main_session,
+        today=today,
+        max_total_chars=request.max_total_chars,
+        max_file_bytes=config.sync.max_file_bytes,
+    )
+    tools, prompt = request.memory_tools, ""
+    if request.include_recall_prompt and request.prompt_mode is PromptMode.FULL:
+        cites = wants_citations(request.citations or config.citations, key)
+        prompt = recall_prompt(tools, cites=cites, main_session=main_session)
+    schemas = tuple(tool_schemas(tools)) if request.include_recall_prompt else ()
+    return SessionContext(files, prompt, schemas, main_session)
 
 
 class FileState(StrEnum):
@@ -206,7 +246,7 @@ def _refused(failure: FileFailure) -> ListedFile:
 _MOST_PATHS_KEPT = 4_096
 
 
-def look_at(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
+def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
     """Whether each chunk's file is there, and whether it is as it was when it was indexed."""
     places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
     stats = dict(zip(places, stat_files(list(places.values())), strict=True))

@@ -13,6 +13,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.chunk import indexable_chunks, split_front_matter
 from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
@@ -30,16 +31,6 @@ from memoryd_server.sources import (
 )
 from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
 from memoryd_server.writing import delete_file
-
-
-@dataclass(frozen=True, slots=True)
-class ForgetRequest:
-    """What to forget: one of a memory file's path, a session's id and a text; and whether to delete its source, too."""
-
-    path: str = ""
-    session_id: str = ""
-    text: str = ""
-    delete_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +76,14 @@ class ForgetJob:
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
             IndexUnavailable: the index cannot be used, or the system refuses the source.
         """
-        if request.text:
+        if request.text is not None:
             return self._text(request.text)
         try:
-            receipt = self._file(request) if request.path else self._session(request)
+            receipt = (
+                self._session(request.session_id or "", delete_source=request.delete_source)
+                if request.path is None
+                else self._file(request.path, delete_source=request.delete_source)
+            )
         except OSError as error:
             raise IndexUnavailable(f"the source cannot be read or deleted: {error}") from error
         return replace(receipt, purge_pending=self._store.has_deleted_text)
@@ -97,16 +92,16 @@ class ForgetJob:
         """Overwrites removed words on the disk; false when it has to be tried again."""
         return not self._store.has_deleted_text or self._store.purge(should_stop)
 
-    def _file(self, request: ForgetRequest) -> ForgetReceipt:
+    def _file(self, path: str, *, delete_source: bool) -> ForgetReceipt:
         roots = self._config().roots
-        location = (resolve_for_append if request.delete_source else resolve_path)(roots, request.path)
+        location = (resolve_for_append if delete_source else resolve_path)(roots, path)
         row = self._store.writer().files().get((Source.MEMORY, location.path))
         exists, empty = self._emptied(location)
         if row is None and not exists:
             raise FileNotFound(
                 f"{location.path!r} is neither on disk nor in the index", metadata={"path": location.path}
             )
-        if request.delete_source:
+        if delete_source:
             deleted, empty = int(delete_file(location)), None
         elif empty is not None:
             deleted = 0
@@ -127,8 +122,7 @@ class ForgetJob:
         content_hash = hashlib.sha256(data).digest()
         return True, PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
 
-    def _session(self, request: ForgetRequest) -> ForgetReceipt:
-        wanted = request.session_id
+    def _session(self, wanted: str, *, delete_source: bool) -> ForgetReceipt:
         files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
         rows = [
             row
@@ -137,7 +131,7 @@ class ForgetJob:
         ]
         if not files and not rows:
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
-        if request.delete_source:
+        if delete_source:
             deleted = sum(delete_file(_location(file)) for file in files)
         else:
             deleted = 0
@@ -179,7 +173,7 @@ async def forget(
     request: ForgetRequest,
     deadline: float,
     *,
-    board: IndexMonitor,
+    monitor: IndexMonitor,
     writer_thread: Executor,
     monotonic: Callable[[], float],
 ) -> ForgetReceipt:
@@ -189,9 +183,9 @@ async def forget(
         DeadlineTooShort: a sync left no time before the deadline, or the work itself takes longer.
         MemorydError: as `ForgetJob.carry_out`.
     """
-    if board.current.syncing:
+    if monitor.current.syncing:
         # Lets a run that makes vectors step aside, as for any other change of the files.
-        board.update(dirty=True)
+        monitor.update(dirty=True)
     work = writer_thread.submit(job.carry_out, request)
     # Submitted together, so that no pass of a sync comes between.
     purge = writer_thread.submit(job.purge, lambda: monotonic() > deadline)
@@ -200,7 +194,7 @@ async def forget(
             receipt = await asyncio.wrap_future(work)
     except TimeoutError as error:
         raise _too_late(nothing_done=work.cancelled()) from error
-    board.update(revision=max(receipt.revision, board.current.revision))
+    monitor.update(revision=max(receipt.revision, monitor.current.revision))
     purged = receipt.purge_pending and await _in_time(purge, deadline - monotonic())
     return replace(receipt, purge_pending=receipt.purge_pending and not purged)
 

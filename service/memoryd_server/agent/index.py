@@ -1,63 +1,447 @@
-"""What an agent does about a damaged index: a sync begins it anew, and who met the damage waits for that moment."""
+"""AgentIndex: the index of one agent, and everything that keeps it current.
+
+That is the store with its cache of embeddings, the thread that writes them, the sync runs and the background work that
+starts them, the repair of damage, and the release of memory while the agent is idle. `Agent` is the other half: the
+use cases. Methods belong to the event loop's thread unless they say "Blocks"; those belong to any other thread.
+"""
 
 import asyncio
+import math
 import time
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import suppress
-from typing import TypeVar
+from functools import partial
+from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from memoryd_server.agent.background import BackgroundSync, make_watcher
+from memoryd_server.agent.config import AgentConfig, SyncConfig
+from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
+from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.errors import IndexDamaged
-from memoryd_server.store import IndexHealth
+from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
+from memoryd_server.agent.threads import SharedResources
+from memoryd_server.chunk import CHUNKER_VERSION
+from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
+from memoryd_server.model import Clock, Degradation, DegradationKind, Source
+from memoryd_server.providers import ProviderSelection
+from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
+from memoryd_server.store import BuildIdentity, Difference, IndexCounts, IndexHealth, VectorCache
+from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
+from memoryd_server.text import QueryTerm
+from memoryd_server.threads import SerialExecutor
 
-# A sync that waits for a provider notices late that the index it writes is damaged; nobody waits longer for it.
-MOST_WAIT_SECONDS = 2.0
-
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+MOST_WAIT_SECONDS = 2.0
+"""How long a search waits for the repair of a damaged index. A sync that waits for a provider repairs it later."""
+
+# A word that the index may or may not hold: what counts is that a real search answers.
+_PROBE = QueryTerm("memoryd")
+
+
+async def run_on(threads: Executor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
+    """Return the result of `work`, called on one of `threads`."""
+    return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *args, **kwargs))
+
+
+class AgentIndex:
+    """One agent's index from `open` to `close`.
+
+    `quick` and `slow` are the agent's shares of the shared threads: for searches and reads, and for walks over the
+    disk. `recover` is called on the writer thread each time the index is opened. `on_sync_end(agent_id, run)` is called
+    after each run.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        selection: ProviderSelection,
+        threads: SharedResources,
+        clock: Clock,
+        *,
+        recover: Callable[[], None],
+        on_sync_end: Callable[[str, SyncRun], None],
+    ) -> None:
+        self.config = config
+        self._threads = threads
+        self._clock = clock
+        self._recover = recover
+        self.quick, self.slow = threads.quick.share(), threads.slow.share()
+        self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
+        identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
+        self._storage = threads.make_storage(config, identity)
+        self.store = self._storage.store
+        self.cache: VectorCache | None = None
+        self.embedding = AgentEmbedding(
+            config,
+            selection,
+            self.store,
+            lambda: self.cache,
+            threads.embed,
+            on_mismatch=self._sync_for_search,
+            now_ms=lambda: clock.now_ns() // 1_000_000,
+        )
+        self.forgotten = ForgottenSources(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+        self.monitor = IndexMonitor()
+        scope = PendingScope()
+        self.runner: SyncRunner = SyncEngine(
+            self.store,
+            SyncPlanner(config.corpus, scope, GrowthRule(config.sync.growth, clock.now_ns), self.forgotten.has_session),
+            FilePreparer(threads.analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten),
+            files_per_transaction=config.sync.files_per_transaction,
+            clock=clock,
+            failover=self.embedding.failover,
+            keep_vectors=selection.blocked,
+        )
+        self.coordinator = SyncCoordinator(
+            self.runner,
+            self.monitor,
+            self.writer_thread,
+            clock=clock,
+            new_id=lambda: uuid.uuid4().hex,
+            on_end=lambda run: on_sync_end(config.agent_id, run),
+            scope=scope,
+            vectors=self._vector_report,
+        )
+        self._background: BackgroundSync | None = None
+        self._starts_syncs = self._requested = True
+        self._recovery: DamageRecovery | None = None
+        self._searched_at = -math.inf
+        self._released_after: float | None = None
+
+    def attach(self, after_sync: AfterSync, runner: SyncRunner | None) -> None:
+        """Call `after_sync` after each run, and let `runner`, if it is not None, do the runs' work; before `open`."""
+        self.runner = runner or self.runner
+        # Another runner keeps no index of memoryd's own.
+        self.embedding.wanted = runner is None
+        self.coordinator.attach(after_sync, runner)
+
+    def reserve(self) -> None:
+        """Take the index's lock ahead of `open`, so that no other process takes it before. Blocks.
+
+        Raises:
+            IndexBusy: another process holds it.
+        """
+        self.store.reserve()
+
+    def release(self) -> None:
+        """Release the lock that `reserve` took, if no `open` follows. Blocks."""
+        self.store.close()
+
+    async def open(self, *, background: bool, requested: bool) -> None:
+        """Open the index and, if `background`, start watching and a first sync.
+
+        An index that no caller has `requested` releases its memory after this sync.
+
+        Raises:
+            IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
+        """
+        try:
+            await self.run_on_writer(self._open)
+            await self._load_state()
+        except BaseException:
+            await self.run_on_writer(self._close)
+            self.writer_thread.shutdown(wait=False)
+            raise
+        self._starts_syncs, self._requested = background, requested
+        self._background = self._new_background()
+        self._recovery = DamageRecovery(self.store.health, self.monitor, lambda: self.sync_soon(SyncTrigger.RECONCILE))
+        if background:
+            await self._background.start()
+
+    def _open(self) -> None:
+        self.store.open()
+        self.cache = self._storage.open_cache(lambda: self._clock.now_ns() // 1_000_000)
+        self._recover()
+        self.forgotten.load()
+
+    async def _load_state(self) -> None:
+        for _ in range(2):
+            try:
+                counts = await run_on(self.quick, self._counts)
+                await run_on(self.slow, self.embedding.load_state)
+            except IndexDamaged:
+                await self.run_on_writer(self.store.repair)
+                continue
+            self.monitor.update(
+                revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self.store.has_completed_sync
+            )
+            return
+        raise IndexDamaged(f"the index {self.path} is damaged, and so is the one that was created in its place")
+
+    def _new_background(self) -> BackgroundSync:
+        sync = self.config.sync
+        return BackgroundSync(
+            sync,
+            self.runner,
+            self.coordinator,
+            self.monitor,
+            make_watcher=partial(make_watcher, sync, self.config.corpus, self._threads.native.open),
+            threads=self.slow,
+            clean_up=self.clean_up,
+            first_turns=self._threads.first_syncs,
+            idle_at_first=not self._requested,
+        )
+
+    async def change_config(self, config: AgentConfig) -> None:
+        """Continue with a configuration that the present one `can_become`; runs under way continue."""
+        before, self.config = self.config, config
+        if self._background is not None and config.sync != before.sync:
+            await self._background.stop()
+            self._background = self._new_background()
+            if self._starts_syncs:
+                await self._background.start()
+
+    async def close(self) -> None:
+        """Stop watching, end the run under way at a file boundary, and close the index."""
+        if self._background is not None:
+            await self._background.stop()
+        await self.coordinator.stop()
+        await self.run_on_writer(self._close)
+        self.writer_thread.shutdown(wait=False)
+
+    def _close(self) -> None:
+        if self.cache is not None:
+            self.embedding.usage.save()
+            self.cache.close()
+        self.store.close()
+
+    async def run_on_writer(self, work: Callable[[], _T]) -> _T:
+        """Return the result of `work`, called on the writer thread, between two passes of a sync."""
+        return await run_on(self.writer_thread, work)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the index is open."""
+        return self._background is not None
+
+    @property
+    def path(self) -> Path:
+        """The index's file."""
+        return Path(self.store.location)
+
+    def sync_soon(self, trigger: SyncTrigger) -> None:
+        """Start a sync, unless one is under way or has just failed; do not wait for it."""
+        if self._background is not None:
+            self._background.sync_soon(trigger)
+
+    def _sync_for_search(self) -> None:
+        if self.config.sync.on_search:
+            self.sync_soon(SyncTrigger.SEARCH)
+
+    def record_search(self) -> None:
+        """Record that the index is in use."""
+        self._searched_at = self._clock.monotonic()
+
+    def record_answer(self, *, stale: bool) -> None:
+        """Record whether a search found changed files, and start a sync if the index is outdated."""
+        if stale:
+            self.monitor.update(dirty=True)
+        # Hidden files make every answer stale, and no sync can change that.
+        if self.monitor.current.dirty and not self.runner.last_comparison.hidden:
+            self._sync_for_search()
+
+    async def read(self, call: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
+        """Return the result of `call`; if it finds the index damaged, call it again after the repair.
+
+        Raises:
+            IndexDamaged: the repair was not done by `deadline` (`time.monotonic()` seconds), or within two seconds.
+        """
+        return await (call() if self._recovery is None else self._recovery.read(call, deadline))
+
+    async def compare(self) -> DiskComparison:
+        """Return the differences between disk and index."""
+        return await self.read(lambda: run_on(self.slow, self.runner.compare))
+
+    async def keyword_error(self) -> str:
+        """Return why a search would fail now; empty if it would not."""
+        return await run_on(self.quick, self.probe_keyword_search)
+
+    def probe_keyword_search(self) -> str:
+        """Return why keyword search fails; empty if it answers. Runs a search as callers do. Blocks."""
+        try:
+            with self.store.read() as reader:
+                # Named sources, because the scores in memory would answer a query over all sources.
+                reader.keyword_hits([_PROBE], tuple(Source), 1)
+        except MemorydError as error:
+            return error.message
+        return ""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no search has used the index for a while, so that no file is open for reading."""
+        return self.store.is_idle
+
+    async def clean_up(self) -> None:
+        """Between syncs: overwrite deleted text on the disk, and release the memory of an idle agent."""
+        await self.run_on_writer(self._purge)
+        if self._clock.monotonic() - self._searched_at > self.config.idle_seconds:
+            if self._searched_at != self._released_after:
+                self._released_after = self._searched_at
+                self._threads.freed.note()
+            await self.release_memory()
+
+    async def release_memory(self) -> None:
+        """Release what searches hold in memory, and close the files that they read."""
+        await self.run_on_writer(self._release_memory)
+
+    def _release_memory(self) -> None:
+        self.store.release_memory()
+        if self.cache is not None:
+            self.cache.release_memory()
+
+    def _purge(self) -> None:
+        self.embedding.usage.save()
+        if self.store.has_deleted_text:
+            self.store.purge(lambda: self.coordinator.active is not None)
+
+    def degradations(self, watched: Sequence[WatchedRoot] | None = None) -> tuple[Degradation, ...]:
+        """Return each way in which the index is less than what is configured, without I/O.
+
+        `watched` is how each root is watched, if the caller has just found out.
+        """
+        found = [*self.config.impairments, *self.store.degradations()]
+        if differences := self.store.build_differences:
+            found.append(_built_otherwise(differences, self.runner.rebuild_waits))
+        found += self.embedding.degradations()
+        error = self.coordinator.last_error
+        # The store reports a state directory that cannot be written.
+        if error is not None and not isinstance(error, IndexReadOnly):
+            found.append(
+                Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
+            )
+        if self._background is not None:
+            watcher = self._background.watcher
+            if watched is None:
+                watched = () if watcher is None else watcher.status()
+            hidden, trouble = self.runner.last_comparison.hidden, self._background.trouble
+            found += _freshness(self.config.sync, watched, hidden, trouble)
+        return tuple(found)
+
+    def _vector_report(self) -> VectorReport:
+        waits = self.runner.rebuild_waits
+        differences = self.store.build_differences
+        rebuild = [_built_otherwise(differences, waits)] if waits and differences else []
+        return self.embedding.report(self.monitor.current.chunks, rebuild)
+
+    def differences(self) -> tuple[Difference, ...]:
+        """Return (field, the index's value, the configured value) of each difference between index and settings."""
+        return (*self.store.build_differences, *self.embedding.mismatches())
+
+    def remarks(self) -> tuple[Degradation, ...]:
+        """Return what an operator should know although no answer is worse for it."""
+        problem = None if self.cache is None else self.cache.problem
+        remarks = self.store.remarks()
+        return remarks if problem is None else (*remarks, problem)
+
+    def watched_roots(self, *, verify: bool = False) -> tuple[WatchedRoot, ...]:
+        """Return how each root is watched. `verify` compares that with the disk and blocks."""
+        if self._background is None:
+            return ()
+        watcher = self._background.watcher
+        if watcher is None:
+            return _unwatched(self.config)
+        return watcher.verified_status() if verify else watcher.status()
+
+    def measure(self) -> tuple[IndexCounts, int, int, int]:
+        """Return what the index holds, and the bytes of the index, its log and its cache. Blocks.
+
+        The counts of an idle index are remembered, so that its files stay closed.
+
+        Raises:
+            IndexUnavailable: it cannot be read.
+        """
+        counts = self.store.last_counts if self.is_idle else None
+        if counts is None or counts.revision != self.monitor.current.revision:
+            counts = self._counts()
+        sizes = self.store.sizes()
+        return counts, sizes.database_bytes, sizes.log_bytes, self._storage.cache_bytes()
+
+    def _counts(self) -> IndexCounts:
+        with self.store.read() as reader:
+            return reader.counts()
 
 
 class DamageRecovery:
-    """Hears of an index's condition, and keeps the board true to it. Made on the event loop's thread.
+    """Keeps the monitor in line with the health of an index. Made on the event loop's thread.
 
-    `start_sync` starts one unless one is under way: its first act is to begin the index anew.
+    `start_sync` starts a sync unless one is under way. A sync begins with the repair of a damaged index.
     """
 
-    def __init__(self, condition: IndexHealth, board: IndexMonitor, start_sync: Callable[[], None]) -> None:
-        self._condition = condition
-        self._board = board
+    def __init__(self, health: IndexHealth, monitor: IndexMonitor, start_sync: Callable[[], None]) -> None:
+        self._health = health
+        self._monitor = monitor
         self._start_sync = start_sync
         self._loop = asyncio.get_running_loop()
-        condition.watch(self._heard)
+        health.watch(self._on_change)
 
-    def _heard(self) -> None:
-        # The loop may have closed already; there is nobody left to tell then.
+    def _on_change(self) -> None:
+        # The loop may be closed already.
         with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._look)
+            self._loop.call_soon_threadsafe(self._update)
 
-    def _look(self) -> None:
-        if self._condition.damage is not None:
-            self._board.update(unavailable=True, dirty=True)
+    def _update(self) -> None:
+        if self._health.damage is not None:
+            self._monitor.update(unavailable=True, dirty=True)
             self._start_sync()
-        elif self._board.current.unavailable:
-            self._board.update(unavailable=False, whole=False, files=0, building=self._board.current.syncing)
+        elif self._monitor.current.unavailable:
+            self._monitor.update(unavailable=False, whole=False, files=0, building=self._monitor.current.syncing)
 
-    async def reading(self, ask: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
-        """What `ask` answers; where it meets damage, what it answers once the index has been begun anew.
-
-        Raises:
-            IndexDamaged: that had not happened by `deadline` (`time.monotonic()` seconds), or within two seconds.
-        """
+    async def read(self, call: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
+        """Return the result of `call`; see `AgentIndex.read`."""
         try:
-            return await ask()
+            return await call()
         except IndexDamaged:
-            # Once more: the sync that was asked for when the damage was found may have failed.
+            # Once more: the sync that began when the damage was found may have failed.
             self._start_sync()
             latest = time.monotonic() + MOST_WAIT_SECONDS
-            await self._mended(latest if deadline is None else min(latest, deadline))
-        return await ask()
+            await self._repaired(latest if deadline is None else min(latest, deadline))
+        return await call()
 
-    async def _mended(self, until: float) -> None:
+    async def _repaired(self, until: float) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(until - time.monotonic()):
-                while self._board.current.unavailable:
-                    await self._board.next_change()
+                while self._monitor.current.unavailable:
+                    await self._monitor.next_change()
+
+
+def _built_otherwise(differences: Sequence[Difference], waits: str) -> Degradation:
+    """Return that the index was built with other settings; `waits` is why its rebuild waits, empty if it does not."""
+    changes = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
+    reason = f"the index was built with other settings ({changes}): {waits or 'a sync rebuilds it'}"
+    return Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)
+
+
+def _freshness(
+    config: SyncConfig, watched: Sequence[WatchedRoot], hidden: Sequence[HiddenFiles], trouble: str
+) -> Iterator[Degradation]:
+    """Yield a degradation for each root whose changes are not noticed, and for each folder that hides indexed files.
+
+    `trouble` is why the last reconcile pass failed, empty if it did not. A missing root is no fault of its watcher.
+    """
+    impaired = (WatcherMode.DEAD,) if config.poll else (WatcherMode.POLLING, WatcherMode.DEAD)
+    for root in watched:
+        if root.present and root.mode in impaired:
+            wanted = f"native events for {root.root}"
+            yield Degradation(DegradationKind.WATCHER_IMPAIRED, wanted, root.mode, root.reason)
+    for place in hidden:
+        reason = (
+            f"{place.place} {place.reason}; the index keeps its {place.files} files, and they are found again when it "
+            "is back. If they are gone for good, memoryd index --force forgets them"
+        )
+        yield Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", reason)
+    if trouble:
+        reason = f"the last reconcile pass failed ({trouble}); the next one tries again"
+        yield Degradation(DegradationKind.WATCHER_IMPAIRED, "a reconcile pass", "file events alone", reason)
+
+
+def _unwatched(config: AgentConfig) -> tuple[WatchedRoot, ...]:
+    """Return the roots of an agent that watches none."""
+    roots = config.roots
+    displays = [roots.display(folder) for folder in (roots.base(), *roots.extras())]
+    displays += [SESSIONS_FOLDER] if config.corpus.sessions else []
+    return tuple(WatchedRoot(display, WatcherMode.OFF, "watching is disabled in the settings") for display in displays)

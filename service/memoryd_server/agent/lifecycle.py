@@ -1,28 +1,104 @@
-"""Opening queue, usage counter, detached tasks.
+"""What calls and agents need over their lifetime: deadlines, the clock of requests, the opening queue, use counters.
 
-The order in which indexes are opened at the start: those that somebody asks for come before all that wait.
-
-Counts those who use something, so that it is not taken from under them.
-
-Work that one call asks for and others need: it goes on to its end when that call is cancelled.
-
-What is opened holds a lock: given up half-way, it would keep out every later call.
+Everything here belongs to the event loop's thread.
 """
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+from zoneinfo import ZoneInfo
 
+from memoryd_server.agent.config import AgentConfig
 from memoryd_server.background_tasks import report_to_loop
-from memoryd_server.errors import MemorydError
+from memoryd_server.errors import DeadlineTooShort, MemorydError
+
+_T = TypeVar("_T")
+_Resolved_co = TypeVar("_Resolved_co", covariant=True)
+
+LOCK_SECONDS = 10.0
+"""How long an append waits for a file that another program locks, if the caller sets no deadline."""
+
+# A call ends this long before its caller's deadline, or this share of a short one before it, so that its own error
+# arrives instead of a bare timeout.
+REPLY_MARGIN_SECONDS = 0.2
+REPLY_MARGIN_SHARE = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """Until when a call may work. `at` is in `time.monotonic()` seconds; `is_default` if the caller set none."""
+
+    at: float
+    is_default: bool = False
+
+    @classmethod
+    def after(cls, seconds: float | None, ceiling_seconds: float) -> "Deadline":
+        """Return the deadline of a call that its caller awaits for `seconds`; None for a caller without a deadline."""
+        allowed = min(math.inf if seconds is None else seconds, ceiling_seconds)
+        return cls(time.monotonic() + _less_margin(allowed), is_default=seconds is None)
+
+    def within(self, seconds: float) -> float:
+        """Return this deadline; a default one is at most `seconds` away."""
+        return min(self.at, time.monotonic() + _less_margin(seconds)) if self.is_default else self.at
+
+    async def limit(self, work: Awaitable[_T]) -> _T:
+        """Return the result of `work`.
+
+        Raises:
+            DeadlineTooShort: `work` takes longer.
+        """
+        seconds = self.at - time.monotonic()
+        try:
+            async with asyncio.timeout(seconds):
+                return await work
+        except TimeoutError as error:
+            raise DeadlineTooShort(
+                f"the answer was not ready after {seconds:.2g} s; call again with a longer deadline",
+                retry_after_seconds=1.0,
+            ) from error
+
+
+def _less_margin(seconds: float) -> float:
+    return seconds - min(REPLY_MARGIN_SECONDS, seconds * REPLY_MARGIN_SHARE)
+
+
+class _ZonedRequest(Protocol[_Resolved_co]):
+    @property
+    def time_zone(self) -> str: ...
+
+    def resolve(self, config: AgentConfig, now: datetime, /) -> _Resolved_co: ...
+
+
+class RequestResolver:
+    """Resolves requests that may name a time zone, whose rules are in a file. `now` returns the time in UTC.
+
+    The zones of agents are loaded once; a request that names a zone itself is resolved on another thread.
+    """
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._zones: dict[str, ZoneInfo] = {}
+
+    async def resolve(self, request: _ZonedRequest[_T], config: AgentConfig) -> _T:
+        """Return what `request.resolve` returns now.
+
+        Raises:
+            InvalidRequest: a field is invalid.
+        """
+        now = self._now()
+        if config.time_zone in self._zones and not request.time_zone:
+            return request.resolve(config, now)
+        self._zones[config.time_zone] = await asyncio.to_thread(ZoneInfo, config.time_zone)
+        return await asyncio.to_thread(request.resolve, config, now)
 
 
 class OpeningQueue:
-    """Agents that wait to be opened by `open_one`, which hears whether somebody has asked for the agent.
-
-    On the event loop's thread alone.
-    """
+    """Agents that wait to be opened by `open_one(agent_id, requested)`; those that a call requests come first."""
 
     def __init__(self, open_one: Callable[[str, bool], Awaitable[None]]) -> None:
         self._open_one = open_one
@@ -30,18 +106,18 @@ class OpeningQueue:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, agent_ids: Iterable[str]) -> None:
-        """Lets these wait behind those that do already."""
+        """Add agents to the end of the queue."""
         self._waiting |= dict.fromkeys(agent_ids)
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def open_some(self, count: int, *, at_once: int) -> None:
-        """Opens the next `count`, as if somebody had asked for them.
+    async def open_some(self, count: int, *, most_concurrent: int) -> None:
+        """Open the next `count` agents as if a call had requested them.
 
-        Raises what the first of them raised, when all have come to their end: what is being opened cannot be closed.
+        Raises what the first of them raised, once all have ended: an agent that is being opened cannot be closed.
         """
-        turn = asyncio.Semaphore(at_once)
+        turn = asyncio.Semaphore(most_concurrent)
 
         async def one(agent_id: str) -> None:
             async with turn:
@@ -51,25 +127,25 @@ class OpeningQueue:
         for error in filter(None, await asyncio.gather(*map(one, some), return_exceptions=True)):
             raise error
 
-    def go_on(self, *, at_once: int) -> None:
-        """Opens the rest, and does not wait for it."""
-        for _ in range(min(at_once, len(self))):
+    def open_rest(self, *, most_concurrent: int) -> None:
+        """Open the remaining agents in the background."""
+        for _ in range(min(most_concurrent, len(self))):
             self._spawn(self._work())
 
     async def _work(self) -> None:
         while self._waiting:
-            await self._open_quietly(self._next(), asked=False)
+            await self._open_quietly(self._next(), requested=False)
 
-    def hurry(self, agent_id: str) -> None:
-        """Opens an agent that still waits at once, whoever else is being opened."""
+    def open_now(self, agent_id: str) -> None:
+        """Open an agent that still waits, whatever else is being opened."""
         if agent_id in self._waiting:
             del self._waiting[agent_id]
-            self._spawn(self._open_quietly(agent_id, asked=True))
+            self._spawn(self._open_quietly(agent_id, requested=True))
 
-    async def _open_quietly(self, agent_id: str, *, asked: bool) -> None:
-        # Whoever opens remembers why one could not be opened, and its callers are told; the others go on.
+    async def _open_quietly(self, agent_id: str, *, requested: bool) -> None:
+        # `open_one` records why an agent could not be opened, for its callers; the others go on.
         try:
-            await self._open_one(agent_id, asked)
+            await self._open_one(agent_id, requested)
         except MemorydError:
             return
         except Exception as error:  # noqa: BLE001 -- the other agents are opened all the same
@@ -86,18 +162,18 @@ class OpeningQueue:
         task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> list[str]:
-        """Those that nobody will open any more, in order."""
+        """Empty the queue; return the agents that waited, in order."""
         dropped, self._waiting = list(self._waiting), {}
         return dropped
 
     async def end(self, seconds: float) -> None:
-        """Waits for those that are being opened, at most so long; after `drop`."""
+        """Wait at most `seconds` for the agents that are being opened; after `drop`."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
 
 
 class InUseCounter:
-    """On the event loop's thread alone."""
+    """Counts the calls that use an agent, so that it is not closed during one."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -105,8 +181,8 @@ class InUseCounter:
         self._none.set()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Counts as a use while the block lasts."""
+    def count(self) -> Iterator[None]:
+        """Count one use until the block ends."""
         self._count += 1
         self._none.clear()
         try:
@@ -117,7 +193,7 @@ class InUseCounter:
                 self._none.set()
 
     async def end(self, seconds: float) -> bool:
-        """Waits for the last use to end, at most so long; whether there is none."""
+        """Wait at most `seconds` for the last use to end; return whether it has ended."""
         try:
             async with asyncio.timeout(seconds):
                 await self._none.wait()
@@ -127,13 +203,16 @@ class InUseCounter:
 
 
 class DetachedTasks:
-    """On the event loop's thread alone."""
+    """Work that one call requests and others need: it continues when that call is cancelled.
+
+    An index that is being opened holds a lock; abandoned halfway, it would keep out every later call.
+    """
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Carries out `work`; returns when it is done, or is cancelled without it.
+        """Do `work`; return when it is done, or is cancelled without it.
 
         Raises what it raises.
         """
@@ -145,10 +224,10 @@ class DetachedTasks:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Whoever asked may be gone; asyncio would complain of an error that nobody has looked at.
+            # The caller may be gone; asyncio would report an exception that was never retrieved.
             task.exception()
 
     async def end(self, seconds: float) -> None:
-        """Waits for what is under way, at most so long."""
+        """Wait at most `seconds` for the work under way."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)

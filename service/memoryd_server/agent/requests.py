@@ -1,11 +1,29 @@
-"""Requests of all edges: bounds, defaults, violations."""
+"""Requests of every edge: bounds, defaults and violations.
 
+An edge fills in what the caller set; a field that is None was not set. `resolve` checks the fields, applies the
+defaults of the agent's configuration and returns what the agent works with:
+
+    query = SearchRequest(query="harbour crane").resolve(config, now, deadline)
+
+Each `resolve` and `check` raises `InvalidRequest` with all violations of the request. A request has the names of the
+contract's fields, because a violation names its field. Bounds and defaults are those of the contract's comments.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import date
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.search import SearchQuery
-from memoryd_server.sync import SyncMode, SyncScope
+from memoryd_server.errors import FieldViolation, InvalidRequest
+from memoryd_server.model import Source
+from memoryd_server.search import CitationMode, SearchMode, SearchQuery
+from memoryd_server.sessions import TOOL_NAMES, FlushInputs, SessionKey, TurnKind, WorkspaceAccess, wants_citations
+from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
+from memoryd_server.writing import AppendJob, ArchiveRequest, make_slug
 
 MOST_QUERY_BYTES = 4_096
 MOST_SESSION_KEY_BYTES = 1_024
@@ -14,91 +32,457 @@ DEFAULT_SNIPPET_CHARS = 700
 MOST_SNIPPET_CHARS = 4_000
 DEFAULT_LINES = 120
 MOST_LINES = 2_000
+MOST_LINE_NUMBER = 2**31 - 1
 MOST_APPEND_BYTES = 256 * 1024
 MOST_KEY_BYTES = 128
 MOST_HEADING_CHARS = 200
 MOST_PATH_BYTES = 4_096
 DEFAULT_PAGE = 100
 MOST_PAGE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class SearchRequest:
-    """A question with what the handler needs besides."""
-
-    query: SearchQuery
-    session_key: str
-    min_revision: int | None
-    explain: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """A line range."""
-
-    path: str
-    start_line: int
-    line_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class SyncRequest:
-    """A sync run to start, join or resume. `transcript` is the file name of the one that was compacted, if any.
-
-    `session_key` is the session that starts, if any. `resume` is the run to resume and the sequence of its last event
-    that the caller has.
-    """
-
-    mode: SyncMode
-    trigger: SyncTrigger
-    session_key: str
-    ask: SyncScope
-    transcript: str
-    resume: tuple[str, int] | None
-    cancel_on_disconnect: bool
-    heartbeat_seconds: float
-    dry_run: bool
-
-
-@dataclass(frozen=True, slots=True)
-class AppendRequest:
-    """Text to append. `asked_path` is the path as the caller gave it, `path` the one with today's log filled in."""
-
-    text: str
-    path: str
-    asked_path: str
-    idempotency_key: str
-    heading: str
-
-
-@dataclass(frozen=True, slots=True)
-class PageRequest:
-    """A page of a list: at most `size` items after `token`."""
-
-    size: int
-    token: str
-
-
+MOST_PAGE_TOKEN_BYTES = 2 * MOST_PATH_BYTES
+MOST_REASON_BYTES = 256
+DEFAULT_HEARTBEAT_SECONDS = 10.0
+LEAST_HEARTBEAT_SECONDS, MOST_HEARTBEAT_SECONDS = 1.0, 60.0
 MOST_TOOLS = 1_024
 MOST_NAME_BYTES = 255
 MOST_SLUG_BYTES = 256
 DEFAULT_MESSAGES = 15
 MOST_MESSAGES = 200
 
+_NO_SESSIONS = (
+    "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
+    '"sessions" in memorySearch.sources'
+)
+_NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
 
-@dataclass(frozen=True, slots=True)
-class SessionContextRequest:
-    """What a session wants at its start. `tools` are the memory tools that its model is given.
 
-    `section` is whether the recall section is wanted, `schemas` whether the tools' schemas are, and `cites` whether
-    replies may name paths.
+class FieldChecks:
+    """Checks the fields of one request and collects all violations.
+
+    Each check returns a usable value even if it adds a violation. A field that is None was not set.
     """
 
-    session_key: str
-    main_session: bool
-    today: date
-    max_total_chars: int | None
-    section: bool
-    schemas: bool
-    tools: tuple[str, ...]
-    cites: bool
+    def __init__(self, request: object, violations: Iterable[FieldViolation] = ()) -> None:
+        self._request = request
+        self.violations = list(violations)
+
+    def value(self, field: str) -> Any:
+        """Return the value of a field; None if it was not set."""
+        return getattr(self._request, field)
+
+    def violation(self, field: str, description: str) -> None:
+        """Add a violation of `field`."""
+        self.violations.append(FieldViolation(field, description))
+
+    def check(self) -> None:
+        """End the checks.
+
+        Raises:
+            InvalidRequest: any field is invalid.
+        """
+        if self.violations:
+            raise InvalidRequest(self.violations)
+
+    def text(self, field: str, *, most_bytes: int, required: bool = False) -> str:
+        """Return a string of at most `most_bytes` bytes of UTF-8; not blank if it is required."""
+        value = str(self.value(field) or "")
+        if required and not value.strip():
+            self.violation(field, "must not be blank")
+        if (size := len(value.encode())) > most_bytes:
+            self.violation(field, f"is {size:,} bytes long; at most {most_bytes:,} are allowed")
+        return value
+
+    def clamped(self, field: str, default: int, most: int) -> int:
+        """Return a positive number; `most` if it is larger, `default` if it was not set."""
+        value = self.value(field)
+        if value is None:
+            return default
+        if value < 1:
+            self.violation(field, f"is {value}; it must be at least 1 (leave it unset for {default})")
+        return int(max(1, min(value, most)))
+
+    def positive(self, field: str) -> int | None:
+        """Return a number that is at least 1; None if it was not set."""
+        value = self.value(field)
+        if value is None:
+            return None
+        if value < 1:
+            self.violation(field, f"is {value}; it must be at least 1 (leave it unset for no limit)")
+        return int(max(1, value))
+
+    def count(self, field: str) -> int:
+        """Return a number that is not negative; 0 if it was not set."""
+        value = int(self.value(field) or 0)
+        if value < 0:
+            self.violation(field, f"is {value}; it must not be negative")
+        return max(0, value)
+
+    def optional_count(self, field: str) -> int | None:
+        """Return a number that is not negative; None if it was not set."""
+        return None if self.value(field) is None else self.count(field)
+
+    def share(self, field: str) -> float | None:
+        """Return a number from 0 to 1; None if it was not set."""
+        value = self.value(field)
+        if value is None:
+            return None
+        if not 0.0 <= value <= 1.0:
+            self.violation(field, f"is {value}; it must lie between 0 and 1")
+            return None
+        return float(value)
+
+    def heartbeat(self) -> float:
+        """Return the interval of heartbeats in seconds."""
+        seconds = self.value("heartbeat_interval")
+        if seconds is None:
+            return DEFAULT_HEARTBEAT_SECONDS
+        least, most = LEAST_HEARTBEAT_SECONDS, MOST_HEARTBEAT_SECONDS
+        if not least <= seconds <= most:
+            self.violation("heartbeat_interval", f"is {seconds:g} s; it must lie between {least:g} and {most:g} s")
+        return float(min(max(seconds, least), most))
+
+    def moment(self, now: datetime, time_zone: str) -> tuple[datetime, str]:
+        """Return the caller's clock in UTC and an IANA time zone that has this time; the arguments if unset. Blocks."""
+        moment, zone = self.value("now") or now, self._time_zone(time_zone)
+        try:
+            moment.astimezone(ZoneInfo(zone))
+        except OverflowError:
+            self.violation("now", f"falls outside the years 1 to 9999 in the time zone {zone}")
+            return now, zone
+        return moment, zone
+
+    def _time_zone(self, default: str) -> str:
+        name = str(self.value("time_zone") or default)
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            self.violation("time_zone", f"{name[:64]!r} is not an IANA time zone such as Europe/Berlin")
+            return "UTC"
+        return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """`unreadable` are the violations of fields that the edge could not read; they are reported with the others."""
+
+    unreadable: tuple[FieldViolation, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest(Request):
+    """A query. No `sources` means all sources of the agent."""
+
+    query: str
+    max_results: int | None = None
+    min_score: float | None = None
+    sources: tuple[Source, ...] = ()
+    mode: SearchMode = SearchMode.UNSPECIFIED
+    max_snippet_chars: int | None = None
+    citations: CitationMode | None = None
+    max_total_chars: int | None = None
+    session_key: str = ""
+    min_revision: int | None = None
+    now: datetime | None = None
+
+    def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
+        """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
+        checks = FieldChecks(self, self.unreadable)
+        session_key = SessionKey.parse(checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES))
+        min_score = checks.share("min_score")
+        query = SearchQuery(
+            text=checks.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
+            max_results=checks.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
+            min_score=config.min_score if min_score is None else min_score,
+            min_score_is_strict=min_score is not None,
+            sources=self.sources,
+            mode=self.mode,
+            max_snippet_chars=checks.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
+            citations=wants_citations(self.citations or config.citations, session_key),
+            max_total_chars=checks.positive("max_total_chars"),
+            deadline=deadline,
+            now=self.now or now,
+        )
+        checks.optional_count("min_revision")
+        checks.check()
+        return query
+
+
+class LineRange(NamedTuple):
+    """Lines of a file, counted from 1."""
+
+    path: str
+    start_line: int
+    line_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest(Request):
+    """A line range of a memory file. Which paths are allowed is decided when the file is opened."""
+
+    path: str
+    start_line: int | None = None
+    line_count: int | None = None
+
+    def resolve(self) -> LineRange:
+        """Return the lines to read."""
+        checks = FieldChecks(self, self.unreadable)
+        lines = LineRange(
+            path=checks.text("path", most_bytes=MOST_PATH_BYTES, required=True),
+            start_line=checks.clamped("start_line", 1, MOST_LINE_NUMBER),
+            line_count=checks.clamped("line_count", DEFAULT_LINES, MOST_LINES),
+        )
+        checks.check()
+        return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRequest(Request):
+    """A sync run to start, join or resume. No `sources` means all sources of the agent.
+
+    `transcript` is the file name of the transcript that was compacted, if any, `session_key` the session that starts,
+    if any. `resume` is the run to resume and the sequence of the last event that the caller has. `heartbeat_interval`
+    is in seconds.
+    """
+
+    mode: SyncMode = SyncMode.INCREMENTAL
+    trigger: SyncTrigger = SyncTrigger.MANUAL
+    session_key: str = ""
+    sources: tuple[Source, ...] = ()
+    transcript: str = ""
+    reason: str = ""
+    resume: tuple[str, int] | None = None
+    cancel_on_disconnect: bool = False
+    heartbeat_interval: float | None = None
+    dry_run: bool = False
+
+    def resolve(self, config: AgentConfig) -> tuple[SyncScope, float]:
+        """Return what the run has to index, and the interval of heartbeats in seconds."""
+        checks = FieldChecks(self, self.unreadable)
+        transcript = checks.text("transcript", most_bytes=MOST_PATH_BYTES)
+        checks.text("reason", most_bytes=MOST_REASON_BYTES)
+        checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
+        heartbeat_seconds = checks.heartbeat()
+        if transcript and self.trigger is not SyncTrigger.POST_COMPACTION:
+            checks.violation("transcript", "is allowed with the trigger POST_COMPACTION only")
+        elif transcript and Source.SESSIONS not in config.sources:
+            checks.violation("transcript", _NO_SESSIONS)
+        if any(source not in config.sources for source in self.sources):
+            checks.violation("sources", _NO_SESSIONS if Source.SESSIONS not in config.sources else _NO_MEMORY)
+        checks.check()
+        # A transcript that was compacted is indexed however little it has grown.
+        forced = transcript and config.sync.compaction_forces
+        scope = SyncScope(
+            sources=frozenset(self.sources) or EVERY_SOURCE,
+            every_transcript=self.trigger is SyncTrigger.MANUAL,
+            transcripts=frozenset((transcript,) if forced else ()),
+        )
+        return scope, heartbeat_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest(Request):
+    """The state of an index to follow. `heartbeat_interval` is in seconds."""
+
+    heartbeat_interval: float | None = None
+
+    def resolve(self) -> float:
+        """Return the interval of heartbeats in seconds."""
+        checks = FieldChecks(self, self.unreadable)
+        heartbeat_seconds = checks.heartbeat()
+        checks.check()
+        return heartbeat_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlushRequest(Request):
+    """The state of a session that may have to write its notes; see `FlushInputs`."""
+
+    total_tokens: int | None = None
+    total_tokens_fresh: bool | None = None
+    incoming_prompt_tokens: int = 0
+    last_output_tokens: int = 0
+    context_window_tokens: int = 0
+    reserve_tokens_floor: int | None = None
+    effective_reserve_tokens: int | None = None
+    soft_threshold_tokens: int | None = None
+    transcript_bytes: int | None = None
+    compaction_count: int = 0
+    last_flush_compaction_count: int | None = None
+    workspace_access: WorkspaceAccess = WorkspaceAccess.READ_WRITE
+    turn_kind: TurnKind = TurnKind.USER
+    now: datetime | None = None
+    time_zone: str = ""
+
+    def resolve(self, config: AgentConfig, now: datetime) -> FlushInputs:
+        """Return the inputs of the decision; `now` replaces an unset clock. Blocks."""
+        checks = FieldChecks(self, self.unreadable)
+        now, time_zone = checks.moment(now, config.time_zone)
+        inputs = FlushInputs(
+            total_tokens=checks.optional_count("total_tokens"),
+            total_tokens_fresh=self.total_tokens_fresh,
+            incoming_prompt_tokens=checks.count("incoming_prompt_tokens"),
+            last_output_tokens=checks.count("last_output_tokens"),
+            context_window_tokens=checks.count("context_window_tokens"),
+            reserve_tokens_floor=checks.optional_count("reserve_tokens_floor"),
+            effective_reserve_tokens=checks.optional_count("effective_reserve_tokens"),
+            soft_threshold_tokens=checks.optional_count("soft_threshold_tokens"),
+            transcript_bytes=checks.optional_count("transcript_bytes"),
+            compaction_count=checks.count("compaction_count"),
+            last_flush_compaction_count=checks.optional_count("last_flush_compaction_count"),
+            workspace_access=self.workspace_access,
+            turn_kind=self.turn_kind,
+            time_zone=time_zone,
+            now=now,
+        )
+        checks.check()
+        return inputs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendRequest(Request):
+    """Text to append, to today's log if `path` is empty."""
+
+    text: str
+    path: str = ""
+    idempotency_key: str = ""
+    heading: str = ""
+    now: datetime | None = None
+    time_zone: str = ""
+
+    def resolve(self, config: AgentConfig, now: datetime) -> AppendJob:
+        """Return the append; `now` replaces an unset clock. Blocks."""
+        checks = FieldChecks(self, self.unreadable)
+        now, time_zone = checks.moment(now, config.time_zone)
+        day = now.astimezone(ZoneInfo(time_zone)).date()
+        path = checks.text("path", most_bytes=MOST_PATH_BYTES)
+        text = checks.text("text", most_bytes=MOST_APPEND_BYTES, required=True)
+        key = checks.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
+        heading = self.heading.strip()
+        if "\0" in text:
+            checks.violation("text", "holds a NUL character, which would make the file unreadable as Markdown")
+        if not (key.isascii() and (key.isprintable() or not key)):
+            checks.violation("idempotency_key", "must be printable ASCII")
+        if len(heading) > MOST_HEADING_CHARS or len(heading.splitlines()) > 1 or "\0" in heading:
+            checks.violation("heading", f"must be one line of at most {MOST_HEADING_CHARS} characters")
+        checks.check()
+        return AppendJob(
+            text,
+            path=path or f"memory/{day.isoformat()}.md",
+            requested_path=path,
+            idempotency_key=key,
+            heading=heading,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForgetRequest(Request):
+    """What to forget: a memory file by its path, a session by its id, or a text; exactly one of them is set.
+
+    `delete_source` deletes the file or the transcripts too.
+    """
+
+    path: str | None = None
+    session_id: str | None = None
+    text: str | None = None
+    delete_source: bool = False
+
+    def check(self) -> None:
+        """Raise `InvalidRequest` for a request that is not valid. Which paths are allowed is decided later."""
+        checks = FieldChecks(self, self.unreadable)
+        if self.path is None and self.session_id is None and self.text is None:
+            checks.violation("target", "name what to forget: a path, a session_id or a text")
+        checks.text("path", most_bytes=MOST_PATH_BYTES, required=self.path is not None)
+        checks.text("session_id", most_bytes=MOST_NAME_BYTES, required=self.session_id is not None)
+        checks.text("text", most_bytes=MOST_APPEND_BYTES, required=self.text is not None)
+        if self.text is not None and self.delete_source:
+            checks.violation("delete_source", "is allowed with a path or a session_id only: a text has no source file")
+        checks.check()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionArchiveRequest(Request):
+    """The last messages of a transcript, to be written to a memory file. An empty `slug` is replaced by a made one."""
+
+    transcript: str
+    message_count: int | None = None
+    slug: str = ""
+    session_key: str = ""
+    now: datetime | None = None
+    time_zone: str = ""
+
+    def resolve(self, config: AgentConfig, now: datetime) -> ArchiveRequest:
+        """Return the archive to write; `now` replaces an unset clock. Blocks."""
+        checks = FieldChecks(self, self.unreadable)
+        now, time_zone = checks.moment(now, config.time_zone)
+        slug = checks.text("slug", most_bytes=MOST_SLUG_BYTES)
+        archive = ArchiveRequest(
+            transcript=checks.text("transcript", most_bytes=MOST_NAME_BYTES, required=True),
+            count=checks.clamped("message_count", DEFAULT_MESSAGES, MOST_MESSAGES),
+            slug=make_slug(slug),
+            session_key=checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES).strip(),
+            local=now.astimezone(ZoneInfo(time_zone)),
+        )
+        if slug.strip() and not archive.slug:
+            checks.violation("slug", "holds no letter or digit; leave it empty for a generated one")
+        if not archive.session_key.isprintable():
+            checks.violation("session_key", "must be one line without control characters")
+        checks.check()
+        return archive
+
+
+class PromptMode(StrEnum):
+    """How much of its system prompt a session gets; the names of the wire's enum."""
+
+    FULL = "FULL"
+    MINIMAL = "MINIMAL"
+    NONE = "NONE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionContextRequest(Request):
+    """What a session loads at its start. No `tools` means that its model has all memory tools."""
+
+    session_key: str = ""
+    max_total_chars: int | None = None
+    include_recall_prompt: bool = False
+    prompt_mode: PromptMode = PromptMode.FULL
+    tools: tuple[str, ...] = ()
+    citations: CitationMode | None = None
+    now: datetime | None = None
+    time_zone: str = ""
+
+    def resolve(self, config: AgentConfig, now: datetime) -> tuple[SessionKey, datetime]:
+        """Return the session and its local time; `now` replaces an unset clock. Blocks."""
+        checks = FieldChecks(self, self.unreadable)
+        now, time_zone = checks.moment(now, config.time_zone)
+        key = SessionKey.parse(checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES))
+        if len(self.tools) > MOST_TOOLS:
+            checks.violation("tools", f"names {len(self.tools):,} tools; at most {MOST_TOOLS:,} are allowed")
+        checks.positive("max_total_chars")
+        checks.check()
+        return key, now.astimezone(ZoneInfo(time_zone))
+
+    @property
+    def memory_tools(self) -> tuple[str, ...]:
+        """The memory tools that the session's model has, in the order of `TOOL_NAMES`."""
+        return tuple(name for name in TOOL_NAMES if name in self.tools) if self.tools else TOOL_NAMES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest(Request):
+    """A page of a list: at most `page_size` items after `page_token`. A `page_size` of 0 means the default."""
+
+    page_size: int = 0
+    page_token: str = ""
+
+    def check(self) -> None:
+        """Raise `InvalidRequest` for a request that is not valid. The edge that made the token checks it."""
+        checks = FieldChecks(self, self.unreadable)
+        checks.count("page_size")
+        checks.text("page_token", most_bytes=MOST_PAGE_TOKEN_BYTES)
+        checks.check()
+
+    @property
+    def size(self) -> int:
+        """The most items of the page."""
+        return min(self.page_size or DEFAULT_PAGE, MOST_PAGE)

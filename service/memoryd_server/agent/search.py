@@ -1,71 +1,138 @@
-"""Runs a query, retries after repair; SearchBackend protocol.
+"""Run a query on one agent's index; what answers in front of it.
 
-Search one agent's index: its query vector, a worker thread, and another attempt after the index was rebuilt.
-
-What answers an agent's searches: the protocol of a backend in front of the builtin search, and its state.
+`IndexSearch` is the builtin search: it gets the query's vector while the keyword search runs, searches on another
+thread, and searches again if the index was rebuilt meanwhile. `SearchBackend` is the protocol of a backend that answers
+in place of the builtin search, such as qmd.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.files import FileRange
-from memoryd_server.agent.forget import ForgetRequest
+from memoryd_server.agent.index import AgentIndex, run_on
+from memoryd_server.agent.requests import ForgetRequest
+from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import SyncRun
-from memoryd_server.model import Degradation
-from memoryd_server.search import EarlyKeywordHits, SearchAnswer, SearchEngine, SearchQuery
-from memoryd_server.store import Store
+from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.search import BUILTIN, EarlyKeywordHits, SearchAnswer, SearchEngine, SearchMode, SearchQuery
 from memoryd_server.sync import SyncOutcome
 
-# An index that is rebuilt again and again is searched as it is.
-_MOST_TIMES = 3
-
-Reading = Callable[[Callable[[], Awaitable[SearchAnswer]], float], Awaitable[SearchAnswer]]
+# An index that is rebuilt more often during one search is searched as it is.
+_MOST_ATTEMPTS = 3
 
 
-async def search(
-    query: SearchQuery,
-    *,
-    store: Store,
-    engine: SearchEngine,
-    vectors: AgentEmbedding,
-    threads: Executor,
-    reading: Reading,
-) -> SearchAnswer:
-    """Return what `engine` finds on `threads`, with what impairs the index.
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """An answer, with the state of the index at that moment.
 
-    While the provider makes the query's vector, the keyword search runs. `reading` runs the search of both, and runs it
-    again if it finds the index damaged.
+    `degradations` are those of the answer and of the agent. `stale` is whether files have changed since they were
+    indexed. `provider` and `model` made the query's vector; empty if the answer used none.
     """
-    words: list[asyncio.Future[EarlyKeywordHits | None]] = []
 
-    def search_words() -> None:
-        words.append(asyncio.get_running_loop().run_in_executor(threads, engine.search_keywords, query))
-
-    try:
-        vector = await vectors.question(query, search_words)
-    finally:
-        if words:
-            # An error of this search comes up again in the search of both, which reports it.
-            await asyncio.wait(words)
-    found = None if not words or words[0].cancelled() or words[0].exception() else words[0].result()
-    search_both = partial(engine.search, query, vector.vector, vector.reason, found, vector.identity)
-    return await reading(lambda: _answer(store, threads, search_both), query.deadline)
+    answer: SearchAnswer
+    degradations: tuple[Degradation, ...]
+    index_state: IndexState
+    stale: bool
+    provider: str
+    model: str
+    elapsed_seconds: float
 
 
-async def _answer(store: Store, threads: Executor, search_both: Callable[[], SearchAnswer]) -> SearchAnswer:
-    # Impairments are read first: a repair may end during the search. If the index was rebuilt, it is searched again.
-    for _ in range(_MOST_TIMES):
-        generation, impairments = store.health.generation, store.degradations()
-        answer = await asyncio.get_running_loop().run_in_executor(threads, search_both)
-        if generation == store.health.generation:
-            break
-    return replace(answer, degradations=(*answer.degradations, *impairments))
+class IndexSearch:
+    """Searches `index` by `engine`. On the event loop's thread."""
+
+    def __init__(self, index: AgentIndex, engine: SearchEngine) -> None:
+        self.engine = engine
+        self._index = index
+
+    async def search(self, query: SearchQuery) -> SearchAnswer:
+        """Return the hits, and what impairs the index.
+
+        A query without a mode is a hybrid one if a provider is configured, so that an answer by keywords alone names
+        the degradation.
+        """
+        index = self._index
+        index.record_search()
+        if query.mode is SearchMode.UNSPECIFIED and index.embedding.is_configured:
+            query = replace(query, mode=SearchMode.HYBRID)
+        keyword_searches: list[asyncio.Future[EarlyKeywordHits | None]] = []
+
+        def search_keywords() -> None:
+            loop = asyncio.get_running_loop()
+            keyword_searches.append(loop.run_in_executor(index.quick, self.engine.search_keywords, query))
+
+        try:
+            vector = await index.embedding.query_vector(query, search_keywords)
+        finally:
+            if keyword_searches:
+                # The search below meets an error of this one too, and reports it.
+                await asyncio.wait(keyword_searches)
+        early = _early_hits(keyword_searches)
+        search = partial(self.engine.search, query, vector.vector, vector.reason, early, vector.identity)
+        answer = await index.read(lambda: self._answer(search), query.deadline)
+        index.record_answer(stale=answer.stale)
+        return answer
+
+    async def _answer(self, search: Callable[[], SearchAnswer]) -> SearchAnswer:
+        store = self._index.store
+        # Impairments are read first: a repair may end during the search. A rebuilt index is searched again.
+        for _ in range(_MOST_ATTEMPTS):
+            generation, impairments = store.health.generation, store.degradations()
+            answer = await run_on(self._index.quick, search)
+            if generation == store.health.generation:
+                break
+        return replace(answer, degradations=(*answer.degradations, *impairments))
+
+    def result(self, answer: SearchAnswer, elapsed_seconds: float) -> SearchResult:
+        """Return an answer of this index, or of a search backend, with the agent's degradations and state."""
+        snapshot, builtin = self._index.monitor.current, answer.backend == BUILTIN
+        standing = _of_answer(self._index.degradations(), answer) if builtin else self._index.config.impairments
+        kinds = {degradation.kind for degradation in standing}
+        own = [degradation for degradation in answer.degradations if degradation.kind not in kinds]
+        provider, model = self._query_model(answer)
+        return SearchResult(
+            answer=answer,
+            degradations=(*own, *standing),
+            index_state=snapshot.state if builtin else _state_of(answer),
+            stale=answer.stale or (builtin and (snapshot.dirty or snapshot.pending_files > 0)),
+            provider=provider,
+            model=model,
+            elapsed_seconds=elapsed_seconds,
+        )
+
+    def _query_model(self, answer: SearchAnswer) -> tuple[str, str]:
+        embedder = self._index.embedding.embedder
+        if answer.vector_candidates and answer.backend != BUILTIN:
+            return answer.backend, ""
+        if answer.vector_candidates and embedder is not None:
+            return embedder.provider.spec.provider, embedder.provider.spec.model
+        return "", ""
+
+
+def _early_hits(searches: list[asyncio.Future[EarlyKeywordHits | None]]) -> EarlyKeywordHits | None:
+    return None if not searches or searches[0].cancelled() or searches[0].exception() else searches[0].result()
+
+
+def _of_answer(standing: tuple[Degradation, ...], answer: SearchAnswer) -> tuple[Degradation, ...]:
+    """Return the agent's degradations that concern an answer.
+
+    The answer itself says whether and why it used no vectors: the provider's last failure may be of another query.
+    """
+    skipped = DegradationKind.VECTOR_LEG_SKIPPED
+    own = next((each for each in answer.degradations if each.kind is skipped), None)
+    found = (each if each.kind is not skipped else own and replace(each, reason=own.reason) for each in standing)
+    return tuple(each for each in found if each is not None)
+
+
+def _state_of(answer: SearchAnswer) -> IndexState:
+    """Return the state of an index that is not memoryd's own."""
+    if not answer.indexed_files:
+        return IndexState.EMPTY
+    return IndexState.STALE if answer.stale else IndexState.READY
 
 
 @dataclass(frozen=True, slots=True)

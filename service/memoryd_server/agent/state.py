@@ -1,4 +1,4 @@
-"""What is known of an agent's index without asking the disk, for those who follow it. On the event loop's thread."""
+"""IndexMonitor: the state of an agent's index as far as it is known without I/O, and the wait for its next change."""
 
 import asyncio
 import time
@@ -6,11 +6,13 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from memoryd_server.agent.sync_run import ActiveSync
 from memoryd_server.errors import RevisionNotReached
+from memoryd_server.sources import WatchedRoot
 
 
 class IndexState(StrEnum):
-    """What the index can answer; the names of the wire's enum."""
+    """The state of an index in one word; the names of the wire's enum."""
 
     EMPTY = "EMPTY"
     READY = "READY"
@@ -21,10 +23,11 @@ class IndexState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IndexSnapshot:
-    """One moment. `chunks` is how many the index held after the last run.
+    """The state of an index at one moment.
 
-    `pending_files` is how many files are known to wait; `building` is the first index or a rebuild. `whole` is an index
-    that has seen a sync to its end since it was begun. `closing` is the last state that anybody will see.
+    `chunks` is how many the index held after the last run. `pending_files` is how many files are known to wait.
+    `building` is set during the first sync and during a rebuild, `whole` once a sync has completed since the index was
+    created, `closing` in the last state.
     """
 
     revision: int = 0
@@ -50,12 +53,23 @@ class IndexSnapshot:
         return IndexState.STALE if self.dirty or self.pending_files else IndexState.READY
 
     def seen(self, *, dirty: bool, files: int) -> "IndexSnapshot":
-        """The same moment with what a look at the disk has shown."""
+        """Return this snapshot with what a comparison with the disk has shown."""
         return replace(self, dirty=dirty, pending_files=0, files=files)
 
 
+@dataclass(frozen=True, slots=True)
+class IndexUpdate:
+    """What a follower of an index gets: its state at `time_ns` (Unix time). `heartbeat` if nothing has changed."""
+
+    time_ns: int
+    snapshot: IndexSnapshot
+    active_sync: ActiveSync | None
+    watched_roots: tuple[WatchedRoot, ...]
+    heartbeat: bool
+
+
 class IndexMonitor:
-    """The current state, and a way to wait for the next."""
+    """The current state, and the wait for the next one. On the event loop's thread unless a method says otherwise."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.current = IndexSnapshot()
@@ -64,7 +78,7 @@ class IndexMonitor:
         self._behind_since: float | None = now()
 
     def update(self, **changes: int | bool) -> None:
-        """Changes some fields and wakes those who wait, also when only a run's progress has moved."""
+        """Change some fields and wake all waiters, even if no field has a new value."""
         self.current = replace(self.current, **changes)  # type: ignore[arg-type]
         if not (self.current.dirty or self.current.pending_files):
             self._behind_since = None
@@ -75,28 +89,28 @@ class IndexMonitor:
 
     @property
     def lag_seconds(self) -> float:
-        """For how long files have been known to be ahead of the index; 0 where none is. From any thread."""
+        """The seconds for which files have been known to be newer than the index; 0 if none is. From any thread."""
         since = self._behind_since
         return 0.0 if since is None else self._now() - since
 
     def next_change(self) -> Coroutine[None, None, bool]:
-        """Returns at the first update after this call, also when it is awaited later."""
+        """Return at the first update after this call, even if it is awaited later."""
         return self._changed.wait()
 
     async def reached(self, revision: int) -> None:
-        """Returns when the index has reached `revision`.
+        """Return when the index has reached `revision`.
 
-        One that was begun anew counts from a higher revision than any before, and holds less: its first sync has to
-        end as well.
+        A re-created index begins with a higher revision than any before, and is empty: its first sync must have
+        completed as well.
         """
         while revision > 0 and (self.current.revision < revision or not self.current.whole):
             await self.next_change()
 
     async def reached_within(self, seconds: float, revision: int) -> None:
-        """Returns when the index has reached `revision`.
+        """Return when the index has reached `revision`.
 
         Raises:
-            RevisionNotReached: it has not in so many seconds.
+            RevisionNotReached: it has not within `seconds`.
         """
         try:
             async with asyncio.timeout(seconds):
@@ -104,7 +118,7 @@ class IndexMonitor:
         except TimeoutError:
             raise RevisionNotReached(
                 f"the index is at revision {self.current.revision} and did not reach {revision} in time"
-                f"{'' if self.current.whole else ', as no sync has completed since it was begun'}; "
+                f"{'' if self.current.whole else ', because no sync has completed since it was created'}; "
                 "search without min_revision, or call Sync first",
                 metadata={"index_revision": str(self.current.revision)},
             ) from None

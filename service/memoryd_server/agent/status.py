@@ -1,29 +1,20 @@
-"""AgentStatus: disk, index, provider, degradations.
+"""AgentStatus: how one agent is doing: disk, index, provider and degradations, at the moment of the call."""
 
-How an agent's memory is doing, computed from the disk and the index at the moment of asking.
-
-What an agent's files take up on the disk.
-
-What keeps an agent's index from following its files and settings, in words for whoever asks how it is doing.
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from memoryd_server.agent.config import SyncConfig
-from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.embedding import AgentEmbedding, VectorUse
-from memoryd_server.errors import MemorydError
-from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
-from memoryd_server.sources import SESSIONS_FOLDER, Corpus, WatchedRoot, WatcherMode
-from memoryd_server.sqlite import size_bytes
-from memoryd_server.store import Difference, FileRow, IndexCounts, Store, StoreSizes, VectorCache
-from memoryd_server.sync import DiskComparison, HiddenFiles
-from memoryd_server.text import QueryTerm
-
-# A word that the index may or may not hold: what counts is that a real search answers.
-_PROBE = QueryTerm("memoryd")
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.embedding import EmbeddingStatus, ProviderProbe
+from memoryd_server.agent.index import AgentIndex
+from memoryd_server.agent.search import BackendStatus
+from memoryd_server.agent.state import IndexState
+from memoryd_server.agent.sync_run import ActiveSync
+from memoryd_server.embedding import BatchJobsState
+from memoryd_server.model import Degradation, FileFailure, Source
+from memoryd_server.sources import WatchedRoot
+from memoryd_server.store import BuildIdentity, Difference, FileRow, IndexCounts
+from memoryd_server.sync import DiskComparison
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,21 +28,18 @@ class SourceCounts:
     files_failed: int
 
 
-def keyword_error(store: Store) -> str:
-    """Why the keyword leg does not answer, found out by a search as every caller's runs; empty when it does."""
-    try:
-        with store.read() as reader:
-            # With sources named: the scores that are kept in memory would answer a question about all of them.
-            reader.keyword_hits([_PROBE], tuple(Source), 1)
-    except MemorydError as error:
-        return error.message
-    return ""
-
-
 @dataclass(frozen=True, slots=True)
-class IndexReport:
-    """The index against the disk. Ages in seconds; `last_sync_ms` is Unix time, None before the first sync."""
+class IndexStatus:
+    """The index compared with the disk.
 
+    Ages are in seconds; `last_sync_ms` is Unix time, None before the first sync. `built_with` is how the index was
+    chunked, None if it does not say. `differences` are (field, the index's value, the configured value).
+    `pending_embeddings` is how many chunks have no usable vector. `keyword_error` is why keyword search fails.
+    """
+
+    path: Path
+    schema_version: int
+    state: IndexState
     counts: IndexCounts
     size_bytes: int
     last_sync_ms: int | None
@@ -59,57 +47,81 @@ class IndexReport:
     dirty: bool
     pending_files: int
     oldest_unindexed_age_seconds: float | None
-    watched_roots: tuple[WatchedRoot, ...]
-    issues: tuple[str, ...]
     failed_files: tuple[FileFailure, ...]
-    cached_embeddings: int
+    issues: tuple[str, ...]
+    built_with: BuildIdentity | None
+    differences: tuple[Difference, ...]
+    pending_embeddings: int
     keyword_error: str
-    vectors: VectorUse
-    schema_version: int
+    cached_embeddings: int
 
 
-def report(
-    store: Store,
-    engine: SyncRunner,
-    cache: VectorCache | None,
-    vectors: AgentEmbedding,
-    *,
-    sources: Sequence[Source],
-    now_ns: int,
-    append_issues: tuple[str, ...],
-    watched_roots: Callable[[], tuple[WatchedRoot, ...]],
-) -> IndexReport:
-    """Walks the roots, reads the index and searches it once. Blocks; some 100 ms at 10,000 files.
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent. `degradations` are those of its backend and of its index. `probe` is None if none was requested.
 
-    `watched_roots` is asked here, as it looks at the disk too.
+    Holds no secret.
+    """
+
+    config: AgentConfig
+    backend: BackendStatus
+    degradations: tuple[Degradation, ...]
+    index: IndexStatus
+    embedding: EmbeddingStatus
+    batch_jobs: BatchJobsState
+    watched_roots: tuple[WatchedRoot, ...]
+    active_sync: ActiveSync | None
+    probe: ProviderProbe | None = None
+
+
+def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequence[str], now_ns: int) -> AgentStatus:
+    """Walk the roots, read the index and search it once. Blocks; about 100 ms at 10,000 files.
 
     Raises:
         IndexUnavailable: the index cannot be read.
     """
-    disk = engine.compare()
-    with store.read() as reader:
+    disk = index.runner.compare()
+    with index.store.read() as reader:
         counts = reader.counts()
-        last_sync = reader.last_sync_ms()
+        last_sync_ms = reader.last_sync_ms()
     failed = tuple(_failures(disk))
-    by_source = tuple(_source_counts(source, disk, failed) for source in sources)
-    # Where memoryd keeps no index of its own, the store is empty, and only the engine knows what is indexed.
-    files = counts.files or sum(each.files_indexed for each in by_source)
-    sizes = store.sizes()
-    return IndexReport(
-        counts=replace(counts, files=files),
+    sources = tuple(_source_counts(source, disk, failed) for source in index.config.sources)
+    # If memoryd keeps no index of its own, the store is empty, and only the runner knows what is indexed.
+    counts = replace(counts, files=counts.files or sum(each.files_indexed for each in sources))
+    sizes = index.store.sizes()
+    dirty = disk.plan.pending > 0
+    watched = index.watched_roots(verify=True)
+    cache, run = index.cache, index.coordinator.active
+    keyword_error = index.probe_keyword_search()
+    embedding = index.embedding.measure()
+    status = IndexStatus(
+        path=index.path,
+        schema_version=index.store.schema_version,
+        state=index.monitor.current.seen(dirty=dirty, files=counts.files).state,
+        counts=counts,
         size_bytes=sizes.database_bytes + sizes.log_bytes,
-        last_sync_ms=last_sync,
-        sources=by_source,
-        dirty=disk.plan.pending > 0,
+        last_sync_ms=last_sync_ms,
+        sources=sources,
+        dirty=dirty,
         pending_files=disk.plan.pending,
-        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=(last_sync or 0) * 1_000_000),
-        watched_roots=watched_roots(),
-        issues=(*disk.discovery.issues, *append_issues),
+        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=(last_sync_ms or 0) * 1_000_000),
         failed_files=failed,
+        issues=(*disk.discovery.issues, *append_issues, *filter(None, [index.forgotten.problem])),
+        built_with=index.store.built_with,
+        differences=index.differences(),
+        pending_embeddings=index.embedding.pending(counts.chunks),
+        keyword_error=keyword_error,
         cached_embeddings=0 if cache is None else cache.count(),
-        keyword_error=keyword_error(store),
-        vectors=vectors.measure(),
-        schema_version=store.schema_version,
+    )
+    return AgentStatus(
+        config=index.config,
+        backend=backend,
+        degradations=(*backend.degradations, *index.degradations(watched), *index.remarks()),
+        index=status,
+        embedding=embedding,
+        batch_jobs=index.embedding.batches,
+        watched_roots=watched,
+        active_sync=None if run is None else run.summary(),
     )
 
 
@@ -130,10 +142,10 @@ def _source_counts(source: Source, disk: DiskComparison, failed: Sequence[FileFa
 
 
 def _oldest_age(disk: DiskComparison, now_ns: int, *, last_sync_ns: int) -> float | None:
-    """How long the longest-waiting file has waited; None when none waits.
+    """Return how long the longest-waiting file has waited, in seconds; None if no file waits.
 
-    A file counts from its last change, but not from before disk and index last agreed: one that was moved here may be
-    old. One that is gone tells no time and counts from that agreement, or from the last sync.
+    A file waits since its last change, but not since before disk and index last agreed: a file that was moved here may
+    be old. A file that is gone waits since this agreement, or since the last sync.
     """
     agreed = disk.agreed_ns or 0
     waiting = [max(file.stat.mtime_ns, file.stat.ctime_ns, agreed) for file in disk.plan.changed]
@@ -143,68 +155,12 @@ def _oldest_age(disk: DiskComparison, now_ns: int, *, last_sync_ns: int) -> floa
 
 
 @dataclass(frozen=True, slots=True)
-class DiskSizes:
-    """Bytes of the index, of its write-ahead log, and of the cache of embeddings with its own."""
-
-    database_bytes: int
-    wal_bytes: int
-    cache_bytes: int
-
-
-def sizes(index: StoreSizes, cache: Path) -> DiskSizes:
-    """Return the sizes in bytes; 0 for a missing file. Blocks."""
-    return DiskSizes(index.database_bytes, index.log_bytes, sum(size_bytes(cache)))
-
-
-def freshness(
-    config: SyncConfig, watched: Sequence[WatchedRoot], hidden: Sequence[HiddenFiles], trouble: str
-) -> Iterator[Degradation]:
-    """Yields one degradation for each root whose changes are not told, and for each place that hides indexed files.
-
-    `trouble` is why the last reconcile pass failed, empty when it did not. A root that is not there is no watcher's
-    fault, and not repeated as one.
-    """
-    unwanted = (WatcherMode.DEAD,) if config.poll else (WatcherMode.POLLING, WatcherMode.DEAD)
-    for root in watched:
-        if root.present and root.mode in unwanted:
-            wanted = f"native events for {root.root}"
-            yield Degradation(DegradationKind.WATCHER_IMPAIRED, wanted, root.mode, root.reason)
-    for place in hidden:
-        reason = (
-            f"{place.place} {place.reason}; the index keeps its {place.files} files, and they are found again when it "
-            "is back. If they are gone for good, memoryd index --force forgets them"
-        )
-        yield Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", reason)
-    if trouble:
-        reason = f"the last reconcile pass failed ({trouble}); the next one tries again"
-        yield Degradation(DegradationKind.WATCHER_IMPAIRED, "a reconcile pass", "file events alone", reason)
-
-
-def built_otherwise(differences: Sequence[Difference], waits: str) -> list[Degradation]:
-    """One degradation where an index was built with other settings; `waits` is why its rebuild does, if it does."""
-    if not differences:
-        return []
-    told = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
-    reason = f"the index was built with other settings ({told}): {waits or 'a sync rebuilds it'}"
-    return [Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)]
-
-
-def unwatched(corpus: Corpus) -> tuple[WatchedRoot, ...]:
-    """Returns the roots where nothing is to be watched."""
-    reason = "watching is switched off in the settings"
-    roots = corpus.roots
-    displays = [roots.display(folder) for folder in (roots.base(), *roots.extras())]
-    displays += [SESSIONS_FOLDER] if corpus.sessions else []
-    return tuple(WatchedRoot(display, WatcherMode.OFF, reason) for display in displays)
-
-
-@dataclass(frozen=True, slots=True)
 class SettingsReport:
-    """How the settings in force came about.
+    """The settings in force.
 
-    `load_time_ns` is when they were read (Unix time), `loads` how often settings were read since the start. `error`
-    says why the last reload was refused or what of it failed, `changed` which keys it brought into force, and
-    `awaiting_restart` those that differ on disk and could not be.
+    `load_time_ns` is when they were read (Unix time), `loads` how often settings were read since the start. `error` is
+    why the last reload was refused, or the part of it that failed. `changed` are the keys whose values it changed,
+    `awaiting_restart` those that differ on disk and need a restart.
     """
 
     load_time_ns: int
@@ -216,7 +172,7 @@ class SettingsReport:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """The daemon itself. `start_time_ns` is Unix time; `warnings` are about the settings and the files they name."""
+    """The daemon. `start_time_ns` is Unix time; `warnings` concern the settings and the files that they name."""
 
     start_time_ns: int
     warnings: Callable[[], tuple[str, ...]]

@@ -1,7 +1,7 @@
 """One sync run as an event log that any number of followers read at their own pace.
 
-Everything here happens on the event loop's thread. A progress event is a whole snapshot and replaces the one before;
-all other events are kept, so that a slow or a late follower misses none of them.
+Everything here belongs to the event loop's thread. A progress event is a complete snapshot and replaces the one before
+it; all other events are kept, so that a slow or a late follower misses none of them.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from memoryd_server.sync import SyncEstimate, SyncMode, SyncOutcome, SyncPhase, 
 
 
 class SyncTrigger(StrEnum):
-    """What caused a run; the names of the wire's enum."""
+    """The cause of a run; the names of the wire's enum."""
 
     MANUAL = "MANUAL"
     SESSION_START = "SESSION_START"
@@ -31,15 +31,22 @@ class SyncTrigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run began; always its first event."""
+    """The run began; always its first event.
 
+    `start_time_ns` is Unix time. `attached` if the follower joined a run that was under way.
+    """
+
+    mode: SyncMode
+    trigger: SyncTrigger
+    start_time_ns: int
     revision: int
     dry_run: bool = False
+    attached: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    """How far the run is. `eta_seconds` is None while there is no ground for an estimate."""
+    """The progress of the run. `eta_seconds` is None while it cannot be estimated."""
 
     progress: SyncProgress
     elapsed_seconds: float
@@ -48,7 +55,7 @@ class RunProgress:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Nothing happened for a while."""
+    """No other event has occurred for a while."""
 
     elapsed_seconds: float
 
@@ -76,7 +83,7 @@ class VectorReport:
 
 @dataclass(frozen=True, slots=True)
 class RunCompleted:
-    """The run reached its end; always its last event."""
+    """The run completed; always its last event."""
 
     outcome: SyncOutcome
     elapsed_seconds: float
@@ -91,13 +98,28 @@ EventBody = RunStarted | RunProgress | FileFailure | Heartbeat | RunCompleted
 class SyncEvent:
     """An event with its place in the run. `time_ns` is Unix time."""
 
+    sync_id: str
     sequence: int
     time_ns: int
     body: EventBody
 
 
+@dataclass(frozen=True, slots=True)
+class ActiveSync:
+    """A run under way at one moment."""
+
+    sync_id: str
+    mode: SyncMode
+    trigger: SyncTrigger
+    progress: RunProgress
+
+
 class SyncRun:
-    """A run under way or ended. `now_ns` and `monotonic` are its clocks."""
+    """A run, under way or ended. `now_ns` and `monotonic` are its clocks.
+
+    `failure` is why it did not complete. `followers` is how many callers follow it. `stop_requested` ends it at the
+    next file boundary.
+    """
 
     def __init__(
         self,
@@ -117,7 +139,7 @@ class SyncRun:
         self.outcome: SyncOutcome | None = None
         self.vectors = VectorReport()
         self.followers = 0
-        self.stop_asked = False
+        self.stop_requested = False
         self._now_ns = now_ns
         self._monotonic = monotonic
         self._began = monotonic()
@@ -128,7 +150,7 @@ class SyncRun:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Time since the run began."""
+        """Seconds since the run began."""
         return self._monotonic() - self._began
 
     @property
@@ -137,28 +159,32 @@ class SyncRun:
         body = self._latest.body if self._latest is not None else None
         return body if isinstance(body, RunProgress) else RunProgress(SyncProgress(), self.elapsed_seconds, None)
 
+    def summary(self) -> ActiveSync:
+        """Return the run at this moment."""
+        return ActiveSync(self.sync_id, self.mode, self.trigger, self.progress)
+
     def started(self, revision: int, *, dry_run: bool = False) -> None:
-        """Notes the first event."""
-        self._keep(RunStarted(revision, dry_run))
+        """Add the first event."""
+        self._keep(RunStarted(self.mode, self.trigger, self.start_time_ns, revision, dry_run))
 
     def progressed(self, progress: SyncProgress) -> None:
-        """Replaces the snapshot."""
+        """Replace the snapshot."""
         elapsed = self.elapsed_seconds
         self._latest = self._event(RunProgress(progress, elapsed, _eta(progress, elapsed)))
         self._wake()
 
     def file_failed(self, failure: FileFailure) -> None:
-        """Notes a file that could not be indexed."""
+        """Add a file that could not be indexed."""
         self._keep(failure)
 
     def completed(self, outcome: SyncOutcome, estimate: SyncEstimate | None = None) -> None:
-        """Notes the end; `vectors` has been set before."""
+        """Add the last event; `vectors` has been set before."""
         self.outcome = outcome
         self._keep(RunCompleted(outcome, self.elapsed_seconds, self.vectors, estimate))
         self._end()
 
     def failed(self, error: MemorydError) -> None:
-        """Notes that the run ended without completing."""
+        """End the run without completing it."""
         self.failure = error
         self._end()
 
@@ -172,19 +198,19 @@ class SyncRun:
 
     def _event(self, body: EventBody) -> SyncEvent:
         self._sequence += 1
-        return SyncEvent(self._sequence, self._now_ns(), body)
+        return SyncEvent(self.sync_id, self._sequence, self._now_ns(), body)
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
     async def follow(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[SyncEvent, None]:
-        """Every kept event later than sequence `after`, the latest snapshots between them, and heartbeats.
+        """Yield every kept event later than sequence `after`, the latest snapshots between them, and heartbeats.
 
-        The end of a completed run is told in any case, also to a follower who has seen it before.
+        A follower always gets the last event of a completed run, even if it has had it before.
 
         Raises:
-            MemorydError: what ended the run, when it did not complete.
+            MemorydError: the run did not complete.
         """
         last = min(after, self._sequence if self.outcome is None else self._kept[-1].sequence - 1)
         while True:
@@ -200,7 +226,7 @@ class SyncRun:
                 async with asyncio.timeout(heartbeat_seconds):
                     await changed.wait()
             except TimeoutError:
-                yield SyncEvent(last, self._now_ns(), Heartbeat(self.elapsed_seconds))
+                yield SyncEvent(self.sync_id, last, self._now_ns(), Heartbeat(self.elapsed_seconds))
         if self.failure is not None:
             raise self.failure
 

@@ -1,15 +1,35 @@
-"""What the agents of one daemon share: threads, the analyzer, and the return of freed memory to the system."""
+"""What the agents of one daemon share: storage, threads, the analyzer, and the return of freed memory to the system."""
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
+from memoryd_server.agent.config import AgentConfig
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
+from memoryd_server.store import BuildIdentity, Store, VectorCache
 from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import DaemonExecutor, SharedPool
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStorage:
+    """The index of one agent and the cache of its vectors, of one driver.
+
+    `open_cache` is called after `store.open` and receives the wall clock in Unix milliseconds. `cache_bytes` returns
+    the size of the cache. Both block.
+    """
+
+    store: Store
+    open_cache: Callable[[Callable[[], int]], VectorCache]
+    cache_bytes: Callable[[], int]
+
+
+StoreFactory = Callable[[AgentConfig, BuildIdentity], AgentStorage]
+"""Create the storage of one agent, without opening it."""
 
 THREADS_A_PROVIDER = 8
 
@@ -50,18 +70,20 @@ class MemoryTrimmer:
     memory within `after_seconds`.
     """
 
-    def __init__(self, after_seconds: float = GIVE_BACK_SECONDS) -> None:
-        self._after_seconds = after_seconds
+    def __init__(
+        self, after_seconds: float = GIVE_BACK_SECONDS, release: Callable[[], None] = release_free_memory
+    ) -> None:
+        self.after_seconds, self.release = after_seconds, release
         self._scheduled: asyncio.TimerHandle | None = None
 
     def note(self) -> None:
         """Record that memory is being freed, and return it to the system after `after_seconds`."""
         if self._scheduled is None:
-            self._scheduled = asyncio.get_running_loop().call_later(self._after_seconds, self._begin)
+            self._scheduled = asyncio.get_running_loop().call_later(self.after_seconds, self._begin)
 
     def _begin(self) -> None:
         self._scheduled = None
-        asyncio.get_running_loop().run_in_executor(None, release_free_memory)
+        asyncio.get_running_loop().run_in_executor(None, self.release)
 
 
 # More would not be faster, and would take memory and threads for idle agents.
@@ -73,7 +95,8 @@ class SharedResources:
     """What all agents share.
 
     `quick` runs searches and reads, `slow` runs work that walks the disk, and `embed` runs calls to embedding
-    providers. `native` delivers file events, and `freed` returns memory to the system. `first_syncs` limits the
+    providers. `native` delivers file events, `make_storage` creates the storage of an agent, and `freed` returns
+    memory to the system. `first_syncs` limits the
     concurrent syncs that the daemon starts by itself at its start. There is one `analyzer`, because its cache of words
     takes some megabytes.
     """
@@ -82,6 +105,7 @@ class SharedResources:
     slow: SharedPool
     embed: ProviderExecutors
     native: SharedInotify
+    make_storage: StoreFactory
     analyzer: Analyzer = field(default_factory=Analyzer)
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))

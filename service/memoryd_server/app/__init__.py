@@ -1,4 +1,4 @@
-"""Composition root: settings into a running daemon."""
+"""The composition root: it builds a running daemon from the settings."""
 
 from memoryd_server.app.config import agent_config
 from memoryd_server.app.daemon import Daemon, run_daemon

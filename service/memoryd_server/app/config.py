@@ -1,4 +1,7 @@
-"""Settings into what the stages are made with. With `app.py`, the only place that sees both."""
+"""The settings into the configurations of the other packages: agents, limits, tokens and certificates.
+
+Only `app` sees both the settings and these configurations.
+"""
 
 import time
 from collections.abc import Sequence
@@ -31,12 +34,13 @@ from memoryd_server.settings import (
     ResolvedSettings,
     ServiceSettings,
     default_model,
+    fill,
 )
 from memoryd_server.sources import GrowthLimits, Roots
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
-    """What one agent's memory is made with."""
+    """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
     roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
@@ -61,9 +65,10 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         time_zone=zone,
         flush=_flush_policy(agent, zone),
         sync=_sync_config(agent, settings.service),
+        store_driver=search.store.driver,
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
-        # Without an index of memoryd, nothing is embedded.
+        # Without an index of its own, memoryd embeds nothing.
         embedding=embedding if keeps_builtin_index(agent, settings) else EmbeddingConfig("none"),
         confirm_above_tokens=settings.service.confirm_above_tokens,
         vector_enabled=search.store.vector.enabled,
@@ -76,13 +81,15 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     )
 
 
-def keyring_and_certificates(
+def verifier_and_certificates(
     settings: ResolvedSettings, listen: Sequence[Address], log: Log
 ) -> tuple[TokenVerifier, Certificates | None]:
-    """Who may call at these addresses, and what they are shown; reads the files, and makes the first token.
+    """Return the verifier of tokens and the TLS certificates for these addresses.
+
+    Reads the files, and creates the first token if there is none.
 
     Raises:
-        SettingsError: a file cannot be used, or an address is not safe without TLS.
+        SettingsError: a file cannot be used, or an address is unsafe without TLS.
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -96,10 +103,12 @@ def keyring_and_certificates(
 
 
 def check_listeners(settings: ResolvedSettings) -> None:
-    """Checks listeners that wait for a restart, so that the restart will not fail of them. Binds and writes nothing.
+    """Check the listeners that take effect only after a restart, so that the restart does not fail because of them.
+
+    Binds and writes nothing.
 
     Raises:
-        SettingsError: an address is none, or is not safe without TLS.
+        SettingsError: an address is invalid, or unsafe without TLS.
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -108,30 +117,20 @@ def check_listeners(settings: ResolvedSettings) -> None:
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:
-    flush = agent.compaction.memory_flush
-    return FlushPolicy(
-        enabled=flush.enabled,
-        reserve_tokens_floor=agent.compaction.reserve_tokens_floor,
-        soft_threshold_tokens=flush.soft_threshold_tokens,
-        force_flush_transcript_bytes=flush.force_flush_transcript_bytes,
-        prompt=flush.prompt,
-        system_prompt=flush.system_prompt,
-        time_zone=zone,
-    )
+    return fill(FlushPolicy, agent.compaction.memory_flush, agent.compaction, time_zone=zone)
 
 
 def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
-    sync = agent.memory_search.sync
-    return SyncConfig(
-        on_session_start=sync.on_session_start,
-        on_search=sync.on_search,
-        watch=sync.watch and service.watcher.mode != "off",
-        poll=service.watcher.mode == "polling",
-        poll_seconds=service.watcher.poll_seconds,
+    sync, watcher = agent.memory_search.sync, service.watcher
+    return fill(
+        SyncConfig,
+        sync,
+        watcher,
+        service,
+        watch=sync.watch and watcher.mode != "off",
+        poll=watcher.mode == "polling",
         debounce_seconds=sync.watch_debounce_ms / 1000,
         interval_seconds=sync.interval_minutes * 60,
-        reconcile_seconds=service.reconcile_seconds,
-        files_per_transaction=service.files_per_transaction,
         max_file_bytes=service.limits.max_file_bytes,
         growth=GrowthLimits(sync.sessions.delta_bytes, sync.sessions.delta_messages),
         compaction_forces=sync.sessions.post_compaction_force,
@@ -140,17 +139,15 @@ def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:
 
 def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
     hybrid = agent.memory_search.query.hybrid
-    return RankingConfig(
+    return fill(
+        RankingConfig,
+        hybrid,
+        hybrid.temporal_decay,
+        service,
         hybrid=hybrid.enabled,
-        vector_weight=hybrid.vector_weight,
-        text_weight=hybrid.text_weight,
-        candidate_multiplier=hybrid.candidate_multiplier,
         mmr=hybrid.mmr.enabled,
         mmr_lambda=hybrid.mmr.lambda_,
         decay=hybrid.temporal_decay.enabled,
-        half_life_days=hybrid.temporal_decay.half_life_days,
-        decay_floor=service.decay_floor,
-        abstain_below=service.abstain_below,
         merged_chars=4 * agent.memory_search.chunking.tokens,
     )
 
@@ -171,7 +168,7 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     )
     fallback = None
     if search.fallback not in {"none", "auto", search.provider}:
-        # Model and dimensions are the configured provider's.
+        # The configured model and dimensions belong to the configured provider.
         fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
     return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
 
@@ -181,12 +178,11 @@ def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy
     if remote is None:
         return BatchPolicy()
     batch = remote.batch
-    return BatchPolicy(
-        enabled=batch.enabled,
-        wait=batch.wait,
+    return fill(
+        BatchPolicy,
+        batch,
         at_once=batch.concurrency,
         poll_seconds=batch.poll_interval_ms / 1_000,
-        timeout_minutes=batch.timeout_minutes,
         least_texts=service.batch_min_chunks,
     )
 
@@ -209,18 +205,12 @@ def _remote(
 
 
 def call_limits(limits: LimitsSettings) -> CallLimits:
-    """How many calls and streams are taken on."""
-    return CallLimits(
-        limits.max_concurrent_calls,
-        limits.max_concurrent_streams,
-        limits.token_concurrent_calls,
-        limits.token_concurrent_streams,
-        limits.token_calls_per_second,
-    )
+    """Return the limits on concurrent calls and streams, and on the rate of calls."""
+    return fill(CallLimits, limits)
 
 
 def host_time_zone() -> str:
-    """The IANA name of the host's zone; UTC when the host does not say."""
+    """Return the IANA name of the host's time zone; UTC if it cannot be determined."""
     try:
         target = str(Path("/etc/localtime").resolve(strict=True))
         name = target.split("/zoneinfo/", 1)[1].removeprefix("posix/")

@@ -1,9 +1,4 @@
-"""Daemon: start, reload, stop; signals.
-
-The composition root: settings into objects into a server, and the order in which they start and stop.
-
-Keeps the linear algebra under numpy on the thread that calls it.
-"""
+"""The daemon: it builds the parts from the settings, starts, reloads and stops them in order, and handles signals."""
 
 import asyncio
 import os
@@ -29,30 +24,30 @@ from memoryd_server.agent import (
     SharedResources,
     SyncRun,
 )
-from memoryd_server.app.config import agent_config, call_limits, check_listeners, keyring_and_certificates
-from memoryd_server.app.metrics import figures, metrics_address
-from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts
+from memoryd_server.app.config import agent_config, call_limits, check_listeners, verifier_and_certificates
+from memoryd_server.app.metrics import collect_metrics, metrics_address
+from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, make_storage
 from memoryd_server.background_tasks import ReportedErrors, repeat
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.observe import FaultLog, Log, LogLevel, Meter, Metrics, MetricsListener, NoMeter, SyncFinished
 from memoryd_server.providers import EmbeddingConfig, ProviderPool, ProviderSelection
-from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer, utc_now
-from memoryd_server.settings import RefusedSettings, ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer
+from memoryd_server.settings import RefusedSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.sources import SharedInotify, open_inotify
 from memoryd_server.sqlite import bound_page_caches
 from memoryd_server.sync import SyncMode, SyncOutcome
 from memoryd_server.threads import SharedPool
 
-# One agent has one less than there are of the quick ones, and half of the slow ones, at most. Each quick one more makes
-# all of them wait longer for the interpreter: 64 callers got 7 % less with four.
+# One agent occupies at most all but one of the quick threads, and half of the slow ones. More quick threads wait longer
+# for the interpreter: with four, the throughput of 64 callers fell by 7 %.
 QUICK_THREADS = 3
 SLOW_THREADS = 4
 
 WANTED_DESCRIPTORS = 65_536
 
 BEYOND_GRACE_SECONDS = 1.5
-"""How long a stop has after the grace to close everything. Then the process ends, even if something still hangs."""
+"""The time that a stop has after the grace period to close everything. Then the process exits, even if a part hangs."""
 
 _LOG_SECONDS = 0.2
 
@@ -60,8 +55,8 @@ _LOG_SECONDS = 0.2
 class Daemon:
     """memoryd from `start` to `stop`.
 
-    `background` switches what nobody asked for: watching and the first sync. A command that runs without a daemon has
-    no use for it. `log_level` is that of `log`, for reloads to set.
+    `background` enables work that no caller requested: watching, and the first sync. A command that runs without a
+    daemon disables it. `log_level` is the level of `log`, which a reload may change.
     """
 
     def __init__(
@@ -78,22 +73,22 @@ class Daemon:
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
-        self._threads = SharedResources(
+        self._resources = SharedResources(
             quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
             slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
             embed=ProviderExecutors(),
             native=SharedInotify(open_inotify),
+            make_storage=make_storage,
         )
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
-        self._backends = Backends(self._threads, log)
+        self._metrics = self._make_metrics(settings)
+        self._meter: Meter = NoMeter() if self._metrics is None else self._metrics.metrics
+        self._backends = Backends(self._resources, log)
         self.agents = Agents(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
         addresses = [parse_address(address) for address in settings.service.listen]
-        access = Credentials(*keyring_and_certificates(settings, addresses, log))
-        self._metrics = self._made_metrics(settings)
-        meter = NoMeter() if self._metrics is None else self._metrics.metrics
-        self._meter: Meter = meter
+        access = Credentials(*verifier_and_certificates(settings, addresses, log))
         self._gate = gate = Authorizer(access, call_limits(limits))
         self._service = service = MemoryService(
             self.agents,
@@ -104,11 +99,9 @@ class Daemon:
             ),
             gate.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
-            now=utc_now,
-            meter=meter,
         )
-        # A command that runs without a daemon opens nothing of an extension that it does not need.
-        parts = ExtensionParts(self.agents, self._select, self._threads.embed, log, service, background)
+        # A command that runs without a daemon opens no part of an extension that it does not need.
+        parts = ExtensionParts(self.agents, self._select, self._resources.embed, log, service, background)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         services = [extension.service for extension in self.extensions]
         readiness = HealthReporter(self.agents, services, log=log)
@@ -121,37 +114,39 @@ class Daemon:
             access=access,
             max_connections=limits.max_connections,
             log=log,
-            meter=meter,
+            meter=self._meter,
         )
 
-    def _made_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
+    def _make_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
         address = metrics_address(settings)
         if address is None:
             return None
         return MetricsListener(
-            Metrics(lambda: figures(self.agents, self._providers, self._gate.admission)), address.host, address.port
+            Metrics(lambda: collect_metrics(self.agents, self._providers, self._gate.admission)),
+            address.host,
+            address.port,
         )
 
     @property
     def grace_seconds(self) -> float:
-        """How long running calls have to finish when the daemon stops."""
+        """Return the time that running calls have to finish when the daemon stops."""
         return self._grace_seconds
 
     @property
     def metrics_url(self) -> str:
-        """Where figures are fetched; empty where nobody wants any."""
+        """Return the URL of the metrics; empty if they are disabled."""
         return "" if self._metrics is None else self._metrics.url
 
     def _select(self, config: EmbeddingConfig) -> ProviderSelection:
         blockers = self._settings.remote_embeddings_blocked_by
         if blockers and not config.blocked_by:
-            # A call that began before a reload has the configuration from before it.
-            config = replace(config, blocked_by=tuple(blocker.shown_to("") for blocker in blockers))
+            # A call that began before a reload uses the configuration from before the reload.
+            config = replace(config, blocked_by=tuple(blocker.visible_to("") for blocker in blockers))
         return self._providers.select(config)
 
     def _make_memory(self, config: AgentConfig) -> Agent:
         selection = self._select(config.embedding)
-        return Agent(config, selection, self._threads, Clock(), self._end_run)
+        return Agent(config, selection, self._resources, Clock(), on_sync_end=self._end_run, meter=self._meter)
 
     def _end_run(self, agent_id: str, run: SyncRun) -> None:
         self._log_run(agent_id, run)
@@ -174,7 +169,7 @@ class Daemon:
             self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
             return
         vectors = run.vectors
-        # The reasons may quote a text that the provider refused, so Status has them and the log has their kinds.
+        # A reason may quote a text that the provider refused, so Status has the reasons and the log only their kinds.
         (self._log.warning if vectors.missing else self._log.info)(
             "complete-sync",
             **fields,
@@ -187,10 +182,10 @@ class Daemon:
         )
 
     async def start(self) -> list[str]:
-        """Opens the indexes and listens; answers with the addresses that clients dial.
+        """Open the indexes, listen, and return the addresses that clients connect to.
 
         Raises:
-            MemorydError: an index is held by another process, or an address cannot be used.
+            MemorydError: another process holds an index, or an address cannot be used.
         """
         self._fault_log.start()
         try:
@@ -213,11 +208,10 @@ class Daemon:
         return self._server.addresses
 
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
-        """Brings into force what `load` reads, as far as it can be at work; what cannot be used changes nothing.
+        """Apply the settings that `load` returns, except those that need a restart, and return the outcome.
 
-        A setting in it that is not understood disables remote embeddings even if the settings are refused.
-
-        Returns how that went, which `Status` tells from then on.
+        Settings that cannot be used change nothing, but a setting among them that is not understood disables remote
+        embeddings. `Status` reports the outcome until the next reload.
         """
         async with self._reloading:
             if self._stopping:
@@ -225,14 +219,16 @@ class Daemon:
             loads = self._settings_report.loads + 1
             try:
                 loaded, settings = await asyncio.to_thread(self._read, load)
-            except Exception as error:  # noqa: BLE001 -- whatever it is, the settings in force stay
-                self._settings_report = replace(self._settings_report, loads=loads, error=_words(error), changed=())
-                self._log.error("refuse-settings", error=_words(error), exc_info=_bug(error))
+            except Exception as error:  # noqa: BLE001 -- any error leaves the settings in force
+                self._settings_report = replace(
+                    self._settings_report, loads=loads, error=_message_of(error), changed=()
+                )
+                self._log.error("refuse-settings", error=_message_of(error), exc_info=_unexpected(error))
                 if isinstance(error, RefusedSettings) and error.blockers:
                     await self._block_remote(error)
                 return self._settings_report
             changed = changed_keys(self._settings, settings)
-            problems = await self._tried(settings)
+            problems = await self._try_to_apply(settings)
             waiting = changed_keys(settings, loaded)
             self._settings_report = SettingsReport(time.time_ns(), loads, "; ".join(problems), changed, waiting)
         self._log.info("reload-settings", changed=changed, awaiting_restart=waiting, problems=problems)
@@ -241,39 +237,39 @@ class Daemon:
         return self._settings_report
 
     def _read(self, load: Callable[[], ResolvedSettings]) -> tuple[ResolvedSettings, ResolvedSettings]:
-        """The settings as they are on disk, and as far as they can be in force now; blocks."""
+        """Return the settings as they are on disk, and the part of them that can be in force now. Blocks."""
         loaded = load()
         try:
             check_listeners(loaded)
-            return loaded, brought_into_force(self._settings, loaded)
+            return loaded, keep_until_restart(self._settings, loaded)
         except SettingsError as error:
             raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by) from error
 
     async def _block_remote(self, refused: RefusedSettings) -> None:
-        """Keep the settings in force, but for the remote embeddings that the refused ones may restrict."""
+        """Keep the settings in force, without the remote embeddings that the refused settings may restrict."""
         found = [blocker.warning for blocker in refused.blockers]
         warnings = tuple(dict.fromkeys((*self._settings.warnings, *found)))
         kept = replace(self._settings, remote_embeddings_blocked_by=refused.blockers, warnings=warnings)
         changed = changed_keys(self._settings, kept)
-        problems = await self._tried(kept)
+        problems = await self._try_to_apply(kept)
         error = "; ".join((self._settings_report.error, *problems))
         self._settings_report = replace(self._settings_report, error=error, changed=changed)
         for warning in found:
             self._log.warning("warn-settings", warning=warning)
 
-    async def _tried(self, settings: ResolvedSettings) -> tuple[str, ...]:
+    async def _try_to_apply(self, settings: ResolvedSettings) -> tuple[str, ...]:
         try:
-            return await self._bring_into_force(settings)
-        except Exception as error:  # noqa: BLE001 -- the daemon goes on, and the next reload mends what it can
+            return await self._apply(settings)
+        except Exception as error:  # noqa: BLE001 -- the daemon continues; the next reload may succeed
             self._log.exception("fail-reload")
-            return (_words(error),)
+            return (_message_of(error),)
 
-    async def _bring_into_force(self, settings: ResolvedSettings) -> tuple[str, ...]:
+    async def _apply(self, settings: ResolvedSettings) -> tuple[str, ...]:
         configs = await asyncio.to_thread(_agent_configs, settings)
         limits = settings.service.limits
         self._settings = settings
         if settings.remote_embeddings_blocked_by:
-            # Syncs and searches under way send nothing more; the memories are opened again without the provider.
+            # Running syncs and searches send no more requests. The agents are then opened again without the provider.
             await asyncio.to_thread(self._providers.close_remote)
         self._grace_seconds = limits.shutdown_grace_seconds
         self._gate.admission.limits = call_limits(limits)
@@ -281,14 +277,17 @@ class Daemon:
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
         bound_page_caches(len(configs))
-        # Providers that nobody uses any more stay until the end: they are idle, and a change back finds them.
+        # Providers that are no longer used are kept: they are idle, and a later reload may use them again.
         problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
         for extension in self.extensions:
             await extension.change(self.agents.configs())
         return problems
 
     async def stop(self) -> None:
-        """Health NOT_SERVING, syncs to a file boundary, running calls within the grace, then everything closed."""
+        """Stop the daemon and close everything.
+
+        Health changes to NOT_SERVING, syncs end at a file boundary, and running calls have the grace period to finish.
+        """
         self._log.info("stop-daemon", grace_s=self._grace_seconds)
         ends_at = time.monotonic() + self._grace_seconds
         self._stopping = True
@@ -298,8 +297,8 @@ class Daemon:
             await self._stop(ends_at)
 
     async def _stop(self, ends_at: float) -> None:
-        # A search that waits for a provider answers by keywords now, within the grace.
-        self._threads.embed.shutdown()
+        # Searches that wait for a provider now answer by keywords, within the grace period.
+        self._resources.embed.shutdown()
         await self.agents.interrupt_syncs()
         await self._server.stop(max(0.0, ends_at - time.monotonic()))
         for extension in self.extensions:
@@ -309,8 +308,8 @@ class Daemon:
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
-        self._threads.quick.shutdown()
-        self._threads.slow.shutdown()
+        self._resources.quick.shutdown()
+        self._resources.slow.shutdown()
         self._fault_log.stop()
 
 
@@ -323,7 +322,10 @@ async def run_daemon(
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """Runs the daemon until SIGTERM or SIGINT; a second one ends it now. SIGHUP has it `load` settings again."""
+    """Run the daemon until SIGTERM or SIGINT.
+
+    A second signal ends the process immediately. SIGHUP reloads the settings.
+    """
     _raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -333,7 +335,7 @@ async def run_daemon(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signals.on_signal)
     on_ready(await daemon.start())
-    reloads = loop.create_task(_reload_whenever(reload, daemon, load, on_reload))
+    reloads = loop.create_task(_reload_on_signal(reload, daemon, load, on_reload))
     await stop.wait()
     await daemon.stop()
     reloads.cancel()
@@ -350,7 +352,7 @@ def _file_counts(done: SyncOutcome) -> dict[str, int]:
 
 
 def _raise_descriptor_limit() -> None:
-    # Each agent has some ten files open, and what a process gets unasked is often 1,024.
+    # Each agent has about ten open files, and the default limit of a process is often 1,024.
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED_DESCRIPTORS if most == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, most)
     if resource.RLIM_INFINITY != now < wanted:
@@ -358,27 +360,27 @@ def _raise_descriptor_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
-async def _reload_whenever(
-    asked: asyncio.Event,
+async def _reload_on_signal(
+    requested: asyncio.Event,
     daemon: Daemon,
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """Reload once for all the signals that came before it began."""
+    """Reload once for all signals that arrived before the reload began."""
 
     async def reload_once() -> None:
-        await asked.wait()
-        asked.clear()
+        await requested.wait()
+        requested.clear()
         on_reload(await daemon.reload(load))
 
     await repeat(reload_once, ReportedErrors("a reload of the settings"))
 
 
 class _StopSignals:
-    """Handles SIGTERM and SIGINT: the first one starts a stop with a time limit, the second one ends the process now.
+    """Handles SIGTERM and SIGINT: the first starts a stop with a time limit, the second ends the process immediately.
 
-    The handler is Python's and not the event loop's, and the limit has a thread of its own, so that both work while the
-    loop, or a thread that the interpreter joins at its exit, hangs in a call to the system.
+    The handler is Python's rather than the event loop's, and the time limit has its own thread. Both therefore work
+    while the event loop, or a thread that the interpreter joins at its exit, hangs in a system call.
     """
 
     def __init__(self, stop: Callable[[], object], grace_seconds: Callable[[], float], log: Log) -> None:
@@ -403,7 +405,7 @@ class _StopSignals:
             limit.start()
 
     def _give_up(self) -> None:
-        # A log whose reader hangs must not keep the process from ending.
+        # A log whose reader hangs must not keep the process from exiting.
         logging = threading.Thread(target=self._log_threads, daemon=True)
         logging.start()
         logging.join(_LOG_SECONDS)
@@ -414,18 +416,18 @@ class _StopSignals:
         self._log.error("abandon-stop", waiting_for=names)
 
 
-def _words(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return error.message if isinstance(error, MemorydError) else f"{type(error).__name__}: {error}"
 
 
-def _bug(error: Exception) -> Exception | None:
+def _unexpected(error: Exception) -> Exception | None:
     return None if isinstance(error, MemorydError) else error
 
 
 def use_calling_thread_only() -> None:
-    """Lets BLAS start no threads of its own, in the whole process.
+    """Prevent BLAS from starting threads, in the whole process.
 
-    The products of a search take tenths of a millisecond. Shared out among threads they gain nothing on an idle
-    machine, and on a busy one each product waits until the last thread had its turn: 100 ms instead of one.
+    The products of a search take tenths of a millisecond. Threads do not speed them up on an idle machine. On a busy
+    machine each product would wait until the last thread has run: 100 ms instead of one.
     """
     threadpoolctl.threadpool_limits(1, user_api="blas")

@@ -1,4 +1,4 @@
-"""What the daemon's parts tell, put together for whoever fetches figures. With `app.py`, part of the composition."""
+"""The metrics of the daemon's parts, collected for one scrape; and the address at which they are served."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from memoryd_server.settings import ResolvedSettings
 
 
 def metrics_address(settings: ResolvedSettings) -> Address | None:
-    """Where figures are to be fetched; None where nobody wants any.
+    """Return the address at which metrics are served; None if they are disabled.
 
     Raises:
-        SettingsError: others could fetch them, and the settings do not say that they may.
+        SettingsError: other machines can reach the address, and the settings do not allow that.
     """
     metrics = settings.service.metrics
     if not metrics.listen:
@@ -23,63 +23,63 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     address = parse_address(metrics.listen)
     if not address.loopback and not metrics.beyond_loopback:
         raise SettingsError(
-            f"refusing to serve metrics at {metrics.listen}: whoever reaches it reads the agents' ids and how they are "
-            "used, without a token; set memoryd.metrics.beyondLoopback to allow it, or listen at 127.0.0.1"
+            f"refusing to serve metrics at {metrics.listen}: any machine that reaches it can read agent ids and usage "
+            "without a token; set memoryd.metrics.beyondLoopback to allow this, or listen on 127.0.0.1"
         )
     return address
 
 
-def figures(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
-    """How things are now. Blocks: reads the index of each agent that is in use once."""
+def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
+    """Return the current metrics. Blocks: reads the index of each agent in use once."""
     found: list[AgentMetrics] = []
     unavailable: list[str] = []
     opened = agents.opened()
-    for agent_id, memory in sorted(opened.items()):
+    for agent_id, agent in sorted(opened.items()):
         try:
-            found.append(_of_agent(memory))
+            found.append(_of_agent(agent))
         except MemorydError:
             unavailable.append(agent_id)
     return MetricsSnapshot(
         found,
         _of_providers(pool.made()),
         unavailable,
-        resting=sum(memory.at_rest for memory in opened.values()),
+        resting=sum(agent.index.is_idle for agent in opened.values()),
         calls=admission.calls,
         streams=admission.streams,
     )
 
 
-def _of_agent(memory: Agent) -> AgentMetrics:
-    counts, sizes = memory.measure()
-    board, vectors = memory.board.current, memory.vectors
+def _of_agent(agent: Agent) -> AgentMetrics:
+    index, snapshot = agent.index, agent.snapshot
+    counts, database_bytes, wal_bytes, cache_bytes = index.measure()
     return AgentMetrics(
-        agent_id=memory.config.agent_id,
+        agent_id=agent.config.agent_id,
         files=counts.files,
         chunks=counts.chunks,
-        database_bytes=sizes.database_bytes,
-        wal_bytes=sizes.wal_bytes,
-        cache_bytes=sizes.cache_bytes,
+        database_bytes=database_bytes,
+        wal_bytes=wal_bytes,
+        cache_bytes=cache_bytes,
         revision=counts.revision,
-        dirty=board.dirty or board.pending_files > 0,
-        lag_seconds=memory.board.lag_seconds,
-        syncing=board.syncing,
-        pending_embeddings=vectors.pending(counts.chunks),
-        resident_vector_bytes=vectors.store.vector_memory_bytes(),
-        degradations=[degradation.kind for degradation in memory.degradations()],
-        cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(vectors.usage.totals().items())],
+        dirty=snapshot.dirty or snapshot.pending_files > 0,
+        lag_seconds=index.monitor.lag_seconds,
+        syncing=snapshot.syncing,
+        pending_embeddings=index.embedding.pending(counts.chunks),
+        resident_vector_bytes=index.store.vector_memory_bytes(),
+        degradations=[degradation.kind for degradation in index.degradations()],
+        cache_hits=[(*maker, usage.cache_hits) for maker, usage in sorted(index.embedding.usage.totals().items())],
     )
 
 
 def _of_providers(providers: Iterable[EmbeddingProvider]) -> list[ProviderMetrics]:
-    """One a provider and model: agents with keys of their own have providers of their own."""
+    """Return the metrics by provider and model. Agents with their own API keys have their own providers."""
     by_name: dict[tuple[str, str], list[EmbeddingProvider]] = defaultdict(list)
     for provider in providers:
         provider.refresh()
         by_name[provider.spec.provider, provider.spec.model].append(provider)
     found: list[ProviderMetrics] = []
     for (name, model), same in sorted(by_name.items()):
-        told = [provider.status() for provider in same]
-        ready = all(status.state is not ProviderState.UNAVAILABLE for status in told)
-        counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in told), strict=True)
+        statuses = [provider.status() for provider in same]
+        ready = all(status.state is not ProviderState.UNAVAILABLE for status in statuses)
+        counts = zip(*((s.calls, s.tokens, s.retries, s.failures) for s in statuses), strict=True)
         found.append(ProviderMetrics(name, model, ready, *map(sum, counts)))
     return found

@@ -1,68 +1,142 @@
-"""STORES, BACKENDS, EXTENSIONS: the registration points.
+"""The registration points of drivers and plug-ins: `STORES`, `BACKENDS` and `EXTENSIONS`.
 
-qmd as a search backend: the settings of `memory.qmd` into its configuration, and what the agents share.
-
-Entries as an extension: settings into the configuration of one agent's entries, and the service of all agents.
-
-The registration of plug-ins: search backends and extensions. Only this module names them.
-
-What the daemon gives to its plug-ins.
+Only this module names drivers and plug-ins. A store keeps the indexes; `memorySearch.store.driver` selects it. A search
+backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension adds a
+service of its own.
 """
 
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
-from memoryd_server.agent import Agent, AgentConfig, Agents, ProviderExecutors, SearchBackend, SharedResources
-from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
-from memoryd_server.observe import Log
-from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
-from memoryd_server.qmd import (
-    QMD_PLUGIN,
-    ConfiguredPath,
-    FallbackBackend,
-    QmdConfig,
-    QmdHost,
-    QmdLimitsConfig,
-    QmdSearchMode,
-    QmdSessionsConfig,
-    QmdUpdateConfig,
-    SessionMatch,
-    SessionRule,
-    SessionScope,
-    collections_of,
-    make_qmd,
+from memoryd_server.agent import (
+    Agent,
+    AgentConfig,
+    Agents,
+    AgentStorage,
+    ProviderExecutors,
+    SearchBackend,
+    SharedResources,
+    StoreFactory,
 )
+from memoryd_server.app.plugin_config import entry_config, falls_back_to_builtin, qmd_config
+from memoryd_server.entries import ENTRIES_PLUGIN, EntryConfig, EntryMemories
+from memoryd_server.observe import Log
+from memoryd_server.providers import EmbeddingConfig, ProviderSelection
+from memoryd_server.qmd import QMD_PLUGIN, FallbackBackend, QmdConfig, QmdHost, make_qmd
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
-from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings
+from memoryd_server.settings import AgentSettings, ResolvedSettings
 from memoryd_server.sources import Roots
+from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, size_bytes
+from memoryd_server.store import BuildIdentity
+
+
+class BackendFactory(Protocol):
+    """Makes a search backend for each agent that is configured for it, and owns what these backends share."""
+
+    name: ClassVar[str]
+    """The value of `memory.backend`, and the key in `AgentConfig.plugins`."""
+
+    def __init__(self, resources: SharedResources, log: Log) -> None: ...
+
+    @staticmethod
+    def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> object:
+        """Return the frozen configuration of an agent's backend."""
+
+    @staticmethod
+    def keeps_builtin_index(settings: ResolvedSettings) -> bool:
+        """Return whether memoryd keeps its own index of an agent with this backend."""
+
+    def make(self, memory: Agent) -> SearchBackend | None:
+        """Return the backend of an agent; None if the agent is not configured for it."""
+
+    def close(self) -> None:
+        """Release what the backends share, after they have stopped. Blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionParts:
+    """The arguments of an extension.
+
+    `select` returns the provider of a configuration. `background` allows work that no caller requested.
+    """
+
+    agents: Agents
+    select: Callable[[EmbeddingConfig], ProviderSelection]
+    embed_threads: ProviderExecutors
+    log: Log
+    memory_service: MemoryService
+    background: bool
+
+
+class Extension(Protocol):
+    """A service in addition to the agents' memories, until `stop`."""
+
+    name: ClassVar[str]
+    """The key in `AgentConfig.plugins`."""
+
+    service: ExtensionService
+
+    def __init__(self, parts: ExtensionParts) -> None: ...
+
+    @staticmethod
+    def config(agent: AgentSettings, settings: ResolvedSettings, memory: EmbeddingConfig) -> object:
+        """Return the frozen configuration for one agent; `memory` is the embedding of the agent's memory."""
+
+    def on_full_sync(self, config: AgentConfig) -> None:
+        """Handle the completion of a full sync, which a caller requested."""
+
+    async def change(self, configs: Mapping[str, AgentConfig]) -> None:
+        """Apply a reload: `configs` are now in force, by agent id."""
+
+    async def stop(self) -> None:
+        """Release everything."""
+
+
+def sqlite_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
+    """Keep an agent's index in a SQLite file, and its vector cache in another file next to it."""
+    vectors = VectorIndex(
+        sqlite_vec=config.vector_enabled,
+        extension_path=config.vector_extension_path,
+        memory_budget_bytes=config.vector_memory_bytes,
+    )
+    store = SqliteStore(config.index_path, identity, vectors)
+
+    def cache_path() -> Path:
+        return store.path.with_name(store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
+
+    def open_cache(now_ms: Callable[[], int]) -> EmbeddingCache:
+        # A disabled cache holds no vectors, and remembers refused texts until the daemon stops.
+        enabled = config.cache_enabled
+        path, max_entries = (cache_path(), config.cache_max_entries) if enabled else (None, 0)
+        return EmbeddingCache(path, max_entries, now_ms, store.journal)
+
+    return AgentStorage(store, open_cache, lambda: sum(size_bytes(cache_path())))
 
 
 class QmdPlugin:
-    """Makes the qmd backend of each agent. The agents share one host, which is made for the first of them."""
+    """Makes the qmd backend of each agent. The agents share one host, which is created for the first of them."""
 
     name: ClassVar[str] = QMD_PLUGIN
 
-    def __init__(self, threads: SharedResources, log: Log) -> None:
-        self._threads = threads
+    def __init__(self, resources: SharedResources, log: Log) -> None:
+        self._resources = resources
         self._log = log
         self._host: QmdHost | None = None
 
     @staticmethod
     def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig:
-        """Return what the agent's qmd is made with."""
+        """Return the configuration of an agent's qmd."""
         return qmd_config(agent, roots, settings)
 
     @staticmethod
     def keeps_builtin_index(settings: ResolvedSettings) -> bool:
         """Return whether the builtin search answers when qmd cannot."""
-        return settings.service.qmd_fallback == "builtin"
+        return falls_back_to_builtin(settings)
 
     def make(self, memory: Agent) -> FallbackBackend | None:
-        """Return the qmd backend of an agent; None if the agent has no configuration of qmd."""
+        """Return the qmd backend of an agent; None if qmd is not configured for it."""
         config = QmdConfig.of(memory.config.plugins)
         if config is None:
             return None
@@ -72,7 +146,7 @@ class QmdPlugin:
             memory,
             config,
             self._host,
-            threads=self._threads.quick.share(),
+            threads=self._resources.quick.share(),
             on_change=lambda answers, reason: self._log_change(agent_id, answers=answers, reason=reason),
         )
 
@@ -88,94 +162,6 @@ class QmdPlugin:
             self._host.close()
 
 
-def qmd_config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig:
-    """Return what the agent's qmd is made with."""
-    qmd = agent.memory.qmd
-    folder = qmd_folder(settings.state_dir, agent.agent_id)
-    sessions = _sessions(qmd, folder, settings.state_dir, agent.agent_id)
-    return QmdConfig(
-        folder=folder,
-        command=qmd.command,
-        search_mode=QmdSearchMode(qmd.search_mode),
-        collections=collections_of(
-            roots,
-            [_path(path.path, path.pattern, path.name) for path in qmd.paths],
-            default_memory=qmd.include_default_memory,
-            sessions_folder=None if sessions is None else str(sessions.folder),
-        ),
-        environment=settings.child_environment,
-        update=_update(qmd),
-        limits=QmdLimitsConfig(
-            max_results=qmd.limits.max_results,
-            max_snippet_chars=qmd.limits.max_snippet_chars,
-            max_injected_chars=qmd.limits.max_injected_chars,
-            seconds=qmd.limits.timeout_ms / 1000,
-        ),
-        scope=scope_of(qmd),
-        sessions=sessions,
-        fallback=QmdPlugin.keeps_builtin_index(settings),
-        # Of the host, not of the state directory: another daemon's models use the same processors.
-        embed_lock=Path(tempfile.gettempdir()) / f"memoryd-{os.getuid()}-qmd-embed.lock",
-    )
-
-
-def qmd_folder(state_dir: Path, agent_id: str) -> Path:
-    """Where an agent's qmd keeps its configuration, its index and its models."""
-    return state_dir / "agents" / agent_id / "qmd"
-
-
-def scope_of(qmd: QmdSettings) -> SessionScope:
-    """The rules of who may search."""
-    rules = [
-        SessionRule(
-            rule.action == "allow",
-            SessionMatch(rule.match.channel, rule.match.chat_type, rule.match.key_prefix, rule.match.raw_key_prefix),
-        )
-        for rule in qmd.scope.rules
-    ]
-    return SessionScope(qmd.scope.default == "allow", tuple(rules))
-
-
-def _path(path: str, pattern: str, name: str | None) -> ConfiguredPath:
-    return ConfiguredPath(str(Path(path.strip()).expanduser()), pattern, name or "")
-
-
-def _sessions(qmd: QmdSettings, folder: Path, state_dir: Path, agent_id: str) -> QmdSessionsConfig | None:
-    if not qmd.sessions.enabled:
-        return None
-    target = Path(qmd.sessions.export_dir) if qmd.sessions.export_dir else folder / "sessions"
-    return QmdSessionsConfig(state_dir / "agents" / agent_id / "sessions", target, qmd.sessions.retention_days)
-
-
-def _update(qmd: QmdSettings) -> QmdUpdateConfig:
-    update = qmd.update
-    return QmdUpdateConfig(
-        on_boot=update.on_boot,
-        wait_for_boot=update.wait_for_boot_sync,
-        interval_seconds=update.interval_ms / 1000,
-        debounce_seconds=update.debounce_ms / 1000,
-        embed_interval_seconds=update.embed_interval_ms / 1000,
-        command_seconds=update.command_timeout_ms / 1000,
-        update_seconds=update.update_timeout_ms / 1000,
-        embed_seconds=update.embed_timeout_ms / 1000,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ExtensionParts:
-    """What an extension is made with. `select` finds a provider; `background` allows work that no caller asked for."""
-
-    agents: Agents
-    select: Callable[[EmbeddingConfig], ProviderSelection]
-    embed_threads: ProviderExecutors
-    log: Log
-    memory_service: MemoryService
-    background: bool
-
-
-_PROVIDER = "openai"
-
-
 class EntryExtension:
     """The entries of all agents, with the EntryService."""
 
@@ -187,9 +173,9 @@ class EntryExtension:
         self.service = make_entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
 
     @staticmethod
-    def config(agent: AgentSettings, settings: ResolvedSettings, own: EmbeddingConfig) -> EntryConfig:
-        """Return what the agent's entries are made with; `own` is the embedding of its memory."""
-        return entry_config(agent, settings, own)
+    def config(agent: AgentSettings, settings: ResolvedSettings, memory: EmbeddingConfig) -> EntryConfig:
+        """Return the configuration of an agent's entries; `memory` is the embedding of its memory."""
+        return entry_config(agent, settings, memory)
 
     def _report(self, event: str, **fields: object) -> None:
         (self._log.warning if "error" in fields else self._log.info)(event, **fields)
@@ -199,7 +185,7 @@ class EntryExtension:
         self.directory.approve_cost(config)
 
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Close the entries that have another configuration now."""
+        """Close the entries whose configuration has changed."""
         await self.directory.change(configs)
 
     async def stop(self) -> None:
@@ -207,111 +193,36 @@ class EntryExtension:
         await self.directory.stop()
 
 
-def entry_config(agent: AgentSettings, settings: ResolvedSettings, own: EmbeddingConfig) -> EntryConfig:
-    """What the entries of an agent are made with; `own` is what its memory is embedded with."""
-    entries = agent.entries
-    return EntryConfig(
-        enabled=agent.entries_enabled,
-        location=DatasetLocation(
-            f"{entries.db_path.rstrip('/')}/{agent.agent_id}",
-            {name: value.get_secret_value() for name, value in (entries.storage_options or {}).items()},
-        ),
-        embedding=_embedding(agent, settings) or own,
-        dimensions=entries.embedding.vector_length if entries.embedding else 0,
-        auto_capture=entries.auto_capture,
-        auto_recall=entries.auto_recall,
-        capture_max_chars=entries.capture_max_chars,
-        confirm_above_tokens=settings.service.confirm_above_tokens,
-    )
-
-
-def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingConfig | None:
-    embedding, access = agent.entries.embedding, agent.entry_access
-    if embedding is None or access is None:
-        return None
-    remote = RemoteConfig(
-        provider=_PROVIDER,
-        model=embedding.model,
-        base_url=access.base_url,
-        keys=tuple(key.get_secret_value() for key in access.keys),
-        dimensions=embedding.dimensions if embedding.takes_dimensions else None,
-        problem=access.problem,
-        pace=ThrottleConfig(requests_per_minute=settings.service.embedding.requests_per_minute),
-    )
-    return EmbeddingConfig(_PROVIDER, (remote,), blocked_by=settings.blocked_by(agent.agent_id))
-
-
-class BackendFactory(Protocol):
-    """Makes a search backend for each agent that is configured for it, and owns what these backends share."""
-
-    name: ClassVar[str]
-    """The value of `memory.backend`, and the key in `AgentConfig.plugins`."""
-
-    def __init__(self, threads: SharedResources, log: Log) -> None: ...
-
-    @staticmethod
-    def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> object:
-        """Return the frozen configuration of an agent's backend."""
-
-    @staticmethod
-    def keeps_builtin_index(settings: ResolvedSettings) -> bool:
-        """Return whether memoryd keeps its own index of an agent with this backend."""
-
-    def make(self, memory: Agent) -> SearchBackend | None:
-        """Return the backend of an agent; None if it is not configured for this one."""
-
-    def close(self) -> None:
-        """Release what the backends share, after they have stopped. Blocks."""
-
-
-class Extension(Protocol):
-    """A service of its own in addition to the agents' memories, until `stop`."""
-
-    name: ClassVar[str]
-    """The key in `AgentConfig.plugins`."""
-
-    service: ExtensionService
-
-    def __init__(self, parts: ExtensionParts) -> None: ...
-
-    @staticmethod
-    def config(agent: AgentSettings, settings: ResolvedSettings, own: EmbeddingConfig) -> object:
-        """Return the frozen configuration of one agent; `own` is the embedding of the agent's memory."""
-
-    def on_full_sync(self, config: AgentConfig) -> None:
-        """Follow a sync of everything that a caller asked for and that completed."""
-
-    async def change(self, configs: Mapping[str, AgentConfig]) -> None:
-        """Follow a reload: `configs` are in force now, by agent id."""
-
-    async def stop(self) -> None:
-        """Release everything."""
-
-
+STORES: Mapping[str, StoreFactory] = {"sqlite": sqlite_storage}
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 
 
+def make_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
+    """Create the storage of an agent with the configured driver."""
+    return STORES[config.store_driver](config, identity)
+
+
 def plugin_configs(
-    agent: AgentSettings, roots: Roots, settings: ResolvedSettings, own: EmbeddingConfig
+    agent: AgentSettings, roots: Roots, settings: ResolvedSettings, memory: EmbeddingConfig
 ) -> Mapping[str, object]:
-    """Return the configurations of an agent's plug-ins by name; `own` is the embedding of its memory."""
-    configs = {extension.name: extension.config(agent, settings, own) for extension in EXTENSIONS}
+    """Return the configurations of an agent's plug-ins, by name; `memory` is the embedding of its memory."""
+    configs = {extension.name: extension.config(agent, settings, memory) for extension in EXTENSIONS}
     backend = BACKENDS.get(agent.memory.backend)
     return configs if backend is None else {**configs, backend.name: backend.config(agent, roots, settings)}
 
 
 def keeps_builtin_index(agent: AgentSettings, settings: ResolvedSettings) -> bool:
-    """Return whether memoryd keeps an index of its own for an agent."""
+    """Return whether memoryd keeps its own index of an agent."""
     backend = BACKENDS.get(agent.memory.backend)
     return backend is None or backend.keeps_builtin_index(settings)
 
 
 class Backends:
-    """The search backends of one daemon. A factory is made for the first agent that is configured for it."""
+    """The search backends of one daemon. A factory is created for the first agent that is configured for it."""
 
-    def __init__(self, threads: SharedResources, log: Log) -> None:
-        self._threads = threads
+    def __init__(self, resources: SharedResources, log: Log) -> None:
+        self._resources = resources
         self._log = log
         self._factories: dict[str, BackendFactory] = {}
 
@@ -321,7 +232,7 @@ class Backends:
         if name not in BACKENDS:
             return None
         if name not in self._factories:
-            self._factories[name] = BACKENDS[name](self._threads, self._log)
+            self._factories[name] = BACKENDS[name](self._resources, self._log)
         return self._factories[name].make(memory)
 
     def close(self) -> None:

@@ -4,10 +4,11 @@ import os
 import resource
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 from memoryd_server.doctor.checks import Check, failure, warning, well
 from memoryd_server.sources import MOUNT_TABLE, file_system_of, is_remote
@@ -34,7 +35,13 @@ _FIRST_DAY = datetime(2025, 1, 1, tzinfo=UTC)
 PROC = Path("/proc")
 
 
-def check_state_dir(state_dir: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Check]:
+def check_state_dir(
+    state_dir: Path,
+    mounts: Path = MOUNT_TABLE,
+    *,
+    disk_usage: Callable[[Path], Any] = shutil.disk_usage,
+    statvfs: Callable[[Path], Any] = os.statvfs,
+) -> Iterator[Check]:
     """Check that only the daemon's user can write the state directory, its free space, and its file system."""
     name = "state directory"
     nearest = next(path for path in (state_dir, *state_dir.parents) if path.exists())
@@ -56,12 +63,11 @@ def check_state_dir(state_dir: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Che
         )
     else:
         yield well(name, str(state_dir))
-    yield from _check_free_space("free space", nearest)
+    yield from _check_free_space("free space", disk_usage(nearest).free, statvfs(nearest))
     yield _check_file_system("file system", nearest, mounts)
 
 
-def _check_free_space(name: str, folder: Path) -> Iterator[Check]:
-    free = shutil.disk_usage(folder).free
+def _check_free_space(name: str, free: int, figures: os.statvfs_result) -> Iterator[Check]:
     if free < _MIN_FREE_BYTES:
         yield warning(
             name,
@@ -71,12 +77,11 @@ def _check_free_space(name: str, folder: Path) -> Iterator[Check]:
         )
     else:
         yield well(name, f"{free // 2**20:,} MiB")
-    status = os.statvfs(folder)
     # Some file systems do not count files.
-    if status.f_files and status.f_favail < _MIN_FREE_FILES:
+    if figures.f_files and figures.f_favail < _MIN_FREE_FILES:
         yield warning(
             name,
-            f"the file system has room for {status.f_favail:,} more files",
+            f"the file system has room for {figures.f_favail:,} more files",
             "no new file can be created although there is space",
             "delete unused files, or re-create the file system with more inodes",
         )
@@ -105,7 +110,13 @@ def check_set_aside(state_dir: Path) -> Iterator[Check]:
         )
 
 
-def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) -> Iterator[Check]:
+def check_workspace(
+    agent_id: str,
+    workspace: Path,
+    mounts: Path = MOUNT_TABLE,
+    *,
+    access: Callable[[Path, int], bool] = os.access,
+) -> Iterator[Check]:
     """Check that an agent's workspace exists, can be read and written, and reports changes."""
     name = f"workspace of {agent_id}"
     if not workspace.is_dir():
@@ -116,7 +127,7 @@ def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) 
             "create it, mount its disk, or set agents.defaults.workspace",
         )
         return
-    if not os.access(workspace, os.R_OK | os.X_OK):
+    if not access(workspace, os.R_OK | os.X_OK):
         yield failure(
             name,
             f"{workspace} cannot be read",
@@ -124,7 +135,7 @@ def check_workspace(agent_id: str, workspace: Path, mounts: Path = MOUNT_TABLE) 
             "make it readable for the daemon's user",
         )
         return
-    if not os.access(workspace, os.W_OK):
+    if not access(workspace, os.W_OK):
         yield warning(
             name,
             f"{workspace} cannot be written",
@@ -192,9 +203,9 @@ def check_inotify(proc: Path = PROC) -> Iterator[Check]:
             yield well(name, detail)
 
 
-def check_descriptors(agents: int) -> Check:
+def check_descriptors(agents: int, hard_limit: int | None = None) -> Check:
     """Check that a daemon with this number of agents may open enough files. It raises the soft limit by itself."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1] if hard_limit is None else hard_limit
     needed = _DESCRIPTORS_OF_DAEMON + _DESCRIPTORS_PER_AGENT * agents
     if hard_limit == resource.RLIM_INFINITY or hard_limit >= needed:
         limit = "no limit" if hard_limit == resource.RLIM_INFINITY else f"{hard_limit:,}"

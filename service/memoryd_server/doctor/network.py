@@ -127,7 +127,14 @@ class _OtherProgramError(Exception):
     """The program that answers is not memoryd; the message says why."""
 
 
-def check_metrics(host: str, port: int, *, running: bool) -> Check:
+def check_metrics(
+    host: str,
+    port: int,
+    *,
+    running: bool,
+    timeout_seconds: float = _METRICS_TIMEOUT_SECONDS,
+    max_bytes: int = _MAX_BYTES,
+) -> Check:
     """Fetch the metrics as Prometheus does; `running` is whether the daemon runs.
 
     `port` 0 is any free port, which is unknown. Blocks for some seconds at most.
@@ -136,7 +143,7 @@ def check_metrics(host: str, port: int, *, running: bool) -> Check:
         return well(_NAME, f"at any free port of {host}, which the daemon logs (serve-metrics); not checked")
     url = f"http://{_url_host(host)}:{port}/metrics"
     try:
-        reply = _fetch(url)
+        reply = _fetch(url, timeout_seconds, max_bytes)
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
         return _not_listening(url, error, running=running)
     except httpx.HTTPError as error:
@@ -155,16 +162,16 @@ def _url_host(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _fetch(url: str) -> _MetricsReply:
+def _fetch(url: str, timeout_seconds: float, max_bytes: int) -> _MetricsReply:
     began = time.monotonic()
     # trust_env=False: a proxy in the environment is not used.
     with (
-        httpx.Client(trust_env=False, timeout=_METRICS_TIMEOUT_SECONDS) as client,
+        httpx.Client(trust_env=False, timeout=timeout_seconds) as client,
         client.stream("GET", url) as response,
     ):
         if response.status_code != httpx.codes.OK:
             raise _OtherProgramError(f"it answers with HTTP {response.status_code}")
-        text = _read_text(response, began + 2 * _METRICS_TIMEOUT_SECONDS)
+        text = _read_text(response, began + 2 * timeout_seconds, max_bytes)
     try:
         families = list(text_string_to_metric_families(text))
     except (ValueError, IndexError) as error:
@@ -180,14 +187,14 @@ def _fetch(url: str) -> _MetricsReply:
     return _MetricsReply(len(families), versions[0], time.monotonic() - began)
 
 
-def _read_text(response: httpx.Response, deadline: float) -> str:
+def _read_text(response: httpx.Response, deadline: float, max_bytes: int) -> str:
     parts: list[bytes] = []
     size = 0
     for part in response.iter_bytes():
         parts.append(part)
         size += len(part)
-        if size > _MAX_BYTES:
-            raise _OtherProgramError(f"it sends more than {_MAX_BYTES} bytes")
+        if size > max_bytes:
+            raise _OtherProgramError(f"it sends more than {max_bytes} bytes")
         if time.monotonic() > deadline:
             raise httpx.ReadTimeout("the response did not end in time")
     return b"".join(parts).decode("utf-8", "replace")

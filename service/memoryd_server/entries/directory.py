@@ -101,7 +101,7 @@ class EntryMemories:
         agent_id = config.agent_id
         while (memory := self._open.get(agent_id)) is None or memory.config != wanted:
             await self._tasks.run(self._ensure_open(agent_id, wanted))
-        with self._uses[agent_id].one():
+        with self._uses[agent_id].count():
             yield memory
 
     async def _ensure_open(self, agent_id: str, wanted: EntryConfig) -> None:

@@ -52,8 +52,14 @@ class EntryEmbedder:
     """
 
     def __init__(
-        self, selection: ProviderSelection, dimensions: int, threads_of: Callable[[EmbeddingProvider], Executor]
+        self,
+        selection: ProviderSelection,
+        dimensions: int,
+        threads_of: Callable[[EmbeddingProvider], Executor],
+        *,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
+        self._pause_seconds = pause_seconds
         self.provider = selection.provider
         self.reason = selection.reason
         self._dimensions = dimensions
@@ -125,7 +131,7 @@ class EntryEmbedder:
 
     def _pause(self, reason: str) -> None:
         self.reason = reason
-        self._paused_until = time.monotonic() + PAUSE_SECONDS
+        self._paused_until = time.monotonic() + self._pause_seconds
 
     def _to_result(self, answer: Vector | EmbeddingFailure) -> VectorResult:
         if isinstance(answer, EmbeddingFailure):
@@ -144,6 +150,16 @@ QUIET_SECONDS = 20.0
 """The dataset is optimized after this time without a write."""
 
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 5.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceConfig:
+    """Entries per request, and the waiting times in seconds."""
+
+    batch: int = BATCH
+    quiet_seconds: float = QUIET_SECONDS
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS
+    longest_pause_seconds: float = LONGEST_PAUSE_SECONDS
 
 
 class _CostNotApprovedError(Exception):
@@ -165,7 +181,10 @@ class EntryMaintenance:
         cost_limit: CostLimit,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
+        *,
+        config: MaintenanceConfig | None = None,
     ) -> None:
+        self._config = config or MaintenanceConfig()
         self._store = store
         self._embedder = embedder
         self._cost_limit = cost_limit
@@ -185,7 +204,7 @@ class EntryMaintenance:
 
     async def start(self) -> None:
         """Start embedding the missing vectors, and schedule the removal of what a crash left behind."""
-        self._schedule_optimize(QUIET_SECONDS)
+        self._schedule_optimize(self._config.quiet_seconds)
         if self._embedder.provider is None:
             return
         self.pending = await self._run(self._store.count_pending, self._embedder.identity)
@@ -216,7 +235,7 @@ class EntryMaintenance:
         if self._store.needs_optimize:
             self._start_optimize()
         else:
-            self._schedule_optimize(QUIET_SECONDS)
+            self._schedule_optimize(self._config.quiet_seconds)
 
     def _schedule_optimize(self, seconds: float) -> None:
         if self._timer is not None:
@@ -260,7 +279,7 @@ class EntryMaintenance:
 
     async def _embed_pending(self) -> None:
         """Embed every entry without a vector. The pause after a failure doubles up to five minutes."""
-        pause, progressed = FIRST_PAUSE_SECONDS, False
+        pause, progressed = self._config.first_pause_seconds, False
         while not self._stopping:
             try:
                 # Before the first text, and after a failure, when more entries may be pending.
@@ -285,7 +304,8 @@ class EntryMaintenance:
                 progressed = False
             else:
                 self._embed_faults.worked()
-            pause = FIRST_PAUSE_SECONDS if progressed else min(2 * pause, LONGEST_PAUSE_SECONDS)
+            longest = self._config.longest_pause_seconds
+            pause = self._config.first_pause_seconds if progressed else min(2 * pause, longest)
             if not progressed:
                 await asyncio.sleep(pause)
 
@@ -315,8 +335,9 @@ class EntryMaintenance:
 
     async def _next_batch(self) -> list[Entry]:
         """Return up to 32 entries without a vector, leaving out texts that the provider refused."""
-        pending = await self._run(self._store.list_pending, self._embedder.identity, BATCH + len(self._refused))
-        return [entry for entry in pending if entry.entry_id not in self._refused][:BATCH]
+        batch = self._config.batch
+        pending = await self._run(self._store.list_pending, self._embedder.identity, batch + len(self._refused))
+        return [entry for entry in pending if entry.entry_id not in self._refused][:batch]
 
     async def _embed(self, batch: Sequence[Entry]) -> bool:
         """Embed a batch. Return whether it made progress: a vector was stored, or a text was refused."""

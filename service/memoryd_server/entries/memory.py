@@ -8,7 +8,7 @@ from typing import ParamSpec, TypeVar
 
 from memoryd_server.embedding import CostLimit
 from memoryd_server.entries.capture import BLOCK_ENTRIES, BLOCK_SCORE
-from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, VectorResult
+from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, MaintenanceConfig, VectorResult
 from memoryd_server.entries.model import (
     CANDIDATE_SCORE,
     CANDIDATES,
@@ -57,13 +57,15 @@ class EntryMemory:
         embedder: EntryEmbedder,
         threads: Executor,
         report: Callable[..., None],
+        *,
+        maintenance: MaintenanceConfig | None = None,
     ) -> None:
         self.config = config
         self._store = store
         self._embedder = embedder
         self._threads = threads
         cost_limit = CostLimit(config.confirm_above_tokens, embedder.may_cost)
-        self._maintenance = EntryMaintenance(store, embedder, cost_limit, self._run, report)
+        self._maintenance = EntryMaintenance(store, embedder, cost_limit, self._run, report, config=maintenance)
 
     async def open(self) -> None:
         """Open the dataset, and continue with the missing vectors.

@@ -12,7 +12,6 @@ from memoryd_server.providers.provider import (
     EmbeddingSpec,
     LocalConfig,
     ProviderState,
-    ProviderStatus,
     RemoteConfig,
     UnavailableProvider,
 )
@@ -35,7 +34,6 @@ __all__ = [
     "ProviderPool",
     "ProviderSelection",
     "ProviderState",
-    "ProviderStatus",
     "RemoteConfig",
     "RequestRefused",
     "ResourceMissing",

@@ -88,7 +88,9 @@ class HttpClient:
         self._discretion = SecretRedactor(_secrets(base_url, (fixed, *rings)))
         self._keys = ApiKeyPool(rings)
         self.pace = pace or ThrottleConfig()
-        self._pacer = Throttle(self._name, self.pace.requests_per_minute)
+        self._pacer = Throttle(
+            self._name, self.pace.requests_per_minute, first_pause_seconds=self.pace.first_pause_seconds
+        )
         self._client = _client(base_url, fixed)
         self._indexing_seconds = indexing_seconds
         self._lock = threading.Lock()

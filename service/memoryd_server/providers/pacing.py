@@ -43,6 +43,7 @@ class ThrottleConfig:
 
     at_once: int = 4
     requests_per_minute: int = 0
+    first_pause_seconds: float = FIRST_PAUSE_SECONDS
 
 
 class CallerStopped(Exception):
@@ -90,8 +91,17 @@ class Throttle:
     to 1.
     """
 
-    def __init__(self, name: str, requests_per_minute: int = 0, jitter: Callable[[], float] = random.random) -> None:
+    def __init__(
+        self,
+        name: str,
+        requests_per_minute: int = 0,
+        jitter: Callable[[], float] = random.random,
+        *,
+        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        longest_pause_seconds: float = LONGEST_PAUSE_SECONDS,
+    ) -> None:
         self._name = name
+        self._first_pause_seconds, self._longest_pause_seconds = first_pause_seconds, longest_pause_seconds
         self._interval = 60.0 / requests_per_minute if requests_per_minute else 0.0
         self._jitter = jitter
         self._lock = threading.Lock()
@@ -140,7 +150,7 @@ class Throttle:
 
     def _pause(self, failures: int, failure: TransientFailure, patience: WaitLimit) -> None:
         asked = failure.retry_after_seconds
-        longest = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** (failures - 1))
+        longest = min(self._longest_pause_seconds, self._first_pause_seconds * 2 ** (failures - 1))
         pause = longest * (1 + self._jitter()) / 2 if asked is None else asked
         limited = isinstance(failure, RateLimited)
         tries = 1 + (RATE_LIMIT_RETRIES if limited else RETRIES)

@@ -253,7 +253,7 @@ class QmdBackend:
         try:
             return client.read_results(result, search_mode)
         except QmdFailure as failure:
-            if failure.reason is QmdFailureReason.TIMEOUT and seconds < self.config.limits.seconds:
+            if failure.reason is QmdFailureReason.TIMEOUT and seconds < self.config.limits.timeout_seconds:
                 reason = f"qmd did not answer within the {seconds:.1f} s that were left of the caller's time"
                 raise QmdFailure(QmdFailureReason.NO_TIME, reason) from failure
             raise
@@ -281,7 +281,7 @@ class QmdBackend:
         await self.check_version()
         names = self._files.collection_names(())
         if await self.is_ready() and names:
-            await self._run_search(self.config.search_mode, _PROBE_QUERY, names, 1, self.config.limits.seconds)
+            await self._run_search(self.config.search_mode, _PROBE_QUERY, names, 1, self.config.limits.timeout_seconds)
 
     async def check_version(self) -> None:
         """Locate the command and set `version` to its version.
@@ -290,7 +290,7 @@ class QmdBackend:
             QmdFailure: the command is missing, too old, or cannot be run.
         """
         await self._host.update(self._index.prepare)
-        seconds = self.config.update.command_seconds
+        seconds = self.config.update.command_timeout_seconds
         path = await self._host.update(self._client.locate)
         run = self._client.make_run_at(path, client.VERSION, seconds)
         self.version = client.read_version(await self._host.search(run, seconds))

@@ -69,13 +69,13 @@ class QmdUpdateConfig:
     """When qmd's index is updated and embedded, and the time limits, in seconds. An interval of 0 disables it."""
 
     on_boot: bool
-    wait_for_boot: bool
+    wait_for_boot_sync: bool
     interval_seconds: float
     debounce_seconds: float
     embed_interval_seconds: float
-    command_seconds: float
-    update_seconds: float
-    embed_seconds: float
+    command_timeout_seconds: float
+    update_timeout_seconds: float
+    embed_timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class QmdLimitsConfig:
     max_results: int
     max_snippet_chars: int
     max_injected_chars: int
-    seconds: float
+    timeout_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,9 +97,9 @@ class FallbackBackend:
 
     async def _search_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
         await self._wait_for_revision(query, session_key, min_revision)
-        seconds = min(self._qmd.config.limits.seconds, self._seconds_for_qmd(query))
-        board = self._builtin.board.current
-        return await self._qmd.search(query, seconds=seconds, stale=board.dirty or board.pending_files > 0)
+        seconds = min(self._qmd.config.limits.timeout_seconds, self._seconds_for_qmd(query))
+        snapshot = self._builtin.snapshot
+        return await self._qmd.search(query, seconds=seconds, stale=snapshot.dirty or snapshot.pending_files > 0)
 
     def _seconds_for_qmd(self, query: SearchQuery) -> float:
         """Return the time that qmd may take, so that the builtin engine can still answer after it."""
@@ -113,7 +113,7 @@ class FallbackBackend:
                 'memoryd keeps no index for this agent, because memoryd.qmdFallback is "none", and qmd\'s index has no '
                 "revisions; search without min_revision, or call Sync first"
             )
-        await self._builtin.reach(session_key, min_revision, query.deadline)
+        await self._builtin.prepare_search(session_key, min_revision, query.deadline)
         covered = self._qmd.covered
         if min_revision and (covered is None or covered.revision < min_revision):
             try:
@@ -139,7 +139,7 @@ class FallbackBackend:
                 metadata={"backend": "qmd", **({} if reason is None else {"cause": reason.name})},
                 retry_after_seconds=max(1.0, self._breaker.next_probe_seconds),
             )
-        answer = await self._builtin.search(query, session_key=session_key, min_revision=min_revision)
+        answer = await self._builtin.search_builtin(query, session_key=session_key, min_revision=min_revision)
         return replace(answer, degradations=(*self._fallback_degradations(message), *answer.degradations))
 
     def _fallback_degradations(self, message: str) -> Sequence[Degradation]:
@@ -196,7 +196,7 @@ class FallbackBackend:
 
         Return the number of the session's documents, and whether all of it was done before `deadline`.
         """
-        return await self._qmd.forget(request.session_id, deadline)
+        return await self._qmd.forget(request.session_id or "", deadline)
 
     async def check(self, deadline: float) -> None:
         """Probe qmd once, whether the breaker is open or not."""
@@ -259,7 +259,7 @@ def make_qmd(
         ranking=lambda: memory.config.ranking,
         max_file_bytes=agent.sync.max_file_bytes,
         threads=threads,
-        revision=(lambda: memory.board.current.revision) if config.fallback else None,
+        revision=(lambda: memory.snapshot.revision) if config.fallback else None,
         forgotten=memory.forgotten,
     )
     runner = None if config.fallback else QmdSyncRunner(agent.roots, lambda: qmd.covered_files, Clock())

@@ -81,7 +81,7 @@ class QmdHost:
         try:
             return run.run()
         except OSError as error:
-            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"no process can be started: {error}") from error
+            raise QmdFailure(QmdFailureReason.EXIT_CODE, f"the process cannot be started: {error}") from error
         finally:
             with self._lock:
                 self._running.discard(run)

@@ -101,7 +101,7 @@ class QmdIndex:
         Raises:
             QmdFailure: the update failed.
         """
-        seconds = self._config.update.update_seconds
+        seconds = self._config.update.update_timeout_seconds
         with self._write_lock(seconds):
             self._export()
             arguments, deadline = client.UPDATE, time.monotonic() + seconds
@@ -123,7 +123,7 @@ class QmdIndex:
     def _clean_up(self, run: Runner) -> None:
         """Delete text that is no longer in the files from the index. If it fails, the next update does it again."""
         if self._cleanup_marker.exists():
-            result = run(self._client.make_run(client.CLEANUP, self._config.update.command_seconds))
+            result = run(self._client.make_run(client.CLEANUP, self._config.update.command_timeout_seconds))
             if result.ending is ExitKind.EXITED and not result.code:
                 self._cleanup_marker.unlink(missing_ok=True)
 
@@ -133,7 +133,7 @@ class QmdIndex:
         Raises:
             QmdFailure: documents without a vector remain, or their number is unknown.
         """
-        seconds = self._config.update.embed_seconds
+        seconds = self._config.update.embed_timeout_seconds
         with (
             file_lock(self._config.embed_lock, "the host's embedding lock", seconds, self._should_stop),
             self._write_lock(seconds),
@@ -156,7 +156,7 @@ class QmdIndex:
         Raises:
             QmdFailure: the command failed.
         """
-        result = run(self._client.make_run(client.STATUS, self._config.update.command_seconds))
+        result = run(self._client.make_run(client.STATUS, self._config.update.command_timeout_seconds))
         check(result)
         return DocumentCounts(_number(_TOTAL, result), _number(_VECTORS, result), _number(_PENDING, result))
 

@@ -67,7 +67,7 @@ def inspect_qmd(config: QmdConfig) -> QmdInspection:
 def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> QmdInspection:
     inspection = QmdInspection()
     command = client.QmdClient(config.command, home, guard)
-    seconds = config.update.command_seconds
+    seconds = config.update.command_timeout_seconds
     try:
         home.prepare()
         inspection = replace(inspection, node=_node_version(home, guard))
@@ -78,7 +78,7 @@ def _inspect_command(config: QmdConfig, home: QmdHome, guard: ProcessGuard) -> Q
     except QmdFailure as failure:
         return replace(inspection, problem=failure.message)
     except OSError as error:
-        return replace(inspection, problem=f"no process can be started: {error}")
+        return replace(inspection, problem=f"the process cannot be started: {error}")
     return inspection
 
 

@@ -106,7 +106,7 @@ class QmdUpdates:
             return
         if self._config.on_boot or changed or not await self._host.update(lambda: self._index.ready):
             boot = self._spawn(self._boot())
-            if self._config.wait_for_boot:
+            if self._config.wait_for_boot_sync:
                 await asyncio.wait([boot])
         requests = ReportedErrors("an update of qmd's index after changes")
         self._spawn(repeat(self._update_on_request, requests, fault_pause_seconds=_FAULT_PAUSE_SECONDS))

@@ -3,7 +3,7 @@
 from memoryd_server.rpc.entry_service import make_entry_service
 from memoryd_server.rpc.health import ExtensionService, HealthReporter
 from memoryd_server.rpc.interceptors import Authorizer
-from memoryd_server.rpc.memory_service import MemoryService, utc_now
+from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.rpc.server import RpcServer
 
 __all__ = [
@@ -13,5 +13,4 @@ __all__ = [
     "MemoryService",
     "RpcServer",
     "make_entry_service",
-    "utc_now",
 ]

@@ -38,7 +38,7 @@ from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Degradation
 from memoryd_server.rpc.health import EntryHealth, ExtensionService
 from memoryd_server.rpc.memory_service import MemoryService
-from memoryd_server.rpc.requests import FieldReader, page
+from memoryd_server.rpc.requests import FieldReader, page_request
 from memoryd_server.rpc.responses import degradation
 from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
 
@@ -57,39 +57,39 @@ class EntryService(EntryServiceServicer):
         """Stores an entry, unless one that says the same is there."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             new = remember_call(request)
-            work = memory.remember(new, self._first.deadline(context))
-            return remembered(*await self._first.in_time(work, context))
+            deadline = self._first.deadline(context)
+            return remembered(*await deadline.limit(memory.remember(new, deadline.at)))
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         """Finds the entries nearest to a text."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = recall_call(request)
             deadline = self._first.deadline(context)
-            work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline)
-            return recalled(await self._first.in_time(work, context))
+            work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline.at)
+            return recalled(await deadline.limit(work))
 
     async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
         """Deletes an entry by its id, or the one that a text clearly means."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = forget_call(request)
+            deadline = self._first.deadline(context)
             if call.entry_id:
-                return forgotten(EntryForgetResult(await self._first.in_time(memory.forget(call.entry_id), context)))
-            work = memory.forget_by_text(call.query, self._first.deadline(context))
-            return forgotten(await self._first.in_time(work, context))
+                return forgotten(EntryForgetResult(await deadline.limit(memory.forget(call.entry_id))))
+            return forgotten(await deadline.limit(memory.forget_by_text(call.query, deadline.at)))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         """Lists an agent's entries, newest first."""
         async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
             call = list_call(request)
             work = memory.page(call.after, call.size, call.categories)
-            return listed(await self._first.in_time(work, context))
+            return listed(await self._first.deadline(context).limit(work))
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
         """Tells which of a turn's messages would be worth storing."""
         config = self._entries.require_config(self._agents.enabled_config(request.agent_id))
         messages = captured_messages(request)
         work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
-        judged = await self._first.in_time(work, context)
+        judged = await self._first.deadline(context).limit(work)
         return captured(*judged, auto_capture=config.auto_capture)
 
     async def RecallBlock(self, request: pb.RecallBlockRequest, context: Context) -> pb.RecallBlockResponse:
@@ -101,8 +101,8 @@ class EntryService(EntryServiceServicer):
         if len(prompt) < LEAST_PROMPT_CHARS:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT)
         async with self._entries.use(config) as memory:
-            work = memory.recall_for_prompt(prompt, self._first.deadline(context))
-            return block(await self._first.in_time(work, context))
+            deadline = self._first.deadline(context)
+            return block(await deadline.limit(memory.recall_for_prompt(prompt, deadline.at)))
 
 
 def make_entry_service(
@@ -171,7 +171,7 @@ def remember_call(request: pb.RememberRequest) -> NewEntry:
     key = fields.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
     if not all("!" <= character <= "~" or character == " " for character in key):
         fields.violation("idempotency_key", "must be printable ASCII characters")
-    importance = _share(fields, request, "importance", DEFAULT_IMPORTANCE)
+    importance = _share(fields, "importance", DEFAULT_IMPORTANCE)
     new = NewEntry(
         text=fields.text("text", most_bytes=MOST_TEXT_BYTES, required=True),
         importance=importance,
@@ -188,15 +188,15 @@ def recall_call(request: pb.RecallRequest) -> RecallRequest:
     call = RecallRequest(
         query=fields.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
         limit=fields.clamped("limit", DEFAULT_ENTRIES, MOST_ENTRIES),
-        min_score=_share(fields, request, "min_score", DEFAULT_MIN_SCORE),
+        min_score=_share(fields, "min_score", DEFAULT_MIN_SCORE),
         categories=fields.choices("categories", _NAMED),
     )
     fields.check()
     return call
 
 
-def _share(fields: FieldReader, request: pb.RememberRequest | pb.RecallRequest, field: str, default: float) -> float:
-    if fields.has(field) and math.isnan(getattr(request, field)):
+def _share(fields: FieldReader, field: str, default: float) -> float:
+    if fields.value(field) is not None and math.isnan(fields.value(field)):
         fields.violation(field, "is not a number")
         return default
     value = fields.share(field)
@@ -233,8 +233,9 @@ def list_call(request: pb.ListEntriesRequest) -> EntryListRequest:
     fields = FieldReader(request)
     categories = fields.choices("categories", _NAMED)
     fields.check()
-    asked = page(request)
-    return EntryListRequest(_position(asked.token), asked.size, categories)
+    page = page_request(request)
+    page.check()
+    return EntryListRequest(_position(page.page_token), page.size, categories)
 
 
 def token_after(position: ListPosition) -> str:

@@ -177,13 +177,13 @@ class HealthReporter:
             self.servicer.set(service, state)
 
     async def _all_answer(self) -> bool:
-        in_use = [memory for memory in self._agents.opened().values() if not memory.at_rest]
-        return all([await self._answers(memory) for memory in in_use])
+        in_use = [agent for agent in self._agents.opened().values() if not agent.index.is_idle]
+        return all([await self._answers(agent) for agent in in_use])
 
-    async def _answers(self, memory: Agent) -> bool:
+    async def _answers(self, agent: Agent) -> bool:
         try:
             async with asyncio.timeout(self._answer_seconds):
-                return not await memory.keyword_error()
+                return not await agent.index.keyword_error()
         except TimeoutError:
             return False
 

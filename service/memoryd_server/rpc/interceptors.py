@@ -110,6 +110,7 @@ class Authorizer:
     def __init__(self, access: Credentials, limits: CallLimits) -> None:
         self._access = access
         self.admission = RateLimiter(limits)
+        self.recheck_seconds = RECHECK_SECONDS
         self._stopping = False
 
     def close(self) -> None:
@@ -294,7 +295,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         """The next message, None at the end. While none comes, the token is looked at all the same."""
         step = asyncio.ensure_future(anext(answer, None))
         try:
-            while not (await asyncio.wait((step,), timeout=RECHECK_SECONDS))[0]:
+            while not (await asyncio.wait((step,), timeout=self._gate.recheck_seconds))[0]:
                 await self._gate.identify(context)
             return step.result()
         finally:

@@ -1,99 +1,60 @@
-"""Answers, events, sessions into protobuf.
-
-Answers of searches, reads and lists as messages.
-
-What a session loads, and what was forgotten, as messages.
-
-Sync runs and the state of an index as messages.
-"""
-
-from collections.abc import Iterable
-from dataclasses import replace
-
-from google.protobuf.timestamp_pb2 import Timestamp
+"""Results of `agent` as protobuf messages."""
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
+from memoryd_server.access import DEFAULT_AGENT
 from memoryd_server.agent import (
-    Agent,
+    ActiveSync,
+    AgentSummary,
+    AppendReceipt,
+    ArchiveReceipt,
+    ContextFile,
     FileRange,
+    FlushDecision,
     ForgetReceipt,
     Heartbeat,
-    IndexSnapshot,
-    IndexState,
+    Hit,
+    IndexUpdate,
     ListedFile,
+    RetrieverReport,
     RunCompleted,
     RunProgress,
     RunStarted,
-    SessionContextRequest,
+    SearchResult,
+    SessionContext,
     SyncEvent,
-    SyncRun,
+    ToolSchema,
+    WatchedRoot,
+    citation,
 )
-from memoryd_server.model import Degradation, DegradationKind, FileFailure
+from memoryd_server.model import Degradation, FileFailure
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.wire import build_message, duration, make_cursor, timestamp
-from memoryd_server.search import BUILTIN, Hit, RetrieverReport, SearchAnswer, citation
-from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, recall_prompt, tool_schemas
-from memoryd_server.sources import WatchedRoot
 
 
-def search_response(
-    answer: SearchAnswer, memory: Agent, *, elapsed_seconds: float, explain: bool
-) -> memory_service_pb2.MemorySearchResponse:
-    """An answer with how it came about. The details of scores and legs are there when `explain` asks for them."""
-    board, builtin = memory.board.current, answer.backend == BUILTIN
-    degradations = _of_search(memory.degradations(), answer) if builtin else memory.config.impairments
+def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2.MemorySearchResponse:
+    """Return the answer to a search; `explain` adds the details of scores and legs."""
+    answer, embedding = value.answer, None
+    if value.provider:
+        embedding = build_message(memory_pb2.EmbeddingInfo, provider=value.provider, model=value.model)
     info = build_message(
         memory_pb2.SearchInfo,
         backend=wire.backend(answer.backend),
         served_mode=wire.search_mode(answer.served_mode),
-        degradations=[degradation(d) for d in (*_beyond(degradations, answer.degradations), *degradations)],
+        degradations=[degradation(each) for each in value.degradations],
         index_revision=answer.revision,
-        index_state=wire.index_state(board.state if builtin else _state_of(answer)),
-        stale=answer.stale or (builtin and (board.dirty or board.pending_files > 0)),
+        index_state=wire.index_state(value.index_state),
+        stale=value.stale,
         keyword_candidates=answer.keyword_candidates,
         vector_candidates=answer.vector_candidates,
         coverage=answer.coverage,
-        embedding=_embedding(memory, answer) if answer.vector_candidates else None,
+        embedding=embedding,
         dropped_by_min_score=answer.dropped_by_min_score,
-        elapsed=duration(elapsed_seconds),
+        elapsed=duration(value.elapsed_seconds),
         empty_reason=wire.empty_reason(answer.empty_reason),
         empty_explanation=answer.empty_explanation,
         legs=[_leg(report) for report in answer.retrievers] if explain else [],
     )
     return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
-
-
-def _of_search(standing: tuple[Degradation, ...], answer: SearchAnswer) -> tuple[Degradation, ...]:
-    """The degradations of a memory as they concern one answer.
-
-    Whether and why it did without vectors, the answer says itself: the provider's last failure may be another one.
-    """
-    skipped = DegradationKind.VECTOR_LEG_SKIPPED
-    own = next((d for d in answer.degradations if d.kind is skipped), None)
-    found = (d if d.kind is not skipped else own and replace(d, reason=own.reason) for d in standing)
-    return tuple(d for d in found if d is not None)
-
-
-def _beyond(standing: tuple[Degradation, ...], answers: tuple[Degradation, ...]) -> list[Degradation]:
-    """The degradations of an answer that the standing ones do not tell already."""
-    told = {d.kind for d in standing}
-    return [d for d in answers if d.kind not in told]
-
-
-def _state_of(answer: SearchAnswer) -> IndexState:
-    """The state of an index that is not memoryd's own."""
-    if not answer.indexed_files:
-        return IndexState.EMPTY
-    return IndexState.STALE if answer.stale else IndexState.READY
-
-
-def _embedding(memory: Agent, answer: SearchAnswer) -> memory_pb2.EmbeddingInfo | None:
-    if answer.backend != BUILTIN:
-        return build_message(memory_pb2.EmbeddingInfo, provider=answer.backend)
-    if memory.vectors.embedder is None:
-        return None
-    spec = memory.vectors.embedder.provider.spec
-    return build_message(memory_pb2.EmbeddingInfo, provider=spec.provider, model=spec.model)
 
 
 def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
@@ -137,7 +98,7 @@ def _leg(leg: RetrieverReport) -> memory_pb2.LegReport:
 
 
 def degradation(value: Degradation) -> memory_pb2.Degradation:
-    """A degradation."""
+    """Return a degradation."""
     return build_message(
         memory_pb2.Degradation,
         kind=wire.degradation_kind(value.kind),
@@ -147,13 +108,21 @@ def degradation(value: Degradation) -> memory_pb2.Degradation:
     )
 
 
-def kinds_of(degradations: Iterable[memory_pb2.Degradation]) -> list[str]:
-    """The names of their kinds."""
-    return [memory_pb2.DegradationKind.Name(d.kind).removeprefix("DEGRADATION_KIND_") for d in degradations]
+def agent(value: AgentSummary, *, limited: bool) -> memory_service_pb2.Agent:
+    """Return a configured agent. For a caller whose token is `limited`, `main` is always the default agent."""
+    config = value.config
+    return build_message(
+        memory_service_pb2.Agent,
+        agent_id=config.agent_id,
+        workspace=config.roots.workspace,
+        default=config.agent_id == DEFAULT_AGENT if limited else config.default,
+        enabled=config.enabled,
+        index_state=memory_pb2.INDEX_STATE_UNSPECIFIED if value.state is None else wire.index_state(value.state),
+    )
 
 
 def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
-    """Lines of a file."""
+    """Return lines of a file."""
     return build_message(
         memory_service_pb2.MemoryGetResponse,
         path=value.path,
@@ -167,7 +136,7 @@ def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
 
 
 def file(value: ListedFile) -> memory_service_pb2.File:
-    """A listed file."""
+    """Return a listed file."""
     return build_message(
         memory_service_pb2.File,
         path=value.path,
@@ -181,7 +150,7 @@ def file(value: ListedFile) -> memory_service_pb2.File:
 
 
 def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.FlushDecisionResponse:
-    """A decision with every input echoed."""
+    """Return a decision, with every input echoed."""
     inputs = value.inputs
     echo = memory_service_pb2.FlushDecisionRequest(
         agent_id=agent_id,
@@ -217,21 +186,36 @@ def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.Fl
     )
 
 
-def context_response(
-    files: Iterable[ContextFile], call: SessionContextRequest
-) -> memory_service_pb2.SessionContextResponse:
-    """A session's files, with the recall section and the tools where they are wanted."""
-    section = recall_prompt(call.tools, cites=call.cites, main_session=call.main_session) if call.section else ""
+def context_response(value: SessionContext) -> memory_service_pb2.SessionContextResponse:
+    """Return a session's files, with its recall prompt and tools."""
     return memory_service_pb2.SessionContextResponse(
-        files=map(_file, files),
-        recall_prompt=section,
-        tool_schemas=map(_tool, tool_schemas(call.tools)) if call.schemas else (),
-        main_session=call.main_session,
+        files=map(_context_file, value.files),
+        recall_prompt=value.recall_prompt,
+        tool_schemas=map(_tool, value.tool_schemas),
+        main_session=value.main_session,
+    )
+
+
+def append_response(value: AppendReceipt) -> memory_service_pb2.MemoryAppendResponse:
+    """Return where the text is."""
+    return memory_service_pb2.MemoryAppendResponse(
+        path=value.path,
+        start_line=value.start_line,
+        end_line=value.end_line,
+        index_revision=value.revision,
+        already_appended=value.already_appended,
+    )
+
+
+def archive_response(value: ArchiveReceipt) -> memory_service_pb2.SessionArchiveResponse:
+    """Return the archive's file."""
+    return memory_service_pb2.SessionArchiveResponse(
+        path=value.path, messages=value.messages, index_revision=value.revision, already_archived=value.already
     )
 
 
 def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResponse:
-    """The receipt of what was removed."""
+    """Return how much was removed."""
     return memory_service_pb2.MemoryForgetResponse(
         chunks=value.chunks,
         keyword_entries=value.keyword_entries,
@@ -244,7 +228,7 @@ def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResp
     )
 
 
-def _file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
+def _context_file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
     return build_message(
         memory_service_pb2.SessionContextFile,
         path=value.path,
@@ -263,17 +247,17 @@ def _tool(value: ToolSchema) -> memory_service_pb2.ToolSchema:
     )
 
 
-def sync_response(run: SyncRun, event: SyncEvent, *, attached: bool) -> memory_service_pb2.SyncResponse:
-    """An event of a run, as told to a follower who started it or joined."""
+def sync_response(event: SyncEvent) -> memory_service_pb2.SyncResponse:
+    """Return an event of a sync run."""
     response = memory_service_pb2.SyncResponse(
-        sync_id=run.sync_id,
+        sync_id=event.sync_id,
         sequence=event.sequence,
-        cursor=make_cursor(run.sync_id, event.sequence),
+        cursor=make_cursor(event.sync_id, event.sequence),
         time=timestamp(event.time_ns),
     )
     match event.body:
         case RunStarted() as body:
-            response.started.CopyFrom(_started(run, body, attached=attached))
+            response.started.CopyFrom(_started(body))
         case RunProgress() as body:
             response.progress.CopyFrom(progress(body))
         case FileFailure() as body:
@@ -285,19 +269,19 @@ def sync_response(run: SyncRun, event: SyncEvent, *, attached: bool) -> memory_s
     return response
 
 
-def _started(run: SyncRun, body: RunStarted, *, attached: bool) -> sync_event_pb2.SyncStarted:
+def _started(body: RunStarted) -> sync_event_pb2.SyncStarted:
     return sync_event_pb2.SyncStarted(
-        mode=wire.sync_mode(run.mode),
-        trigger=wire.sync_trigger(run.trigger),
-        attached=attached,
-        start_time=timestamp(run.start_time_ns),
+        mode=wire.sync_mode(body.mode),
+        trigger=wire.sync_trigger(body.trigger),
+        attached=body.attached,
+        start_time=timestamp(body.start_time_ns),
         index_revision=body.revision,
         dry_run=body.dry_run,
     )
 
 
 def progress(body: RunProgress) -> sync_event_pb2.SyncProgress:
-    """A snapshot of a run."""
+    """Return a snapshot of a run."""
     value = body.progress
     return build_message(
         sync_event_pb2.SyncProgress,
@@ -316,7 +300,7 @@ def progress(body: RunProgress) -> sync_event_pb2.SyncProgress:
 
 
 def file_failed(failure: FileFailure) -> sync_event_pb2.SyncFileFailed:
-    """A file that could not be indexed."""
+    """Return a file that could not be indexed."""
     return build_message(
         sync_event_pb2.SyncFileFailed, path=failure.path, source=wire.source(failure.source), error=failure.error
     )
@@ -348,8 +332,8 @@ def _completed(body: RunCompleted) -> sync_event_pb2.SyncCompleted:
     return message
 
 
-def active_sync(run: SyncRun | None) -> memory_service_pb2.ActiveSync | None:
-    """The run under way, or None."""
+def active_sync(run: ActiveSync | None) -> memory_service_pb2.ActiveSync | None:
+    """Return the run under way, or None."""
     if run is None:
         return None
     return memory_service_pb2.ActiveSync(
@@ -361,30 +345,23 @@ def active_sync(run: SyncRun | None) -> memory_service_pb2.ActiveSync | None:
 
 
 def watcher(root: WatchedRoot) -> memory_pb2.WatcherStatus:
-    """How a root is watched."""
+    """Return how a root is watched."""
     return build_message(
         memory_pb2.WatcherStatus, root=root.root, mode=wire.watcher_mode(root.mode), reason=root.reason
     )
 
 
-def watch_response(
-    agent_id: str,
-    now: Timestamp,
-    state: IndexSnapshot,
-    run: SyncRun | None,
-    watchers: tuple[WatchedRoot, ...],
-    *,
-    heartbeat: bool,
-) -> memory_service_pb2.WatchIndexResponse:
-    """The whole state of an index at one moment."""
+def watch_response(agent_id: str, update: IndexUpdate) -> memory_service_pb2.WatchIndexResponse:
+    """Return the whole state of an index at one moment."""
+    snapshot = update.snapshot
     return memory_service_pb2.WatchIndexResponse(
         agent_id=agent_id,
-        time=now,
-        state=wire.index_state(state.state),
-        index_revision=state.revision,
-        dirty=state.dirty,
-        pending_files=state.pending_files,
-        active_sync=active_sync(run),
-        watchers=[watcher(root) for root in watchers],
-        heartbeat=heartbeat,
+        time=timestamp(update.time_ns),
+        state=wire.index_state(snapshot.state),
+        index_revision=snapshot.revision,
+        dirty=snapshot.dirty,
+        pending_files=snapshot.pending_files,
+        active_sync=active_sync(update.active_sync),
+        watchers=[watcher(root) for root in update.watched_roots],
+        heartbeat=update.heartbeat,
     )

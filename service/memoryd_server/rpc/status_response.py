@@ -1,64 +1,57 @@
-"""AgentStatus into protobuf.
-
-An agent's status as a message.
-
-The embedding side and the vector leg of a status as messages.
-"""
+"""AgentStatus as a protobuf message."""
 
 from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server import __version__
 from memoryd_server.agent import (
-    Agent,
-    AgentEmbedding,
+    ANALYZER_VERSION,
+    TOKENIZER,
+    AgentStatus,
     BackendStatus,
-    IndexReport,
+    BatchJobsState,
+    EmbeddingStatus,
+    IndexStatus,
+    ProviderModel,
     ProviderProbe,
+    ProviderUsage,
     ServiceInfo,
-    VectorUse,
 )
-from memoryd_server.embedding import ProviderUsage
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.responses import active_sync, degradation, file_failed, watcher
 from memoryd_server.rpc.wire import build_message, duration, timestamp
-from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
-from memoryd_server.text import ANALYZER_VERSION
 
 # A status reply stays small; ListFiles has every failed file.
 MOST_FAILED_FILES = 20
 
 
-def status_response(
-    memory: Agent, report: IndexReport, service: ServiceInfo, probe: ProviderProbe | None, backend: BackendStatus
-) -> memory_service_pb2.StatusResponse:
-    """How `memory`, and the backend in front of it, are doing, by a report of this moment. Holds no secret."""
-    config = memory.config
-    degradations = (*backend.degradations, *memory.degradations_with(report.watched_roots), *memory.remarks())
+def status_response(status: AgentStatus, service: ServiceInfo) -> memory_service_pb2.StatusResponse:
+    """Return the status of an agent and of the daemon. Holds no secret."""
+    config, index = status.config, status.index
     return build_message(
         memory_service_pb2.StatusResponse,
         service=_service(service),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
         configured_backend=wire.backend(config.configured_backend),
-        active_backend=wire.backend(backend.active or "unspecified"),
-        degradations=[degradation(d) for d in degradations],
-        index=_index(memory, report),
-        embedding=embedding_status(memory.vectors, report.vectors, probe),
-        vector=vector_status(memory, report.vectors),
+        active_backend=wire.backend(status.backend.active or "unspecified"),
+        degradations=[degradation(each) for each in status.degradations],
+        index=_index(index, status.embedding),
+        embedding=_embedding(status.embedding, status.probe),
+        vector=_vector(status.embedding, enabled=config.vector_enabled),
         fulltext=build_message(
             memory_pb2.FulltextStatus,
-            available=not report.keyword_error,
+            available=not index.keyword_error,
             tokenizer=TOKENIZER,
-            error=report.keyword_error,
+            error=index.keyword_error,
         ),
         cache=memory_pb2.CacheStatus(
-            enabled=config.cache_enabled, entries=report.cached_embeddings, max_entries=config.cache_max_entries
+            enabled=config.cache_enabled, entries=index.cached_embeddings, max_entries=config.cache_max_entries
         ),
-        batch=_batch(memory),
-        watchers=[watcher(root) for root in report.watched_roots],
-        qmd=_qmd(backend),
-        active_sync=active_sync(memory.coordinator.active),
-        source_issues=report.issues,
-        failed_files=[file_failed(failure) for failure in report.failed_files[:MOST_FAILED_FILES]],
+        batch=_batch(status.batch_jobs, enabled=config.batch.enabled),
+        watchers=[watcher(root) for root in status.watched_roots],
+        qmd=_qmd(status.backend),
+        active_sync=active_sync(status.active_sync),
+        source_issues=index.issues,
+        failed_files=[file_failed(failure) for failure in index.failed_files[:MOST_FAILED_FILES]],
     )
 
 
@@ -76,15 +69,14 @@ def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
     )
 
 
-def _batch(memory: Agent) -> memory_pb2.BatchStatus:
-    state = memory.vectors.batches
+def _batch(jobs: BatchJobsState, *, enabled: bool) -> memory_pb2.BatchStatus:
     return build_message(
         memory_pb2.BatchStatus,
-        enabled=memory.config.batch.enabled,
-        failures=state.failures,
-        last_error=state.last_error,
-        jobs=state.jobs,
-        chunks_in_jobs=state.texts,
+        enabled=enabled,
+        failures=jobs.failures,
+        last_error=jobs.last_error,
+        jobs=jobs.jobs,
+        chunks_in_jobs=jobs.texts,
     )
 
 
@@ -100,28 +92,27 @@ def _qmd(backend: BackendStatus) -> memory_pb2.QmdStatus:
     )
 
 
-def shared_apart(answer: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
-    """`answer` without what other agents have a part in, for callers who may learn nothing of those."""
+def shared_apart(response: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
+    """Return `response` without what concerns other agents, for a caller that may learn nothing of them."""
     settings = ("settings_warnings", "settings_awaiting_restart", "settings_load_time", "settings_loads")
     for field in (*settings, "settings_error"):
-        answer.service.ClearField(field)
+        response.service.ClearField(field)
     for field in ("calls", "tokens", "usage"):
-        answer.embedding.ClearField(field)
-    return answer
+        response.embedding.ClearField(field)
+    return response
 
 
-def _index(memory: Agent, report: IndexReport) -> memory_pb2.IndexStatus:
-    state = memory.board.current
-    age = report.oldest_unindexed_age_seconds
+def _index(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.IndexStatus:
+    age = status.oldest_unindexed_age_seconds
     return build_message(
         memory_pb2.IndexStatus,
-        state=wire.index_state(state.seen(dirty=report.dirty, files=report.counts.files).state),
-        revision=report.counts.revision,
-        schema_version=report.schema_version,
-        files=report.counts.files,
-        chunks=report.counts.chunks,
-        size_bytes=report.size_bytes,
-        last_sync_time=None if report.last_sync_ms is None else timestamp(report.last_sync_ms * 1_000_000),
+        state=wire.index_state(status.state),
+        revision=status.counts.revision,
+        schema_version=status.schema_version,
+        files=status.counts.files,
+        chunks=status.counts.chunks,
+        size_bytes=status.size_bytes,
+        last_sync_time=None if status.last_sync_ms is None else timestamp(status.last_sync_ms * 1_000_000),
         sources=[
             memory_pb2.SourceStatus(
                 source=wire.source(counts.source),
@@ -130,34 +121,34 @@ def _index(memory: Agent, report: IndexReport) -> memory_pb2.IndexStatus:
                 chunks=counts.chunks,
                 files_failed=counts.files_failed,
             )
-            for counts in report.sources
+            for counts in status.sources
         ],
-        dirty=report.dirty,
-        pending_files=report.pending_files,
+        dirty=status.dirty,
+        pending_files=status.pending_files,
         oldest_unindexed_age=None if age is None else duration(age),
-        identity=identity(memory),
-        identity_mismatches=identity_mismatches(memory),
-        pending_embeddings=memory.vectors.pending(report.counts.chunks),
+        identity=_identity(status, embedding),
+        identity_mismatches=[
+            build_message(memory_pb2.IdentityMismatch, field=field, index_value=old, wanted_value=new)
+            for field, old, new in status.differences
+        ],
+        pending_embeddings=status.pending_embeddings,
         analyzer_version=ANALYZER_VERSION,
-        path=str(memory.index_path),
+        path=str(status.path),
     )
 
 
-def embedding_status(side: AgentEmbedding, use: VectorUse, probe: ProviderProbe | None) -> memory_pb2.EmbeddingStatus:
-    """Who makes vectors, and how that goes. Holds no key."""
-    selection, status, stands_in = side.selection, side.provider_status(), side.stands_in
-    spec = None if side.embedder is None else side.embedder.provider.spec
-    totals = {} if spec is None else use.usage
+def _embedding(status: EmbeddingStatus, probe: ProviderProbe | None) -> memory_pb2.EmbeddingStatus:
+    spec = status.spec
+    totals = {} if spec is None else status.usage
     own = ProviderUsage() if spec is None else totals.get((spec.provider, spec.model), ProviderUsage())
-    reason = selection.reason if status is None else status.reason
     return build_message(
         memory_pb2.EmbeddingStatus,
-        requested_provider=selection.requested,
+        requested_provider=status.requested,
         provider="" if spec is None else spec.provider,
         model="" if spec is None else spec.model,
         dimensions=0 if spec is None else spec.dimensions or 0,
-        reason=reason if stands_in is None else stands_in.reason,
-        fallback_from="" if stands_in is None else stands_in.wanted,
+        reason=status.reason,
+        fallback_from=status.fallback_from,
         calls=own.calls,
         tokens=own.tokens,
         usage=[_usage(maker, used) for maker, used in sorted(totals.items())],
@@ -183,27 +174,23 @@ def _usage(maker: ProviderModel, used: ProviderUsage) -> memory_pb2.ProviderUsag
     )
 
 
-def vector_status(memory: Agent, use: VectorUse) -> memory_pb2.VectorStatus:
-    """Who compares vectors."""
-    side = memory.vectors
-    engine = side.store.vector_engine()
-    stored = side.state.stored
+def _vector(status: EmbeddingStatus, *, enabled: bool) -> memory_pb2.VectorStatus:
+    engine = status.engine
     return build_message(
         memory_pb2.VectorStatus,
-        enabled=memory.config.vector_enabled,
-        engine=engine.engine if side.embedder is not None else "none",
+        enabled=enabled,
+        engine="none" if status.spec is None else engine.engine,
         version=engine.version or "",
-        load_error=(engine.load_error or "") if side.embedder is not None else "",
-        dimensions=stored.dimensions if stored is not None else 0,
-        resident_form=use.resident_form,
-        resident_bytes=use.resident_bytes,
+        load_error="" if status.spec is None else engine.load_error or "",
+        dimensions=0 if status.stored is None else status.stored.dimensions,
+        resident_form=engine.form,
+        resident_bytes=status.resident_bytes,
     )
 
 
-def identity(memory: Agent) -> memory_pb2.Identity | None:
-    """What the index's vectors were built with; None when there are none."""
-    stored: VectorIdentity | None = memory.vectors.state.stored
-    build = memory.built_with
+def _identity(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.Identity | None:
+    """Return what the index's vectors were made with; None if there are none."""
+    stored, built_with = embedding.stored, status.built_with
     if stored is None:
         return None
     return build_message(
@@ -212,16 +199,8 @@ def identity(memory: Agent) -> memory_pb2.Identity | None:
         model=stored.model,
         endpoint=stored.endpoint,
         dimensions=stored.dimensions,
-        chunk_tokens=build.chunk_tokens if build is not None else 0,
-        chunk_overlap=build.chunk_overlap if build is not None else 0,
+        chunk_tokens=0 if built_with is None else built_with.chunk_tokens,
+        chunk_overlap=0 if built_with is None else built_with.chunk_overlap,
         query_prefix=stored.query_prefix,
         document_prefix=stored.document_prefix,
     )
-
-
-def identity_mismatches(memory: Agent) -> list[memory_pb2.IdentityMismatch]:
-    """How that differs from the settings."""
-    return [
-        build_message(memory_pb2.IdentityMismatch, field=field, index_value=old, wanted_value=new)
-        for field, old, new in memory.mismatches()
-    ]

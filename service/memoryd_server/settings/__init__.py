@@ -1,4 +1,4 @@
-"""Files, variables and flags into frozen settings."""
+"""The settings: files, variables and flags, read into frozen values."""
 
 from memoryd_server.settings.environment import client_address, client_token_file, process_environment
 from memoryd_server.settings.layers import RefusedSettings
@@ -6,7 +6,8 @@ from memoryd_server.settings.loading import load, state_directory
 from memoryd_server.settings.memory import QmdSettings
 from memoryd_server.settings.memory_search import default_model
 from memoryd_server.settings.provider_access import ProviderAccess
-from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, brought_into_force, changed_keys
+from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, changed_keys, keep_until_restart
+from memoryd_server.settings.rules import fill
 from memoryd_server.settings.service import LimitsSettings, ServiceSettings
 
 __all__ = [
@@ -17,11 +18,12 @@ __all__ = [
     "RefusedSettings",
     "ResolvedSettings",
     "ServiceSettings",
-    "brought_into_force",
     "changed_keys",
     "client_address",
     "client_token_file",
     "default_model",
+    "fill",
+    "keep_until_restart",
     "load",
     "process_environment",
     "state_directory",

@@ -1,9 +1,4 @@
-"""`agents`: one AgentSettings an agent.
-
-From the reference's `agents` block to one `AgentSettings` an agent.
-
-`agents.list`: who is configured, by id.
-"""
+"""The `agents` block: the configured agents by id, each resolved into `AgentSettings`."""
 
 import re
 from collections.abc import Mapping
@@ -12,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.settings.checking import Checker
-from memoryd_server.settings.layers import Findings, SettingsTree, merged
+from memoryd_server.settings.layers import Findings, SettingsTree, merge
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
-from memoryd_server.settings.plugins import entries_are_on, entry_access, lancedb_settings
+from memoryd_server.settings.plugins import entries_are_enabled, entry_access, lancedb_settings
 from memoryd_server.settings.provider_access import (
     AccessSources,
     ModelProviders,
@@ -27,20 +22,23 @@ from memoryd_server.settings.provider_access import (
 from memoryd_server.settings.resolved import MAIN, AgentSettings
 from memoryd_server.settings.restrictions import check_providers
 from memoryd_server.settings.rules import KeyPath, dotted, kind_of
-from memoryd_server.settings.service import complaint_about_timezone
+from memoryd_server.settings.service import check_timezone
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveContext:
-    """What agents are resolved against. `workspace` is the one that a flag or variable names, empty when none does."""
+    """What agents are resolved against. `workspace` is the one of a flag or a variable; empty if neither is set."""
 
     state_dir: Path
     workspace: str
     environ: Mapping[str, str]
 
 
-def resolve_agents(checker: Checker, around: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
-    """Every agent by its id, and the id of the default one. What it returns is of use only without problems."""
+def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
+    """Return the agents by id, and the id of the default agent.
+
+    The result is meaningful only if `checker` has no problem.
+    """
     paths = agent_paths(checker.tree)
     default = _default_agent(checker, paths)
     memory = checker.block(MemoryBlock, checker.table(("memory",)), ("memory",))
@@ -48,15 +46,17 @@ def resolve_agents(checker: Checker, around: ResolveContext) -> tuple[dict[str, 
     timezone = _timezone(checker)
     base = _memory_search(checker, DEFAULTS)
     providers = model_providers(checker)
-    entries = lancedb_settings(checker, around.state_dir, around.environ)
+    entries = lancedb_settings(checker, context.state_dir, context.environ)
     agents = {}
     for agent_id, path in paths.items():
-        search = _with_index(_resolved_search(base, _memory_search(checker, path), checker), agent_id, around.state_dir)
+        search = _with_index(
+            _resolved_search(base, _memory_search(checker, path), checker), agent_id, context.state_dir
+        )
         reason = _disabled_reason(checker, path, search)
-        sources = _access_sources(checker, around, agent_id, search, providers)
+        sources = _access_sources(checker, context, agent_id, search, providers)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
-            workspace=_workspace(checker, path, around, default=agent_id == default),
+            workspace=_workspace(checker, path, context, default=agent_id == default),
             enabled=not reason,
             disabled_reason=reason,
             memory_search=search,
@@ -65,16 +65,16 @@ def resolve_agents(checker: Checker, around: ResolveContext) -> tuple[dict[str, 
             user_timezone=timezone,
             index_path=Path(search.store.path),
             default=agent_id == default,
-            provider_access=sources.wanted(search),
+            provider_access=sources.usable(search),
             fallback_access=sources.fallback(search),
-            entries_enabled=entries_are_on(checker),
+            entries_enabled=entries_are_enabled(checker),
             entries=entries,
-            entry_access=entry_access(entries, around.environ),
+            entry_access=entry_access(entries, context.environ),
         )
     _refuse_shared_indexes(checker, agents)
     if not checker.report.problems:
         # With a problem, the agents have the default providers.
-        check_providers(checker, agents, providers, around.environ)
+        check_providers(checker, agents, providers, context.environ)
     return agents, default
 
 
@@ -85,7 +85,7 @@ def _default_agent(checker: Checker, paths: Mapping[str, KeyPath]) -> str:
             checker.problem((*paths[agent_id], "default"), f"expected true or false, found {kind_of(mark)}")
     marked = [agent_id for agent_id, mark in marks.items() if mark is True]
     if len(marked) > 1:
-        checker.warn(LIST, f"several agents are the default; {marked[0]} is used")
+        checker.warn(LIST, f"several agents are marked as the default; {marked[0]} is used")
     return (marked or list(paths))[0]
 
 
@@ -101,14 +101,14 @@ def _compaction(checker: Checker) -> CompactionSettings:
 def _timezone(checker: Checker) -> str | None:
     path = (*DEFAULTS, "userTimezone")
     name = checker.text(path)
-    complaint = complaint_about_timezone(name) if name else None
+    complaint = check_timezone(name) if name else None
     if complaint:
         checker.problem(path, complaint)
     return name or None
 
 
-def _memory_search(checker: Checker, around: KeyPath) -> dict[str, Any]:
-    path = (*around, "memorySearch")
+def _memory_search(checker: Checker, parent: KeyPath) -> dict[str, Any]:
+    path = (*parent, "memorySearch")
     raw = checker.table(path)
     checker.block(MemorySearchSettings, raw, path)
     return raw
@@ -118,7 +118,7 @@ def _resolved_search(base: Mapping[str, Any], own: Mapping[str, Any], checker: C
     if checker.report.problems:
         return MemorySearchSettings()
     extra = [*base.get("extraPaths", ()), *own.get("extraPaths", ())]
-    return MemorySearchSettings.model_validate({**merged(base, own), "extraPaths": extra})
+    return MemorySearchSettings.model_validate({**merge(base, own), "extraPaths": extra})
 
 
 def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) -> MemorySearchSettings:
@@ -129,21 +129,21 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
 
 def _access_sources(
     checker: Checker,
-    around: ResolveContext,
+    context: ResolveContext,
     agent_id: str,
     search: MemorySearchSettings,
     providers: ModelProviders,
 ) -> AccessSources:
     remote = {search.provider, search.fallback} - {"local", "none"}
-    profiles = read_profiles(profiles_file(around.state_dir, agent_id), checker.report) if remote else Profiles()
-    return AccessSources(providers, profiles, around.environ)
+    profiles = read_profiles(profiles_file(context.state_dir, agent_id), checker.report) if remote else Profiles()
+    return AccessSources(providers, profiles, context.environ)
 
 
-def _workspace(checker: Checker, path: KeyPath, around: ResolveContext, *, default: bool) -> Path:
+def _workspace(checker: Checker, path: KeyPath, context: ResolveContext, *, default: bool) -> Path:
     own, shared = checker.text((*path, "workspace")), checker.text((*DEFAULTS, "workspace"))
     if not default:
-        return Path(own or around.state_dir / f"workspace-{path[-1][1:-1]}")
-    return Path(around.workspace or own or shared or around.state_dir / "workspace")
+        return Path(own or context.state_dir / f"workspace-{path[-1][1:-1]}")
+    return Path(context.workspace or own or shared or context.state_dir / "workspace")
 
 
 def _disabled_reason(checker: Checker, path: KeyPath, search: MemorySearchSettings) -> str:
@@ -161,7 +161,7 @@ def _refuse_shared_indexes(checker: Checker, agents: Mapping[str, AgentSettings]
         owner = owners.setdefault(agent.index_path, agent_id) if agent.enabled else agent_id
         if owner != agent_id:
             path = (*LIST, f"[{agent_id}]", "memorySearch", "store", "path")
-            checker.problem(path, f'the index is that of agent "{owner}" too; put {{agentId}} in the path')
+            checker.problem(path, f'agent "{owner}" has the same index; put {{agentId}} in the path')
 
 
 DEFAULTS = ("agents", "defaults")
@@ -171,7 +171,7 @@ _AGENT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 
 
 def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Findings) -> Mapping[str, Any]:
-    """The layer with `agents.list` keyed by `[<id>]`, so that two files speak of the same agent by its id."""
+    """Return the layer with `agents.list` as an object with keys `[<id>]`, so that layers are merged by the ids."""
     agents = layer.get("agents")
     if not isinstance(agents, Mapping) or agents.get("list") is None:
         return layer
@@ -184,14 +184,14 @@ def with_agents_by_id(layer: Mapping[str, Any], origin: str, report: Findings) -
         where = (*LIST, f"[{number}]")
         agent_id = _id_of(entry, where, origin, report)
         if f"[{agent_id}]" in by_id:
-            report.problem(origin, (*where, "id"), f'the id "{agent_id}" is taken by another agent')
+            report.problem(origin, (*where, "id"), f'another agent has the id "{agent_id}"')
         elif agent_id:
             by_id[f"[{agent_id}]"] = {key: value for key, value in entry.items() if key != "id"}
     return {**layer, "agents": {**agents, "list": by_id}}
 
 
 def agent_paths(tree: SettingsTree) -> dict[str, KeyPath]:
-    """The configured ids, in order, and where each agent stands in the tree; `main` alone when none is listed."""
+    """Return the path of each agent in the tree, by id and in order; only `main` if no agent is listed."""
     return {key[1:-1]: (*LIST, key) for key in tree.at(*LIST) or {}} or {MAIN: (*LIST, f"[{MAIN}]")}
 
 
@@ -202,6 +202,6 @@ def _id_of(entry: object, where: KeyPath, origin: str, report: Findings) -> str:
     raw = entry.get("id")
     agent_id = raw.strip().lower() if isinstance(raw, str) else ""
     if not _AGENT_ID.fullmatch(agent_id):
-        report.problem(origin, (*where, "id"), "expected 1 to 64 letters, digits, - and _, beginning with no - or _")
+        report.problem(origin, (*where, "id"), "expected 1 to 64 letters, digits, - and _, not starting with - or _")
         return ""
     return agent_id

@@ -1,8 +1,7 @@
-"""Unknown keys, wrong types, each with its path.
+"""Checks of the settings: unknown and misspelt keys, wrong types and values out of bounds, each with its path.
 
-From what stands in files to blocks: unknown keys, wrong types and values out of bounds, each with its path.
-
-Misspelt keys in places where unknown keys are allowed and ignored, such as `agents.defaults.memorysearch`.
+`Checker` validates the blocks. `check_spelling` finds misspelt keys, such as `agents.defaults.memorysearch`, in objects
+whose unknown keys are ignored.
 """
 
 import re
@@ -41,17 +40,17 @@ def agent_of(path: KeyPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Checker:
-    """Checks parts of one tree and tells what it finds to one report."""
+    """Checks parts of a tree and adds what it finds to `report`."""
 
     tree: SettingsTree
     report: Findings
 
     def problem(self, path: KeyPath, message: str) -> None:
-        """Adds a problem with the key at `path`."""
+        """Add a problem with the key at `path`."""
         self.report.problem(self.tree.origin(path), path, message, agent_of(path))
 
     def warn(self, path: KeyPath, message: str) -> None:
-        """Adds a warning about the key at `path`."""
+        """Add a warning about the key at `path`."""
         self.report.warn(self.tree.origin(path), path, message)
 
     def block_remote(self, path: KeyPath, message: str) -> None:
@@ -59,32 +58,32 @@ class Checker:
         self.report.block_remote(self.tree.origin(path), path, message, agent_of(path))
 
     def keys(self, path: KeyPath) -> tuple[str, ...]:
-        """Return the keys of the object at `path`; none where there is no object."""
+        """Return the keys of the object at `path`; none if there is no object."""
         value = self.tree.at(*path) if path else self.tree.values
         return tuple(value) if isinstance(value, dict) else ()
 
     def table(self, path: KeyPath) -> dict[str, Any]:
-        """The object at `path`; empty when there is none, or when something else stands there, which is a problem."""
+        """Return the object at `path`; empty if there is none. A value of another type is a problem."""
         value = self.tree.at(*path)
         if value is not None and not isinstance(value, dict):
             self.problem(path, f"expected an object, found {kind_of(value)}")
         return value if isinstance(value, dict) else {}
 
     def text(self, path: KeyPath) -> str:
-        """The trimmed string at `path`; empty when there is none, or when something else stands there, a problem."""
+        """Return the trimmed string at `path`; empty if there is none. A value of another type is a problem."""
         value = self.tree.at(*path)
         if value is not None and not isinstance(value, str):
             self.problem(path, f"expected a string, found {kind_of(value)}")
         return value.strip() if isinstance(value, str) else ""
 
     def block(self, model: type[B], raw: Mapping[str, Any], path: KeyPath) -> B:
-        """The block that `raw`, found at `path`, stands for; the defaults when there was a problem with it."""
+        """Return the block of `raw`, which is at `path`. If `raw` has a problem, return the block of the defaults."""
         known = self._known_keys(model, raw, path)
         try:
             block = model.model_validate(known)
         except ValidationError as error:
             for detail in error.errors(include_url=False):
-                self.problem((*path, *map(_part, detail["loc"])), _in_words(detail))
+                self.problem((*path, *map(_part, detail["loc"])), _message(detail))
             return model()
         self._complaints(model, known, path)
         return block
@@ -118,33 +117,33 @@ def _part(step: int | str) -> str:
     return f"[{step}]" if isinstance(step, int) else step
 
 
-def _in_words(detail: ErrorDetails) -> str:
+def _message(detail: ErrorDetails) -> str:
     kind = detail["type"]
     if kind == "missing":
         return "the key is required"
     if kind == "value_error":
         return str(detail["ctx"]["error"])
     if kind == "literal_error":
-        return _not_one_of(detail)
+        return _literal_message(detail)
     expected = _EXPECTED.get(kind.split("_")[0])
     return f"expected {expected}, found {kind_of(detail['input'])}" if expected else detail["msg"]
 
 
-def _not_one_of(detail: ErrorDetails) -> str:
+def _literal_message(detail: ErrorDetails) -> str:
     words = re.findall(r"'([^']*)'", detail["ctx"]["expected"])
     found = detail["input"]
     meant = did_you_mean(found, words) if isinstance(found, str) else ""
     return f"expected one of {', '.join(words)}{meant}"
 
 
-# Two letters that changed places in a word of six are closer than this: `memroy`.
+# A word of six letters with two of them swapped, such as `memroy`, is closer than this.
 CLOSE = 0.8
 # OpenClaw's `reserveTokens` is further from `reserveTokensFloor` than this.
 _CLOSE_IN_COMPACTION = 0.85
 
 
 class _Place(NamedTuple):
-    """An object and its known keys; ignoring a misspelt one of `harmless` cannot change what is sent to a provider."""
+    """An object and its known keys. A misspelt key of `harmless` cannot change what is sent to a provider."""
 
     path: KeyPath
     known: tuple[str, ...]
@@ -173,21 +172,21 @@ _IN_AGENT = ("workspace", "memorySearch", "default")
 
 
 def check_spelling(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
-    """Warn of keys that are nearly known ones; `agent_paths` are the places of the agents.
+    """Warn of keys that are close to known ones; `agent_paths` are the paths of the agents.
 
-    A key that may have restricted what is sent to a provider disables remote embeddings.
+    A misspelt key that may restrict what is sent to a provider disables remote embeddings.
     """
     for place in (*_PLACES, *(_Place(path, _IN_AGENT) for path in agent_paths)):
-        for key, meant in misspelt(checker.keys(place.path), place.known, place.close):
-            found = ignored(meant)
+        for key, meant in find_misspelt(checker.keys(place.path), place.known, place.close):
+            found = ignored_message(meant)
             if meant in place.harmless:
                 checker.warn((*place.path, key), found)
             else:
                 checker.block_remote((*place.path, key), found)
 
 
-def misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) -> Iterator[tuple[str, str]]:
-    """Yield each key that is close to a known one without being one, and the known one."""
+def find_misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) -> Iterator[tuple[str, str]]:
+    """Yield each unknown key that is close to a known one, with the known one."""
     known = tuple(known)
     for key in keys:
         meant = None if key in known else nearest(key, known, close)
@@ -195,6 +194,6 @@ def misspelt(keys: Iterable[str], known: Iterable[str], close: float = CLOSE) ->
             yield key, meant
 
 
-def ignored(meant: str) -> str:
-    """Return what to say of a misspelt key."""
+def ignored_message(meant: str) -> str:
+    """Return the message about a misspelt key."""
     return f'the key is ignored (did you mean "{meant}"?)'

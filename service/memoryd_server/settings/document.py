@@ -1,4 +1,4 @@
-"""Writes docs/configuration.md from the blocks: `python -m memoryd_server.settings.document`."""
+"""Write docs/configuration.md from the settings blocks: `python -m memoryd_server.settings.document`."""
 
 import re
 import sys
@@ -49,15 +49,15 @@ _UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
 
 
 class FieldDescription(NamedTuple):
-    """What a field's docstring says, in its three parts."""
+    """The three parts of a field's docstring."""
 
     meaning: str
     bounds: str
     default: str
 
 
-def described(field: FieldInfo) -> FieldDescription:
-    """The parts of the docstring of a field that is not a block.
+def parse_docstring(field: FieldInfo) -> FieldDescription:
+    """Return the parts of the docstring of a field that is not a block.
 
     Raises:
         ValueError: the docstring does not end in `<unit, bounds>; default <value>.`
@@ -65,12 +65,12 @@ def described(field: FieldInfo) -> FieldDescription:
     text = " ".join((field.description or "").split())
     found = _DOCSTRING.fullmatch(text)
     if found is None:
-        raise ValueError(f"a setting's docstring says neither bounds nor default: {text!r}")
+        raise ValueError(f"the docstring of a setting does not end in '<unit, bounds>; default <value>.': {text!r}")
     return FieldDescription(**found.groupdict())
 
 
 def document() -> str:
-    """The whole page."""
+    """Return the page."""
     tables = (line for path, block in _BLOCKS for line in _section(path, block, 2))
     return "\n".join([_INTRODUCTION.read_text(encoding="utf-8"), *tables, *_variables(), *_unimplemented()])
 
@@ -90,14 +90,14 @@ def _section(path: str, block: type[SettingsBlock], level: int) -> Iterator[str]
 
 
 def _row(key: str, field: FieldInfo) -> str:
-    words = described(field)
+    words = parse_docstring(field)
     cells = [f"`{key}`", _type_of(field), f"`{words.default}`", words.bounds, words.meaning]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _type_of(field: FieldInfo) -> str:
-    written = next((rule.written for rule in rules_of(field) if rule.written), None)
-    return written or _type(field.annotation)
+    file_type = next((rule.file_type for rule in rules_of(field) if rule.file_type), None)
+    return file_type or _type(field.annotation)
 
 
 def _type(annotation: object) -> str:
@@ -118,9 +118,9 @@ def _variables() -> Iterator[str]:
 
 
 def _unimplemented() -> Iterator[str]:
-    yield from ("## Keys of the reference that are ignored with a warning", "")
-    for around, ignored in _UNIMPLEMENTED:
-        for path in ((*around, *key) for key in ignored):
+    yield from ("## Keys of OpenClaw that are ignored with a warning", "")
+    for parent, ignored in _UNIMPLEMENTED:
+        for path in ((*parent, *key) for key in ignored):
             yield f"- `{dotted(path)}`{'; disables remote embeddings' if path in BLOCKING else ''}"
     yield ""
 

@@ -1,10 +1,7 @@
-"""Variables and flags; the only reader of os.environ.
+"""Environment variables and flags. This is the only module that reads `os.environ`.
 
-The process's environment: the only place that reads it, and what each variable sets.
-
-Which of this process's variables the commands that memoryd runs get: what they need, and nothing by accident.
-
-Flags and variables: what a person said last, and so what holds.
+A flag takes precedence over a variable, and both over the files. `child_environment` selects the variables that memoryd
+passes on to the commands that it runs.
 """
 
 import json
@@ -25,7 +22,7 @@ WORKSPACE = "MEMORYD_WORKSPACE"
 ADDRESS = "MEMORYD_ADDRESS"
 TOKEN_FILE = "MEMORYD_TOKEN_FILE"  # noqa: S105 -- a name
 CLIENT_TLS = ("MEMORYD_TLS", *(f"MEMORYD_TLS_{part}" for part in ("CA", "CERT", "KEY", "SERVER_NAME")))
-REFERENCE_STATE_DIR = "OPENCLAW_STATE_DIR"
+OPENCLAW_STATE_DIR = "OPENCLAW_STATE_DIR"
 RUNTIME_DIR = "XDG_RUNTIME_DIR"
 
 PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -35,38 +32,38 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "mistral": ("MISTRAL_API_KEY",),
     "ollama": ("OLLAMA_API_KEY",),
 }
-"""The variables that hold a provider's key; the first that is set counts."""
+"""The variables with a provider's API key, in the order of precedence."""
 
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 
 def process_environment() -> Mapping[str, str]:
-    """A copy of the variables of this process."""
+    """Return a copy of the variables of this process."""
     return dict(os.environ)
 
 
 def client_address(environ: Mapping[str, str]) -> str | None:
-    """The address that clients connect to, from MEMORYD_ADDRESS, or None when it is not set."""
+    """Return the address that clients connect to, from MEMORYD_ADDRESS; None if it is not set."""
     return environ.get(ADDRESS, "").strip() or None
 
 
 def client_token_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """The file with the token that clients show, from MEMORYD_TOKEN_FILE, or None when it is not set.
+    """Return the file with the clients' token, from MEMORYD_TOKEN_FILE; None if it is not set.
 
-    For clients that name their daemon, and so need no other setting.
+    For clients with an explicit address, which need no other setting.
     """
     text = environ.get(TOKEN_FILE, "").strip()
     return absolute(text, None, home) if text else None
 
 
 def variables() -> dict[str, KeyPath]:
-    """Each variable that sets a key of the `memoryd` block, with the key's path in it."""
+    """Return the variables that set a key of the `memoryd` block, with the path of the key in the block."""
     found = {PREFIX + "__".join(part.upper() for part in names): path for names, path, _ in _leaves(ServiceSettings)}
     return {**found, **_SHORT}
 
 
-def environment_layers(environ: Mapping[str, str], report: Findings) -> Iterator[tuple[dict[str, Any], str]]:
-    """One layer a variable that is set, with its origin; a variable that is not ours is a warning. Blank is not set."""
+def variable_layers(environ: Mapping[str, str], report: Findings) -> Iterator[tuple[dict[str, Any], str]]:
+    """Yield a layer with its origin for each variable that is not blank. An unknown variable is a warning."""
     known = variables()
     arrays = {path: is_array for _, path, is_array in _leaves(ServiceSettings)}
     for name in sorted(n for n in environ if n.startswith(PREFIX) and environ[n].strip()):
@@ -74,17 +71,17 @@ def environment_layers(environ: Mapping[str, str], report: Findings) -> Iterator
             path = known[name]
             yield service_layer(path, _value(environ[name].strip(), is_array=arrays[path])), f"env {name}"
     for name in unknown_variables(environ):
-        report.warn(f"env {name}", (), f"memoryd has no such variable{did_you_mean(name, known)}")
+        report.warn(f"env {name}", (), f"unknown variable{did_you_mean(name, known)}")
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that begin as memoryd's do, are not blank, and are none of them."""
+    """Return the variables that start with `MEMORYD_`, are not blank, and are not known."""
     known = {*variables(), CONFIG, STATE_DIR, WORKSPACE, ADDRESS, *CLIENT_TLS}
     return sorted(n for n in environ if n.startswith(PREFIX) and environ[n].strip() and n not in known)
 
 
 def service_layer(path: KeyPath, value: object) -> dict[str, Any]:
-    """A layer that sets one key of the `memoryd` block."""
+    """Return a layer that sets one key of the `memoryd` block."""
     layer: Any = value
     for key in reversed(("memoryd", *path)):
         layer = {key: layer}
@@ -122,12 +119,15 @@ _NAMES = frozenset(
     }
 )
 _PREFIXES = ("QMD_",)
-# These would move what memoryd keeps in a place of its own.
+# These would override folders that memoryd chooses.
 _OURS = frozenset({"QMD_CONFIG_DIR"})
 
 
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables to hand on. Never among them: keys and tokens, `CI`, and what points at another configuration."""
+    """Return the variables that are passed on to commands.
+
+    Keys, tokens, `CI`, and variables that select another configuration are never among them.
+    """
     return {
         name: value
         for name, value in environ.items()
@@ -145,14 +145,14 @@ _OTHER_FLAGS = ("workspace", "state_dir", "config")
 
 @dataclass(frozen=True, slots=True)
 class SourcedValue:
-    """A text and who gave it; empty when nobody did."""
+    """A value and its origin; both are empty or the default if it was not given."""
 
     text: str
     origin: str
 
 
 class Overrides:
-    """The flags over the variables. A flag that is None and a variable that is blank count as not given."""
+    """The flags and variables. A flag that is None and a blank variable count as not given."""
 
     def __init__(self, environ: Mapping[str, str], flags: Mapping[str, object], report: Findings) -> None:
         self.environ = environ
@@ -161,12 +161,12 @@ class Overrides:
         for name in self._flags.keys() - {*_SERVICE_FLAGS, *_OTHER_FLAGS}:
             report.problem(_flag(name), (), f"no such flag{did_you_mean(name, [*_SERVICE_FLAGS, *_OTHER_FLAGS])}")
         self.config = self._first("config", CONFIG)
-        self.state_dir = self._first("state_dir", STATE_DIR, REFERENCE_STATE_DIR)
+        self.state_dir = self._first("state_dir", STATE_DIR, OPENCLAW_STATE_DIR)
         self.workspace = self._first("workspace", WORKSPACE)
 
     def layers(self) -> Iterator[tuple[dict[str, Any], str]]:
-        """One layer with its origin for each variable, then each flag, that sets a key of the `memoryd` block."""
-        yield from environment_layers(self.environ, self._report)
+        """Yield a layer with its origin for each variable, then each flag, that sets a key of the `memoryd` block."""
+        yield from variable_layers(self.environ, self._report)
         for name, path in _SERVICE_FLAGS.items():
             value = self._flags.get(name)
             if value:

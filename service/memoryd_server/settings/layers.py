@@ -1,14 +1,9 @@
-"""JSON5 files as one tree with origins; findings.
+"""The layers of the settings: files, variables and flags, merged into one tree, and what is found while they are read.
 
-Several files, variables and flags as one tree in which every key remembers where it came from.
-
-Finds the state directory and the two files, and reads them.
-
-Makes the paths in settings absolute, while it is still known which file they stand in.
-
-`${NAME}` in a value reads the environment; `$${NAME}` is the text itself.
-
-Problems, warnings and blockers that are found while settings are read, each with its file and key.
+`SettingsTree` remembers the origin of each key. `find_state_dir` and `read_layer` find and read the files.
+`make_paths_absolute` makes the paths in them absolute. `substitute_variables` replaces `${NAME}` in a value by the
+variable; `$${NAME}` is the literal text. `Findings` collects problems, warnings and blockers, each with its file and
+key.
 """
 
 import json
@@ -27,14 +22,14 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
 
-# Of two layers the later one's replaces the earlier's as a whole: half a scope or half a set of headers means nothing.
+# The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
 _WHOLE = frozenset({"scope", "headers"})
 
 
 class SettingsTree:
-    """The settings as written, later layers over earlier ones. Objects are merged key by key, arrays are replaced.
+    """The settings as written, with later layers over earlier ones. Objects are merged key by key, arrays are replaced.
 
-    `replaced` has the path, the origin and the value of what was no object and has an object of a later layer over it.
+    `replaced` has the path, the origin and the value of each non-object that a later layer replaced by an object.
     """
 
     def __init__(self) -> None:
@@ -43,29 +38,29 @@ class SettingsTree:
         self._origins: dict[KeyPath, str] = {}
 
     def overlay(self, layer: Mapping[str, Any], origin: str) -> None:
-        """Puts a layer over what is there; a null takes the key away, as if nobody had written it."""
+        """Merge a layer into the tree. A null removes the key of earlier layers."""
         self._merge(self.values, layer, (), origin)
 
     def at(self, *path: str) -> Any:
-        """The value at a path, or None when there is none."""
+        """Return the value at a path; None if there is none."""
         value: Any = self.values
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         return value
 
-    def written(self, path: KeyPath) -> str | None:
-        """Who wrote exactly this key, or the array or object that holds it as a whole; None when nobody did."""
+    def exact_origin(self, path: KeyPath) -> str | None:
+        """Return the origin of exactly this key, or of the array or object that includes it; None if not set."""
         return self._origins.get(path)
 
     def origin(self, path: KeyPath) -> str:
-        """Who wrote the key, or the nearest thing around it."""
+        """Return the origin of the key, or of the closest object above it."""
         return next((self._origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._origins), DEFAULT)
 
     def remove(self, path: KeyPath) -> None:
-        """Takes a key away, as if nobody had written it."""
-        around = self.at(*path[:-1])
-        if isinstance(around, dict):
-            around.pop(path[-1], None)
+        """Remove a key with its origin."""
+        parent = self.at(*path[:-1])
+        if isinstance(parent, dict):
+            parent.pop(path[-1], None)
         self._forget(path)
 
     def _merge(self, into: dict[str, Any], layer: Mapping[str, Any], path: KeyPath, origin: str) -> None:
@@ -91,8 +86,8 @@ class SettingsTree:
             del self._origins[known]
 
 
-def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
-    """`high` over `low`, as `SettingsTree.overlay` does it; neither is changed."""
+def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `high` merged over `low`, as `SettingsTree.overlay` does. Neither is changed."""
     tree = SettingsTree()
     tree.overlay(low, "low")
     tree.overlay(high, "high")
@@ -100,7 +95,7 @@ def merged(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
 
 
 ABOUT_PROVIDERS = frozenset({"memory", "agents", "models", "plugins"})
-"""The blocks that decide which providers are used, and with what."""
+"""The blocks that determine which providers are used, and what is sent to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +103,27 @@ class Blocker:
     """A setting that memoryd does not understand and that may restrict what is sent to embedding providers.
 
     While there is one, no agent uses a provider that is reached over HTTP. `where` names the file and the key.
-    `agent_id` is the agent that the setting belongs to, empty for a setting that agents share. `warning` says what is
-    wrong and what follows from it.
+    `agent_id` is the agent that the setting belongs to, empty for a setting that agents share. `warning` describes the
+    problem and its effect.
     """
 
     where: str
     agent_id: str = ""
     warning: str = field(default="", compare=False)
 
-    def shown_to(self, agent_id: str) -> str:
-        """Return `where` as the callers of an agent may read it: keys of another agent hold its id."""
+    def visible_to(self, agent_id: str) -> str:
+        """Return `where` for the callers of an agent.
+
+        The keys of another agent are hidden, because they contain its id.
+        """
         return self.where if self.agent_id in ("", agent_id) else "a setting of another agent"
 
 
 class RefusedSettings(SettingsError):
-    """Settings that cannot be used. A daemon that keeps the earlier ones has to respect the `blockers` all the same."""
+    """Settings that cannot be used.
+
+    A daemon that keeps the earlier settings has to respect the `blockers` of the refused ones.
+    """
 
     def __init__(self, message: str, blockers: tuple[Blocker, ...] = ()) -> None:
         super().__init__(message)
@@ -131,7 +132,7 @@ class RefusedSettings(SettingsError):
 
 @dataclass(frozen=True, slots=True)
 class UnreadKey:
-    """A provider's key that is a reference to a secret kept elsewhere: its file, and its place in the file."""
+    """A provider's key that is a reference to a secret stored elsewhere: its file, and its path in the file."""
 
     origin: str
     key: KeyPath
@@ -139,9 +140,9 @@ class UnreadKey:
 
 @dataclass(slots=True)
 class Findings:
-    """Collects problems, which refuse the settings; warnings, which do not; and blockers, which are warnings too.
+    """Problems, for which the settings are refused; warnings; and blockers, which are warnings too.
 
-    A key is its path in the file; an empty one means the file as a whole, or that there is no file.
+    A key is its path in the file; an empty path means the whole file, or that there is no file.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -149,13 +150,13 @@ class Findings:
     blockers: list[Blocker] = field(default_factory=list)
 
     def problem(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
-        """Add a reason to refuse. A key in a block that decides about providers is a blocker as well."""
+        """Add a problem. If the key is in a block that determines the providers, it is also a blocker."""
         _add(self.problems, origin, key, message)
         if ABOUT_PROVIDERS.intersection(key[:1]):
             self.block_remote(origin, key, message, agent_id)
 
     def unreadable(self, file: str | Path, message: str) -> None:
-        """Add a file that cannot be read as a reason to refuse, and as a blocker: what it restricts is unknown."""
+        """Add a file that cannot be read as a problem, and as a blocker, because its restrictions are unknown."""
         _add(self.problems, file, (), message)
         self.block_remote(file, (), message)
 
@@ -164,7 +165,7 @@ class Findings:
         _add(self.warnings, origin, key, message)
 
     def block_remote(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
-        """Add a blocker, with a warning that says what it causes. What is a blocker already is not added again."""
+        """Add a blocker, with a warning that states its effect, unless the blocker is already known."""
         effect = "remote embeddings are disabled for every agent until this is corrected"
         warning = _printable(origin, dotted(key), f"{message}; {effect}")
         blocker = Blocker(_printable(origin, dotted(key)), agent_id, warning)
@@ -186,12 +187,12 @@ def _add(findings: list[str], origin: str | Path, key: KeyPath, message: str) ->
 
 
 def _printable(*parts: str | Path) -> str:
-    # What a file says goes to terminals and logs: no control character of its keys gets there.
+    # Messages go to terminals and logs, so control characters in keys are escaped.
     text = ": ".join(str(part) for part in parts if str(part))
     return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
 
 
-REFERENCE_FILE = "openclaw.json"
+OPENCLAW_FILE = "openclaw.json"
 OWN_FILE = "memoryd.json5"
 
 _POSITION = re.compile(r"<string>:(\d+) (.*) at column (\d+)", re.DOTALL)
@@ -199,7 +200,7 @@ _DEEPEST = 100
 
 
 def find_state_dir(explicit: str, home: Path) -> Path:
-    """The directory named, else `~/.openclaw`, else `~/.moltbot` when only that one exists."""
+    """Return the named directory, else `~/.openclaw`, else `~/.moltbot` if only that one exists."""
     if explicit:
         return absolute(explicit, None, home)
     current, legacy = home / ".openclaw", home / ".moltbot"
@@ -207,9 +208,9 @@ def find_state_dir(explicit: str, home: Path) -> Path:
 
 
 def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, Any]:
-    """The object that a JSON5 file holds. Empty when the file is missing and not required, or has a problem.
+    """Return the object in a JSON5 file; empty if the file is missing and not required, or has a problem.
 
-    A link whose target is missing is a problem: the settings that it stands for are somewhere else.
+    A symbolic link without a target is a problem: the settings are in a file that is not available.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
@@ -238,11 +239,11 @@ def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
         elif _deeper_than(value, _DEEPEST):
             report.unreadable(path, "nested too deeply")
         else:
-            return _encodable(value, path, report)
+            return _without_surrogates(value, path, report)
     return {}
 
 
-def _encodable(value: dict[str, Any], path: Path, report: Findings) -> Mapping[str, Any]:
+def _without_surrogates(value: dict[str, Any], path: Path, report: Findings) -> Mapping[str, Any]:
     valid: dict[str, Any] = valid_tree(value)
     if valid != value:
         report.warn(path, (), "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
@@ -251,7 +252,7 @@ def _encodable(value: dict[str, Any], path: Path, report: Findings) -> Mapping[s
 
 def _load(text: str) -> Any:
     try:
-        # Twenty times as fast, and most files of the reference are plain JSON.
+        # Twenty times as fast as json5, and most files of OpenClaw are plain JSON.
         return json.loads(text)
     except json.JSONDecodeError:
         return json5.loads(text)
@@ -273,7 +274,7 @@ def _why(error: OSError | ValueError) -> str:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is a file or folder at `path`; False where that cannot be found out."""
+    """Return whether there is a file or folder at `path`; False if the path cannot be checked."""
     try:
         return path.exists()
     except (OSError, ValueError):
@@ -293,12 +294,12 @@ _PATHS = frozenset(
 
 
 def absolute(text: str, base: Path | None, home: Path) -> Path:
-    """`text` with a leading `~` replaced by `home`, relative to `base`, without `.` and `..`.
+    """Return `text` as an absolute path, relative to `base`, without `.` and `..`; a leading `~` is `home`.
 
-    Without a base the working directory is meant.
+    Without `base`, the path is relative to the working directory.
 
     Raises:
-        SettingsError: the working directory is needed and gone.
+        SettingsError: the working directory is needed, but has been removed.
     """
     path = home / text[2:] if text.startswith("~/") else home if text == "~" else Path(text)
     if not path.is_absolute():
@@ -306,21 +307,21 @@ def absolute(text: str, base: Path | None, home: Path) -> Path:
     return Path(os.path.normpath(path))
 
 
-def anchored(value: Any, base: Path | None, home: Path, parent: str = "", key: str = "") -> Any:
-    """A copy of a file's content in which the keys that hold paths hold absolute ones.
+def make_paths_absolute(value: Any, base: Path | None, home: Path, parent: str = "", key: str = "") -> Any:
+    """Return a copy of a layer with absolute paths in the keys that hold paths.
 
-    Paths whose base is the workspace (`extraPaths`, those of QMD) stay as they are.
+    Paths that are relative to the workspace (`extraPaths` and those of QMD) are not changed.
     """
     if isinstance(value, Mapping):
-        return {name: anchored(inner, base, home, key, name) for name, inner in value.items()}
+        return {name: make_paths_absolute(inner, base, home, key, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [anchored(item, base, home, parent, key) for item in value]
+        return [make_paths_absolute(item, base, home, parent, key) for item in value]
     if not isinstance(value, str) or not value.strip():
         return value
-    return _anchored_text(value, base, home, parent, key)
+    return _absolute_text(value, base, home, parent, key)
 
 
-def _anchored_text(text: str, base: Path | None, home: Path, parent: str, key: str) -> str:
+def _absolute_text(text: str, base: Path | None, home: Path, parent: str, key: str) -> str:
     if key == "listen" and text.startswith("unix:") and text != "unix:":
         return f"unix:{absolute(text.removeprefix('unix:'), base, home)}"
     model_file = key == "modelPath" and not text.startswith(("hf:", "http:", "https:"))
@@ -334,24 +335,26 @@ def _working_directory() -> Path:
     try:
         return Path.cwd()
     except OSError as error:
-        raise SettingsError(f"a relative path is given and the working directory is gone: {error}") from error
+        raise SettingsError(
+            f"a relative path cannot be resolved, because the working directory was removed: {error}"
+        ) from error
 
 
 _REFERENCE = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 class UnsetVariable(Exception):
-    """A value names a variable that is not set, or blank; the message says which, and where."""
+    """A value names a variable that is unset or blank. The message names the key and the variable."""
 
     def __init__(self, where: str, name: str) -> None:
         super().__init__(f"{where} names the variable {name}, which is not set")
 
 
-def filled(text: str, where: str, environ: Mapping[str, str]) -> str:
-    """`text`, trimmed, with the values of the variables that it names. `where` is its key, for messages.
+def substitute_variables(text: str, where: str, environ: Mapping[str, str]) -> str:
+    """Return `text`, trimmed, with each `${NAME}` replaced by the variable. `where` names the key in messages.
 
     Raises:
-        UnsetVariable: one of them is not set.
+        UnsetVariable: one of the variables is not set.
     """
 
     def value(found: re.Match[str]) -> str:

@@ -1,10 +1,8 @@
-"""`load`: find, read, overlay, check, resolve.
+"""`load`: read the files, the variables and the flags, and return the settings in force.
 
-Reads the files, the variables and the flags, and makes of them what the rest of memoryd sees.
-
-Keys of OpenClaw that memoryd knows of and does not implement. Each is dropped with a warning, never an error.
-
-Those that may restrict what is sent to a provider disable remote embeddings while they are set.
+The steps are: find the files, overlay the layers, check the tree, and resolve the agents. Keys of OpenClaw that memoryd
+knows but does not implement are dropped with a warning. Those that may restrict what is sent to a provider disable
+remote embeddings while they are set.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,13 +15,13 @@ from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
 from memoryd_server.settings.layers import (
     DEFAULT,
+    OPENCLAW_FILE,
     OWN_FILE,
-    REFERENCE_FILE,
     Findings,
     SettingsTree,
     absolute,
-    anchored,
     find_state_dir,
+    make_paths_absolute,
     read_layer,
 )
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, effective
@@ -33,9 +31,10 @@ from memoryd_server.settings.service import ServiceSettings
 
 
 def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
-    """The settings in force: flags over variables over memoryd.json5 over openclaw.json over the defaults.
+    """Return the settings in force.
 
-    Reads the two files, and the agents' `auth-profiles.json` for the keys in them; creates nothing.
+    Flags take precedence over variables, these over memoryd.json5, openclaw.json and the defaults, in this order. Reads
+    the two files, and the agents' `auth-profiles.json` for API keys. Creates nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
@@ -50,21 +49,21 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
-    """Where `load` would look for the settings' files, found out without reading them."""
+    """Return the directory in which `load` would look for the files, without reading them."""
     return find_state_dir(Overrides(environ, flags or {}, Findings()).state_dir.text, home)
 
 
 def _layers(
     overrides: Overrides, state_dir: Path, home: Path, report: Findings
 ) -> Iterator[tuple[dict[str, Any], str]]:
-    reference = state_dir / REFERENCE_FILE
+    reference = state_dir / OPENCLAW_FILE
     named = overrides.config.text
     own = absolute(named, None, home) if named else state_dir / OWN_FILE
     for path, required in ((reference, False), (own, bool(named))):
         layer = with_agents_by_id(read_layer(path, report, required=required), str(path), report)
-        yield anchored(layer, path.parent, home), str(path)
+        yield make_paths_absolute(layer, path.parent, home), str(path)
     for layer, origin in overrides.layers():
-        yield anchored(layer, None, home), origin
+        yield make_paths_absolute(layer, None, home), origin
 
 
 def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
@@ -76,7 +75,7 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     check_places(checker, entries)
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
-    # Of settings that are refused for the `memoryd` block alone, every blocker is found.
+    # Before the `memoryd` block, so that every blocker is found even if that block is refused.
     agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
     check_workspace(agents[default], overrides, state_dir, home, checker.report)
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
@@ -110,24 +109,24 @@ def _origins(
     origins = {dotted(path): _origin(tree, path) for path, _ in effective(state_dir, service, agents)}
     origins["stateDir"] = overrides.state_dir.origin
     for agent_id, agent in agents.items():
-        around = ("agents", "list", f"[{agent_id}]")
+        parent = ("agents", "list", f"[{agent_id}]")
         if agent.default and overrides.workspace.text:
-            origins[dotted((*around, "workspace"))] = overrides.workspace.origin
+            origins[dotted((*parent, "workspace"))] = overrides.workspace.origin
         elif not agent.default:
-            origins[dotted((*around, "workspace"))] = tree.written((*around, "workspace")) or DEFAULT
+            origins[dotted((*parent, "workspace"))] = tree.exact_origin((*parent, "workspace")) or DEFAULT
         slot = ("plugins", "slots", "memory") if agent.disabled_reason.startswith("plugins.") else None
-        origins[dotted((*around, "enabled"))] = _origin(tree, slot or (*around, "memorySearch", "enabled"))
-        origins.update({dotted((*around, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
+        origins[dotted((*parent, "enabled"))] = _origin(tree, slot or (*parent, "memorySearch", "enabled"))
+        origins.update({dotted((*parent, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
     return origins
 
 
 def _origin(tree: SettingsTree, path: KeyPath) -> str:
-    inherited = tree.written((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
-    return tree.written(path) or inherited or DEFAULT
+    inherited = tree.exact_origin((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
+    return tree.exact_origin(path) or inherited or DEFAULT
 
 
-_NEWER = "a key of a newer version of the reference"
-_OURS = "a key of the reference"
+_NEWER = "a key of a newer version of OpenClaw"
+_OURS = "a key of OpenClaw"
 
 MEMORY_SEARCH: Mapping[KeyPath, str] = {
     ("multimodal",): _OURS,
@@ -158,23 +157,23 @@ AGENTS: Mapping[KeyPath, str] = {
 }
 
 BLOCKING: frozenset[KeyPath] = frozenset({("memory", "search"), ("agents", "entries")})
-"""Those that hold a provider, a fallback or `enabled` in the layout of a newer version."""
+"""The keys that contain a provider, a fallback or `enabled` in the layout of newer versions of OpenClaw."""
 
 
 def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
-    """Take every such key out of the tree, with a warning each; `agent_paths` are the places of the agents."""
+    """Remove the keys that are not implemented, with a warning for each. `agent_paths` are the agents' paths."""
     _drop(checker, ("agents",), AGENTS)
     _drop(checker, ("memory",), MEMORY)
     _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
-    for around in (("agents", "defaults"), *agent_paths):
-        _drop(checker, (*around, "memorySearch"), MEMORY_SEARCH)
-        _drop_globs(checker, (*around, "memorySearch", "extraPaths"))
-        _drop_reference(checker, (*around, "memorySearch", "remote", "apiKey"))
+    for parent in (("agents", "defaults"), *agent_paths):
+        _drop(checker, (*parent, "memorySearch"), MEMORY_SEARCH)
+        _drop_globs(checker, (*parent, "memorySearch", "extraPaths"))
+        _drop_secret_reference(checker, (*parent, "memorySearch", "remote", "apiKey"))
 
 
-def _drop(checker: Checker, around: KeyPath, known: Mapping[KeyPath, str]) -> None:
+def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> None:
     for key, what in known.items():
-        path = (*around, *key)
+        path = (*parent, *key)
         if checker.tree.at(*path) is None:
             continue
         if path in BLOCKING:
@@ -187,14 +186,14 @@ def _drop(checker: Checker, around: KeyPath, known: Mapping[KeyPath, str]) -> No
 def _drop_globs(checker: Checker, path: KeyPath) -> None:
     listed = checker.tree.at(*path)
     if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
-        _warn(checker, path, "{path, pattern} is a form of a newer version of the reference")
+        _warn(checker, path, "{path, pattern} is a form of a newer version of OpenClaw")
         listed[:] = [item for item in listed if not isinstance(item, dict)]
 
 
-def _drop_reference(checker: Checker, path: KeyPath) -> None:
+def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:
     if isinstance(checker.tree.at(*path), dict):
         # Without it, another key would be used in its place.
-        checker.block_remote(path, "a reference to a secret kept elsewhere; memoryd does not read it")
+        checker.block_remote(path, "a reference to a secret stored elsewhere; memoryd does not read it")
         checker.tree.remove(path)
 
 

@@ -1,9 +1,4 @@
-"""`memory` and `compaction`: backend, qmd, flush.
-
-`memory`: which backend answers, and whether results carry citations.
-
-`agents.defaults.compaction`: when the agent is told to write its notes before the host shrinks its context.
-"""
+"""The `memory` block (the backend, qmd and citations) and `agents.defaults.compaction` (the memory flush)."""
 
 from typing import Annotated, Literal
 
@@ -13,16 +8,16 @@ from memoryd_server.settings.rules import Duration, IntRange, OneOf, SettingsBlo
 
 
 class ScopeMatch(SettingsBlock):
-    """What a session must be like for a rule to hold; everything given must match."""
+    """The conditions of a rule on a session; all that are set must match."""
 
     channel: str | None = None
-    """The session's channel. Name; default unset."""
+    """The channel of the session. Name; default unset."""
     chat_type: Literal["direct", "group", "channel"] | None = None
-    """The session's kind. direct, group, channel; default unset."""
+    """The type of the chat. direct, group, channel; default unset."""
     key_prefix: str | None = None
-    """How the session key begins, without `agent:<id>:`. Text; default unset."""
+    """The start of the session key without `agent:<id>:`. Text; default unset."""
     raw_key_prefix: str | None = None
-    """How the whole session key begins. Text; default unset."""
+    """The start of the whole session key. Text; default unset."""
 
     @field_validator("chat_type", mode="before")
     @classmethod
@@ -31,94 +26,94 @@ class ScopeMatch(SettingsBlock):
 
 
 class ScopeRule(SettingsBlock):
-    """One rule; the first that matches decides."""
+    """One rule. The first rule that matches decides."""
 
     action: Literal["allow", "deny"]
-    """What the rule does. allow, deny; default none, the key is required."""
+    """Whether the rule allows or denies searches. allow, deny; default none, the key is required."""
     match: ScopeMatch = ScopeMatch()
-    """When the rule holds."""
+    """The sessions to which the rule applies."""
 
 
 class ScopeSettings(SettingsBlock):
-    """Which sessions may search. Given, it replaces the default as a whole."""
+    """The sessions that may search. A scope in the settings replaces the default scope as a whole."""
 
     default: Literal["allow", "deny"] = "allow"
-    """What holds when no rule matches. allow, deny; default "allow"."""
+    """The action for sessions that no rule matches. allow, deny; default "allow"."""
     rules: Annotated[tuple[ScopeRule, ...], Field(strict=False)] = ()
     """The rules, in order."""
 
 
 class QmdPath(SettingsBlock):
-    """A folder that QMD indexes besides the default memory."""
+    """A folder that QMD indexes in addition to the default memory."""
 
     path: str
-    """The folder, or one Markdown file; relative to the workspace. Path; default none, the key is required."""
+    """The folder, or a single Markdown file; relative to the workspace. Path; default none, the key is required."""
     pattern: str = "**/*.md"
-    """Which of its files. Glob; default "**/*.md"."""
+    """The files of the folder that are indexed. Glob; default "**/*.md"."""
     name: str | None = None
-    """The collection's name, made lower-case, with "-" for whatever is no letter or digit. Name; default
-    custom-<number>."""
+    """The name of the collection. It is converted to lower case, and characters other than letters and digits to "-".
+    Name; default custom-<number>."""
 
 
 class QmdSessionsSettings(SettingsBlock):
-    """Session transcripts for QMD."""
+    """The export of session transcripts for QMD."""
 
     enabled: bool = False
-    """Whether transcripts are exported for QMD, secrets masked. true or false; default false."""
+    """Whether transcripts are exported for QMD, with secrets masked. true or false; default false."""
     export_dir: str | None = None
-    """Where they go. Path; default <qmd dir>/sessions."""
+    """The folder of the exported transcripts. Path; default <qmd dir>/sessions."""
     retention_days: Annotated[int | None, IntRange(1, fallback=None)] = None
-    """Age at which transcripts are left out; unset means never. Days, at least 1; default unset."""
+    """The age above which transcripts are not exported; unset exports all. Days, at least 1; default unset."""
 
 
 class QmdUpdateSettings(SettingsBlock):
-    """When QMD indexes."""
+    """When QMD updates its index."""
 
     interval_ms: Annotated[int, Duration("5m")] = Field(300_000, alias="interval")
-    """Time between two updates; `"0s"` means none. A duration such as `"90s"` or `"5m"`, in minutes without a unit;
-    default "5m"."""
+    """The time between two updates; `"0s"` disables them. A duration such as `"90s"` or `"5m"`, in minutes without a
+    unit; default "5m"."""
     debounce_ms: Annotated[int, IntRange(0, fallback=15_000)] = 15_000
-    """Least time between two updates. Milliseconds, at least 0; default 15000."""
+    """The minimum time between two updates. Milliseconds, at least 0; default 15000."""
     on_boot: bool = True
-    """Whether the start of memoryd updates. true or false; default true."""
+    """Whether memoryd runs an update when it starts. true or false; default true."""
     wait_for_boot_sync: bool = False
-    """Whether the start waits for that update. true or false; default false."""
+    """Whether the start waits for the end of that update. true or false; default false."""
     embed_interval_ms: Annotated[int, Duration("60m")] = Field(3_600_000, alias="embedInterval")
-    """Time between two runs of `qmd embed`; `"0s"` means only the first, and with `Sync`. A duration such as `"90s"` or
-    `"5m"`, in minutes without a unit; default "60m"."""
+    """The time between two runs of `qmd embed`; with `"0s"` it runs only once after the start, and with each `Sync`. A
+    duration such as `"90s"` or `"5m"`, in minutes without a unit; default "60m"."""
     command_timeout_ms: Annotated[int, IntRange(1, fallback=30_000)] = 30_000
-    """Longest run of a small command. Milliseconds, at least 1; default 30000."""
+    """The time limit of short commands. Milliseconds, at least 1; default 30000."""
     update_timeout_ms: Annotated[int, IntRange(1, fallback=120_000)] = 120_000
-    """Longest run of `qmd update`. Milliseconds, at least 1; default 120000."""
+    """The time limit of `qmd update`. Milliseconds, at least 1; default 120000."""
     embed_timeout_ms: Annotated[int, IntRange(1, fallback=120_000)] = 120_000
-    """Longest run of `qmd embed`. Milliseconds, at least 1; default 120000."""
+    """The time limit of `qmd embed`. Milliseconds, at least 1; default 120000."""
 
 
 class QmdLimitsSettings(SettingsBlock):
-    """What a search through QMD may return."""
+    """The limits of a search through QMD."""
 
     max_results: Annotated[int, IntRange(1, fallback=6)] = 6
-    """Results. Results, at least 1; default 6."""
+    """The maximum number of results. Results, at least 1; default 6."""
     max_snippet_chars: Annotated[int, IntRange(1, fallback=700)] = 700
-    """The length of a snippet. Characters, at least 1; default 700."""
+    """The maximum length of a snippet. Characters, at least 1; default 700."""
     max_injected_chars: Annotated[int, IntRange(1, fallback=4000)] = 4000
-    """The length of all snippets together. Characters, at least 1; default 4000."""
+    """The maximum length of all snippets together. Characters, at least 1; default 4000."""
     timeout_ms: Annotated[int, IntRange(1, fallback=4000)] = 4000
-    """Longest run of a search. Milliseconds, at least 1; default 4000."""
+    """The time limit of a search. Milliseconds, at least 1; default 4000."""
 
 
 class QmdSettings(SettingsBlock):
-    """The QMD backend. A number that makes no sense becomes the default."""
+    """The QMD backend. A number out of bounds is replaced by the default."""
 
     command: str = "qmd"
-    """The command; of several words the first is used. Command; default "qmd"."""
+    """The command to run; only its first word is used. Command; default "qmd"."""
     search_mode: Annotated[str, OneOf(("search", "vsearch", "query"), "search")] = "search"
-    """How QMD searches: for all words, by meaning, or with all its models. search, vsearch, query; default "search".
-    """
+    """How QMD searches: `search` by keywords, `vsearch` by meaning, `query` with all its models. search, vsearch,
+    query; default "search"."""
     include_default_memory: bool = True
-    """Whether the workspace's own memory and the extra paths are indexed. true or false; default true."""
+    """Whether the memory files of the workspace and the extra paths are indexed. true or false; default true."""
     paths: Annotated[tuple[QmdPath, ...], Field(strict=False)] = ()
-    """Further folders."""
+    """Additional folders."""
     sessions: QmdSessionsSettings = QmdSessionsSettings()
     """Transcripts."""
     update: QmdUpdateSettings = QmdUpdateSettings()
@@ -128,16 +123,16 @@ class QmdSettings(SettingsBlock):
     scope: ScopeSettings = ScopeSettings(
         default="deny", rules=(ScopeRule(action="allow", match=ScopeMatch(chat_type="direct")),)
     )
-    """Sessions that may search; by default direct chats only."""
+    """The sessions that may search; by default only direct chats."""
 
 
 class MemoryBlock(SettingsBlock):
-    """Which backend answers, for every agent."""
+    """The search backend of every agent."""
 
     backend: Literal["builtin", "qmd"] = "builtin"
-    """The engine that answers. builtin, qmd; default "builtin"."""
+    """The backend that answers searches. builtin, qmd; default "builtin"."""
     citations: Literal["auto", "on", "off"] = "auto"
-    """Whether results carry their citation; `auto` means in direct chats. auto, on, off; default "auto"."""
+    """Whether results include a citation; `auto` includes it in direct chats. auto, on, off; default "auto"."""
     qmd: QmdSettings = QmdSettings()
     """QMD."""
 
@@ -146,27 +141,30 @@ _TRANSCRIPT_BYTES = 2 * 2**20
 
 
 class MemoryFlushSettings(SettingsBlock):
-    """The turn in which the agent writes lasting notes. A number that makes no sense becomes the default."""
+    """The flush: a turn in which the agent writes lasting notes. A number out of bounds is replaced by the default."""
 
     enabled: bool = True
-    """Whether flushes are asked for. true or false; default true."""
+    """Whether memoryd requests flushes. true or false; default true."""
     soft_threshold_tokens: Annotated[int, IntRange(0, fallback=4000)] = 4000
-    """Room left before the reserve at which a flush is due. Tokens, at least 0; default 4000."""
+    """A flush is due when no more than this number of tokens is left before the reserve. Tokens, at least 0; default
+    4000."""
     force_flush_transcript_bytes: Annotated[int, Size(_TRANSCRIPT_BYTES)] = _TRANSCRIPT_BYTES
-    """Size of the transcript at which a flush is due whatever the tokens; 0 means never. Bytes, a number or a size such
-    as `"2mb"`; default 2097152."""
+    """The size of the transcript at which a flush is due regardless of the tokens; 0 disables this. Bytes, a number or
+    a size such as `"2mb"`; default 2097152."""
     prompt: str | None = None
-    """What the agent is asked, instead of memoryd's own text; YYYY-MM-DD becomes today's date. Text; default unset."""
+    """The prompt for the agent, instead of the built-in text. YYYY-MM-DD is replaced by the date. Text; default unset.
+    """
     system_prompt: str | None = None
-    """What is added to the agent's system prompt, instead of memoryd's own text. Text; default unset."""
+    """The text that is added to the agent's system prompt, instead of the built-in text. Text; default unset."""
 
 
 class CompactionSettings(SettingsBlock):
-    """What memoryd reads of the host's compaction; its other keys are not about memory."""
+    """The keys of the host's compaction that memoryd reads; the others are ignored."""
 
     reserve_tokens_floor: Annotated[int, IntRange(0, fallback=20_000)] = 20_000
-    """Tokens that the host keeps free. Tokens, at least 0; default 20000."""
+    """The number of tokens that the host keeps free. Tokens, at least 0; default 20000."""
     post_index_sync: Literal["off", "async", "await"] = "async"
-    """What a compaction does about the index. off, async, await; default "async"."""
+    """What a compaction does to the index: nothing, start a sync, or start a sync and wait for it. off, async, await;
+    default "async"."""
     memory_flush: MemoryFlushSettings = MemoryFlushSettings()
     """The flush."""

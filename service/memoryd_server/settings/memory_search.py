@@ -1,9 +1,4 @@
-"""`memorySearch`: indexing, provider, query.
-
-`memorySearch`: what is indexed for an agent, with which provider, and how it is searched.
-
-`memorySearch.query`: how the two legs of a search are joined and cut.
-"""
+"""The `memorySearch` block: what is indexed for an agent, with which embedding provider, and how it is searched."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
@@ -17,36 +12,38 @@ TEXT_WEIGHT = 0.3
 
 
 class MmrSettings(SettingsBlock):
-    """Maximal marginal relevance: hits that repeat better ones move down."""
+    """Maximal marginal relevance: hits that repeat better hits move down."""
 
     enabled: bool = False
-    """Whether hits are reordered for variety. true or false; default false."""
+    """Whether hits are reordered for diversity. true or false; default false."""
     lambda_: Annotated[float, FloatRange(0, 1)] = Field(0.7, alias="lambda")
-    """1 ranks by score alone, 0 by variety alone. Share, 0..1; default 0.7."""
+    """The weight of the score against diversity: 1 ranks by score alone, 0 by diversity alone. Share, 0..1; default
+    0.7."""
 
 
 class TemporalDecaySettings(SettingsBlock):
-    """Older notes count less."""
+    """Temporal decay: the scores of older notes are reduced."""
 
     enabled: bool = False
-    """Whether scores fade with age. true or false; default false."""
+    """Whether scores decrease with age. true or false; default false."""
     half_life_days: Annotated[int, IntRange(1)] = 30
-    """Age at which a score has halved. Days, at least 1; default 30."""
+    """The age at which a score is halved. Days, at least 1; default 30."""
 
 
 class HybridSettings(SettingsBlock):
-    """The fusion of keyword leg and vector leg. The weights are divided by their sum."""
+    """The fusion of keyword search and vector search. The weights are divided by their sum."""
 
     enabled: bool = True
-    """Whether the keyword leg is used beside the vector leg. true or false; default true."""
+    """Whether a search uses keywords in addition to vectors. true or false; default true."""
     vector_weight: Annotated[float, FloatRange(0, 1)] = VECTOR_WEIGHT
-    """What the vector leg counts. Share, 0..1; default 0.7."""
+    """The weight of vector search. Share, 0..1; default 0.7."""
     text_weight: Annotated[float, FloatRange(0, 1)] = TEXT_WEIGHT
-    """What the keyword leg counts. Share, 0..1; default 0.3."""
+    """The weight of keyword search. Share, 0..1; default 0.3."""
     candidate_multiplier: Annotated[int, IntRange(1, 20)] = 4
-    """Candidates that each leg hands in, for one result. Factor, 1..20; default 4."""
+    """The number of candidates that keyword search and vector search each return per requested result. Factor, 1..20;
+    default 4."""
     mmr: MmrSettings = MmrSettings()
-    """Variety."""
+    """Diversity."""
     temporal_decay: TemporalDecaySettings = TemporalDecaySettings()
     """Age."""
 
@@ -54,21 +51,21 @@ class HybridSettings(SettingsBlock):
     def _weights_sum_to_one(self) -> Self:
         total = self.vector_weight + self.text_weight
         weights = (self.vector_weight / total, self.text_weight / total) if total else (VECTOR_WEIGHT, TEXT_WEIGHT)
-        # The block is frozen to others; it is not made yet.
+        # The block is frozen, but its construction has not ended.
         object.__setattr__(self, "vector_weight", weights[0])
         object.__setattr__(self, "text_weight", weights[1])
         return self
 
 
 class QuerySettings(SettingsBlock):
-    """What a search returns."""
+    """The results of a search."""
 
     max_results: Annotated[int, IntRange(1, 50)] = 6
-    """Results, when the request names no number. Results, 1..50; default 6."""
+    """The number of results if the request sets none. Results, 1..50; default 6."""
     min_score: Annotated[float, FloatRange(0, 1)] = 0.35
-    """The least score of a result, when the request names none. If this is not set either, the default applies to
-    results that share words with the question, and results found by meaning alone pass by their cosine on the model's
-    own scale. Score, 0..1; default 0.35."""
+    """The smallest score of a result if the request sets none. If neither is set, the default applies to results that
+    share words with the query, and results found by vectors alone are judged by their cosine on the model's own scale.
+    Score, 0..1; default 0.35."""
     hybrid: HybridSettings = HybridSettings()
     """Fusion."""
 
@@ -92,56 +89,62 @@ SourceName = Literal["memory", "sessions"]
 
 
 def default_model(provider: str) -> str:
-    """The model that a provider uses unless another one is named; empty where there is none."""
+    """Return the default model of a provider; empty if it has none."""
     return _MODEL_OF.get(provider, "")
 
 
 class MultimodalSettings(SettingsBlock):
-    """Images and sound beside the text. memoryd indexes text only: these values always hold."""
+    """Images and audio. memoryd indexes text only, so these values cannot be changed."""
 
     enabled: bool = False
-    """Whether media is indexed. Always false; default false."""
+    """Whether media files are indexed. Always false; default false."""
     modalities: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """The kinds of media. Always empty; default []."""
+    """The kinds of media that are indexed. Always empty; default []."""
     max_file_bytes: int = 10 * 2**20
-    """The largest media file. Bytes; default 10485760."""
+    """The size of the largest media file. Bytes; default 10485760."""
 
 
 class ExperimentalSettings(SettingsBlock):
-    """What the reference calls experimental."""
+    """Settings that OpenClaw calls experimental."""
 
     session_memory: bool = False
-    """Whether session transcripts may be a source. true or false; default false."""
+    """Whether session transcripts may be indexed. true or false; default false."""
 
 
 class BatchSettings(SettingsBlock):
-    """The batch jobs of OpenAI, Gemini and Voyage, from `memoryd.batchMinChunks` chunks on."""
+    """Batch jobs of OpenAI, Gemini and Voyage. They are used for at least `memoryd.batchMinChunks` chunks."""
 
     enabled: bool = True
-    """Whether many texts go through the provider's batch jobs. true or false; default true."""
+    """Whether large numbers of texts are embedded by the provider's batch jobs. true or false; default true."""
     wait: bool = True
-    """Whether a sync waits for its batch jobs; else a later one takes their vectors in. true or false; default true."""
+    """Whether a sync waits for its batch jobs. If not, a later sync stores their vectors. true or false; default true.
+    """
     concurrency: Annotated[int, IntRange(1)] = 2
-    """Batch jobs under way at once for one agent. Jobs, at least 1; default 2."""
+    """The maximum number of concurrent batch jobs of one agent. Jobs, at least 1; default 2."""
     poll_interval_ms: Annotated[int, IntRange(0)] = 2000
-    """Time between two questions about a batch job. Milliseconds, at least 0; default 2000."""
+    """The time between two status requests for a batch job. Milliseconds, at least 0; default 2000."""
     timeout_minutes: Annotated[int, IntRange(1)] = 60
-    """Time after which a batch job counts as failed; it is made once more. Minutes, at least 1; default 60."""
+    """The time after which a batch job counts as failed. It is submitted once more. Minutes, at least 1; default 60."""
 
 
 class RemoteSettings(SettingsBlock):
-    """Where a remote provider is reached, and with what credentials. `${NAME}` in a value reads the environment."""
+    """The address and the credentials of a remote provider.
+
+    `${NAME}` in a value is replaced by the environment variable.
+    """
 
     base_url: str | None = None
-    """The address of the provider's API, instead of the provider's own. URL; default unset."""
+    """The base URL of the provider's API, instead of the provider's default. URL; default unset."""
     api_key: SecretStr | None = None
-    """The provider's key; a blank one counts as not set. Secret; default unset."""
+    """The API key; a blank key counts as unset. Secret; default unset."""
     headers: dict[str, SecretStr] | None = None
-    """Headers sent with each request; of two files, the later one's replace the earlier's. Secrets; default unset."""
+    """Headers of each request. If several files set them, those of the last file replace the others. Secrets; default
+    unset."""
     batch: BatchSettings = BatchSettings()
     """Batch jobs."""
     non_batch_concurrency: Annotated[int | None, IntRange(1, 64)] = None
-    """Requests of indexing under way at once, outside of batch jobs; unset means 4. Requests, 1..64; default unset."""
+    """The maximum number of concurrent indexing requests outside of batch jobs; unset means 4. Requests, 1..64; default
+    unset."""
 
     @field_validator("api_key")
     @classmethod
@@ -153,39 +156,40 @@ class LocalSettings(SettingsBlock):
     """A model that runs on this machine."""
 
     model_path: str | None = None
-    """The model's file, or `hf:organization/repository/file.gguf`; an `https:` address is known and not fetched.
-    Path or address; default unset."""
+    """The file of the model, or `hf:organization/repository/file.gguf`. An `https:` address is accepted, but not
+    downloaded. Path or address; default unset."""
     model_cache_dir: str | None = None
-    """The folder that models are kept in. Path; default unset."""
+    """The folder for downloaded models. Path; default unset."""
 
 
 class VectorStoreSettings(SettingsBlock):
-    """How the store finds nearest neighbours."""
+    """How the store finds the nearest vectors."""
 
     enabled: bool = True
     """Whether the vector extension is used. true or false; default true."""
     extension_path: str | None = None
-    """The extension's file, instead of the one that comes with memoryd. Path; default unset."""
+    """The file of the vector extension, instead of the one included in memoryd. Path; default unset."""
 
 
 class StoreSettings(SettingsBlock):
-    """The file that holds the index."""
+    """The store of the index."""
 
     driver: Literal["sqlite"] = "sqlite"
-    """The kind of store. sqlite; default "sqlite"."""
+    """The type of the store. sqlite; default "sqlite"."""
     path: str = ""
-    """The index; every `{agentId}` becomes the agent's id. Path; default <state dir>/memory/{agentId}.sqlite."""
+    """The file of the index; `{agentId}` is replaced by the id of the agent. Path; default <state
+    dir>/memory/{agentId}.sqlite."""
     vector: VectorStoreSettings = VectorStoreSettings()
     """The vector extension."""
 
 
 class ChunkingSettings(SettingsBlock):
-    """How files are cut. Changing either value rebuilds the index."""
+    """How files are split into chunks. A change of either value rebuilds the index."""
 
     tokens: Annotated[int, IntRange(1)] = 400
-    """The size of a chunk, at about four characters a token. Tokens, at least 1; default 400."""
+    """The size of a chunk, counting about four characters per token. Tokens, at least 1; default 400."""
     overlap: Annotated[int, IntRange(0)] = Field(80, validate_default=True)
-    """What a chunk repeats of the one before it, always less than `tokens`. Tokens, at least 0; default 80."""
+    """The part of a chunk that the next chunk repeats; always less than `tokens`. Tokens, at least 0; default 80."""
 
     @field_validator("overlap")
     @classmethod
@@ -194,64 +198,71 @@ class ChunkingSettings(SettingsBlock):
 
 
 class SessionSyncSettings(SettingsBlock):
-    """When changed session transcripts are indexed, besides when they are rotated or go quiet."""
+    """When a changed session transcript is indexed.
+
+    A transcript that is rotated or no longer changes is always indexed.
+    """
 
     delta_bytes: Annotated[int, IntRange(0)] = 100_000
-    """Growth after which a transcript is indexed; 0 means any. Bytes, at least 0; default 100000."""
+    """The growth after which a transcript is indexed; 0 means any growth. Bytes, at least 0; default 100000."""
     delta_messages: Annotated[int, IntRange(0)] = 50
-    """New messages after which a transcript is indexed; 0 means any. Messages, at least 0; default 50."""
+    """The number of new messages after which a transcript is indexed; 0 means any number. Messages, at least 0; default
+    50."""
     post_compaction_force: bool = True
-    """Whether a compaction indexes the transcript at once. true or false; default true."""
+    """Whether a transcript is indexed immediately after a compaction. true or false; default true."""
 
 
 class SyncSettings(SettingsBlock):
-    """When the index is brought in line with the files."""
+    """When the index is synchronized with the files."""
 
     on_session_start: bool = True
-    """Whether a session's first use starts a sync. true or false; default true."""
+    """Whether the first use of a session starts a sync. true or false; default true."""
     on_search: bool = True
-    """Whether a search on a dirty index starts a sync, without waiting for it. true or false; default true."""
+    """Whether a search starts a sync if the index is not up to date. The search does not wait for it. true or false;
+    default true."""
     watch: bool = True
-    """Whether files are watched. true or false; default true."""
+    """Whether files are watched for changes. true or false; default true."""
     watch_debounce_ms: Annotated[int, IntRange(0)] = 1500
-    """Quiet time after the last file event before a sync. Milliseconds, at least 0; default 1500."""
+    """The time without file events after which a sync starts. Milliseconds, at least 0; default 1500."""
     interval_minutes: Annotated[int, IntRange(0)] = 0
-    """Time between two syncs by the clock; 0 means none. Minutes, at least 0; default 0."""
+    """The time between two periodic syncs; 0 disables them. Minutes, at least 0; default 0."""
     sessions: SessionSyncSettings = SessionSyncSettings()
     """Session transcripts."""
 
 
 class CacheSettings(SettingsBlock):
-    """Embeddings kept so that no text is embedded twice."""
+    """The embedding cache, so that no text is embedded twice."""
 
     enabled: bool = True
-    """Whether embeddings are kept. true or false; default true."""
+    """Whether embeddings are cached. true or false; default true."""
     max_entries: Annotated[int, IntRange(1)] = 50_000
-    """Embeddings kept at most; the least recently used go first. Entries, at least 1; default 50000."""
+    """The maximum number of cached embeddings; the least recently used are deleted first. Entries, at least 1; default
+    50000."""
 
 
 class MemorySearchSettings(SettingsBlock):
-    """An agent's memory: what is indexed, with which provider, and how it is searched."""
+    """An agent's memory: what is indexed, with which embedding provider, and how it is searched."""
 
     enabled: bool = True
-    """Whether the agent has memory at all; without, every call answers MEMORY_DISABLED. true or false; default true."""
+    """Whether the agent has a memory. If not, every call fails with MEMORY_DISABLED. true or false; default true."""
     experimental: ExperimentalSettings = ExperimentalSettings()
-    """What the reference calls experimental."""
+    """Experimental settings."""
     sources: Annotated[tuple[SourceName, ...], Field(strict=False)] = ("memory",)
-    """What is indexed; `sessions` needs `experimental.sessionMemory`. memory, sessions; default ["memory"]."""
+    """What is indexed; `sessions` requires `experimental.sessionMemory`. memory, sessions; default ["memory"]."""
     extra_paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files and folders outside the workspace, relative to it or absolute; an agent's own come after the defaults'.
-    Paths; default []."""
+    """Files and folders outside the workspace, absolute or relative to it. Those of an agent are added after those of
+    the defaults. Paths; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
     provider: Annotated[str, KnownWord(_PROVIDERS)] = "auto"
-    """Who makes embeddings: `auto`, `none`, or a provider's id. Id; default "auto"."""
+    """The embedding provider: `auto`, `none`, or the id of a provider. Id; default "auto"."""
     model: str = Field("", validate_default=True)
-    """The provider's model. Name; default by provider."""
+    """The embedding model. Name; default by provider."""
     output_dimensionality: Annotated[int | None, IntRange(1)] = None
-    """The length of the vectors, for models that offer several. Dimensions, at least 1; default unset."""
+    """The number of dimensions of the vectors, for models that support several. Dimensions, at least 1; default unset.
+    """
     fallback: Annotated[str, KnownWord(_FALLBACKS)] = "none"
-    """The provider used when the first one fails. Id or none; default "none"."""
+    """The provider that is used when the configured one fails. Id or none; default "none"."""
     remote: RemoteSettings | None = Field(RemoteSettings(), validate_default=True)
     """Remote providers."""
     local: LocalSettings = LocalSettings()
@@ -265,7 +276,7 @@ class MemorySearchSettings(SettingsBlock):
     query: QuerySettings = QuerySettings()
     """Searches."""
     cache: CacheSettings = CacheSettings()
-    """Kept embeddings."""
+    """Cached embeddings."""
 
     @field_validator("sources")
     @classmethod

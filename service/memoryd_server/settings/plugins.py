@@ -1,4 +1,4 @@
-"""`plugins.entries.memory-lancedb.config`: the entries, with the reference's keys."""
+"""`plugins.entries.memory-lancedb.config`: the settings of entries, with the keys of OpenClaw's memory-lancedb."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,35 +7,38 @@ from typing import Annotated, Self
 from pydantic import SecretStr, field_validator, model_validator
 
 from memoryd_server.settings.checking import Checker
-from memoryd_server.settings.layers import UnsetVariable, filled
+from memoryd_server.settings.layers import UnsetVariable, substitute_variables
 from memoryd_server.settings.provider_access import ProviderAccess
 from memoryd_server.settings.rules import IntRange, KeyPath, SettingsBlock
 
 PLUGIN = "memory-lancedb"
-AROUND: KeyPath = ("plugins", "entries", PLUGIN)
-CONFIG: KeyPath = (*AROUND, "config")
+ENTRY: KeyPath = ("plugins", "entries", PLUGIN)
+CONFIG: KeyPath = (*ENTRY, "config")
 
 _SLOT: KeyPath = ("plugins", "slots", "memory")
 _DIMENSIONS: Mapping[str, int] = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 
 
 class EntryEmbeddingSettings(SettingsBlock):
-    """Who makes the vectors of entries, by OpenAI's format. Without this block, the agent's own provider does."""
+    """The embedding provider of entries, in OpenAI's format.
+
+    Without this block, entries use the provider of the agent's memory.
+    """
 
     api_key: SecretStr
-    """The provider's key; `${NAME}` reads the environment. Secret; default none, the key is required."""
+    """The API key; `${NAME}` is replaced by the environment variable. Secret; default none, the key is required."""
     model: str = "text-embedding-3-small"
-    """The model. Name; default "text-embedding-3-small"."""
+    """The embedding model. Name; default "text-embedding-3-small"."""
     base_url: str | None = None
-    """The address of the provider's API, instead of OpenAI's. URL; default unset."""
+    """The base URL of the provider's API, instead of OpenAI's. URL; default unset."""
     dimensions: Annotated[int | None, IntRange(1, 65_536)] = None
-    """The length of the vectors, where it is not 1536 of `text-embedding-3-small` or 3072 of `-large`; needed for every
-    other model, and sent only to these two, which take it. Dimensions, 1..65536; default unset."""
+    """The number of dimensions of the vectors. Required unless the model is `text-embedding-3-small` (1536) or
+    `text-embedding-3-large` (3072), and sent only to these two. Dimensions, 1..65536; default unset."""
 
     @model_validator(mode="after")
     def _length_of_unknown_models(self) -> Self:
         if self.dimensions is None and self.model not in _DIMENSIONS:
-            raise ValueError(f'the length of the vectors of "{self.model}" is not known; give "dimensions"')
+            raise ValueError(f'the number of dimensions of "{self.model}" is not known; set "dimensions"')
         return self
 
     @field_validator("api_key")
@@ -46,57 +49,57 @@ class EntryEmbeddingSettings(SettingsBlock):
         return value
 
     @property
-    def takes_dimensions(self) -> bool:
-        """Whether the model can be asked for vectors of a length."""
+    def accepts_dimensions(self) -> bool:
+        """Return whether a request can set the number of dimensions."""
         return self.model in _DIMENSIONS
 
     @property
     def vector_length(self) -> int:
-        """The length that the vectors will have."""
+        """Return the number of dimensions of the vectors."""
         return self.dimensions or _DIMENSIONS[self.model]
 
 
 class LanceDbSettings(SettingsBlock):
-    """Entries in LanceDB. On when `plugins.slots.memory` is `memory-lancedb`, or by `memoryd.entries.enabled`."""
+    """Entries in LanceDB. Enabled if `plugins.slots.memory` is `memory-lancedb`, or by `memoryd.entries.enabled`."""
 
     embedding: EntryEmbeddingSettings | None = None
-    """The provider."""
+    """The embedding provider."""
     db_path: str = ""
-    """The folder that holds a dataset for each agent, or the address of one in an object store, such as
-    `s3://bucket/prefix`. Path or address; default <state dir>/memory/lancedb."""
+    """The folder, or the address in an object store such as `s3://bucket/prefix`, with a dataset for each agent. Path
+    or address; default <state dir>/memory/lancedb."""
     storage_options: dict[str, SecretStr] | None = None
-    """What the object store is reached with, such as `region` or `endpoint`; `${NAME}` reads the environment.
-    LanceDB's options; default unset."""
+    """The options of the object store, such as `region` or `endpoint`; `${NAME}` is replaced by the environment
+    variable. LanceDB's options; default unset."""
     auto_capture: bool = False
-    """Whether the gateway is to store what `SuggestCapture` suggests. true or false; default false."""
+    """Whether the gateway stores the texts that `SuggestCapture` suggests. true or false; default false."""
     auto_recall: bool = True
-    """Whether `RecallBlock` answers with anything. true or false; default true."""
+    """Whether `RecallBlock` returns entries. true or false; default true."""
     capture_max_chars: Annotated[int, IntRange(100, 10_000)] = 500
-    """The longest message that is suggested. Characters, 100..10000; default 500."""
+    """The length of the longest message that `SuggestCapture` suggests. Characters, 100..10000; default 500."""
 
 
 def lancedb_settings(checker: Checker, state_dir: Path, environ: Mapping[str, str]) -> LanceDbSettings:
-    """The block, with where the entries are, and with the variables that its storage options name filled in."""
+    """Return the block with an absolute `db_path` and with the variables in its storage options replaced."""
     found = checker.block(LanceDbSettings, checker.table(CONFIG), CONFIG)
     path = found.db_path.strip() or str(state_dir / "memory" / "lancedb")
     return found.model_copy(update={"db_path": path, "storage_options": _options(checker, found, environ) or None})
 
 
-def entries_are_on(checker: Checker) -> bool:
-    """Whether entries are kept: by memoryd's own key, or by the slot unless the plugin is switched off."""
+def entries_are_enabled(checker: Checker) -> bool:
+    """Return whether entries are enabled: by memoryd's own key, or by the slot unless the plugin is disabled."""
     if checker.tree.at("memoryd", "entries", "enabled") is True:
         return True
-    return checker.tree.at(*_SLOT) == PLUGIN and checker.tree.at(*AROUND, "enabled") is not False
+    return checker.tree.at(*_SLOT) == PLUGIN and checker.tree.at(*ENTRY, "enabled") is not False
 
 
 def entry_access(settings: LanceDbSettings, environ: Mapping[str, str]) -> ProviderAccess | None:
-    """How the provider of entries is reached; None where it is the agent's own."""
+    """Return the access to the provider of entries; None if it is the provider of the agent's memory."""
     embedding = settings.embedding
     if embedding is None:
         return None
     try:
-        key = filled(embedding.api_key.get_secret_value(), f"{PLUGIN}.embedding.apiKey", environ)
-        base_url = filled(embedding.base_url or "", f"{PLUGIN}.embedding.baseUrl", environ)
+        key = substitute_variables(embedding.api_key.get_secret_value(), f"{PLUGIN}.embedding.apiKey", environ)
+        base_url = substitute_variables(embedding.base_url or "", f"{PLUGIN}.embedding.baseUrl", environ)
     except UnsetVariable as unset:
         return ProviderAccess(problem=str(unset))
     return ProviderAccess(base_url, (SecretStr(key),))
@@ -106,7 +109,7 @@ def _options(checker: Checker, settings: LanceDbSettings, environ: Mapping[str, 
     found: dict[str, SecretStr] = {}
     for name, value in (settings.storage_options or {}).items():
         try:
-            text = filled(value.get_secret_value(), f"storageOptions.{name}", environ)
+            text = substitute_variables(value.get_secret_value(), f"storageOptions.{name}", environ)
         except UnsetVariable as unset:
             checker.problem((*CONFIG, "storageOptions", name), str(unset))
         else:

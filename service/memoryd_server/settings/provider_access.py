@@ -1,12 +1,7 @@
-"""Address and key of each embedding provider.
+"""The address and the API key of each embedding provider.
 
-How each embedding provider is reached, and with what key.
-
-From `remote`, the gateway's settings, its profiles, or the environment, in this order.
-
-The keys that the gateway keeps for an agent, in `agents/<id>/agent/auth-profiles.json` of the state directory.
-
-`models.providers`: where the gateway reaches its providers, and with what. Embeddings use the same accounts.
+They come from `memorySearch.remote`, else from `models.providers`, else from the agent's `auth-profiles.json`, else
+from the environment. The last two hold keys only; the gateway keeps its own keys in `auth-profiles.json`.
 """
 
 import re
@@ -19,7 +14,7 @@ from pydantic import SecretStr
 
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.environment import PROVIDER_KEYS
-from memoryd_server.settings.layers import Findings, UnreadKey, UnsetVariable, filled, read_layer
+from memoryd_server.settings.layers import Findings, UnreadKey, UnsetVariable, read_layer, substitute_variables
 from memoryd_server.settings.memory_search import MemorySearchSettings, RemoteSettings
 from memoryd_server.settings.rules import SettingsBlock, keys, kind_of
 
@@ -30,8 +25,8 @@ _KIND = "api_key"
 class Profiles:
     """An agent's API keys by provider, in the order of the file.
 
-    `unread` has the providers with a profile whose key is a reference to a secret that memoryd does not read, and
-    where. `broken` is the file where it cannot be read at all.
+    `unread` has each provider with a profile whose key is a reference to a secret that memoryd does not read, and where
+    it is. `broken` is the file if it cannot be read at all.
     """
 
     keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -40,15 +35,15 @@ class Profiles:
 
 
 def profiles_file(state_dir: Path, agent_id: str) -> Path:
-    """Where the gateway keeps an agent's keys."""
+    """Return the path of the file in which the gateway keeps an agent's keys."""
     return state_dir / "agents" / agent_id / "agent" / "auth-profiles.json"
 
 
 def read_profiles(file: Path, report: Findings) -> Profiles:
-    """Return the profiles of `file`; none where there is no file.
+    """Return the profiles of `file`; none if there is no file.
 
-    Profiles of other types (OAuth) are of no use for embeddings. A file that cannot be read is a warning: it is the
-    gateway's.
+    Profiles of other types, such as OAuth, are ignored, because embeddings need an API key. A file that cannot be read
+    is a warning rather than a problem, because it is the gateway's file.
     """
     found = Findings()
     layer = read_layer(file, found, required=False)
@@ -67,7 +62,7 @@ def read_profiles(file: Path, report: Findings) -> Profiles:
 
 
 def _api_key(profile: Any) -> tuple[str, str]:
-    """Return the provider and the key of a profile; without a key, the key is empty."""
+    """Return the provider and the key of a profile; the key is empty if the profile has none."""
     if not isinstance(profile, dict) or profile.get("type") != _KIND:
         return "", ""
     provider, key = profile.get("provider"), profile.get("key")
@@ -77,40 +72,44 @@ def _api_key(profile: Any) -> tuple[str, str]:
 
 
 PROVIDERS = ("models", "providers")
-# What the reference calls a provider of ours; ours comes first.
+# OpenClaw's names of a provider, other than memoryd's; memoryd's takes precedence.
 _OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"gemini": ("google",)}
 
 
 class ModelProviderSettings(SettingsBlock):
-    """One provider as the gateway knows it; `memorySearch.remote` counts over it.
+    """A provider of the gateway; `memorySearch.remote` takes precedence.
 
-    `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral or ollama. What else stands in such a block
-    is the gateway's and is ignored. `${NAME}` in a value reads the environment.
+    `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral or ollama. Other keys of the block are
+    settings of the gateway and are ignored. `${NAME}` in a value is replaced by the environment variable.
     """
 
     base_url: str | None = None
-    """The address of the provider's API, instead of the provider's own. URL; default unset."""
+    """The base URL of the provider's API, instead of the provider's default. URL; default unset."""
     api_key: SecretStr | None = None
-    """The provider's key; a blank one counts as not set. Secret; default unset."""
+    """The API key; a blank key counts as unset. Secret; default unset."""
     headers: dict[str, SecretStr] | None = None
-    """Headers sent with each request; those of `remote` replace them one by one. Secrets; default unset."""
+    """Headers of each request; a header of the same name in `memorySearch.remote` takes precedence. Secrets; default
+    unset."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelProviders:
-    """The blocks by id; `unread` has the `apiKey` of each that refers to a secret that memoryd does not read."""
+    """The blocks by id. `unread` has the `apiKey` of each block that refers to a secret that memoryd does not read."""
 
     blocks: Mapping[str, ModelProviderSettings] = field(default_factory=dict)
     unread: Mapping[str, UnreadKey] = field(default_factory=dict)
 
 
-def names_of(provider: str) -> tuple[str, ...]:
-    """The names that a provider of ours has in the gateway's settings, the first one counts most."""
+def gateway_names(provider: str) -> tuple[str, ...]:
+    """Return the names of a provider in the gateway's settings, in the order of precedence."""
     return (provider, *_OTHER_NAMES.get(provider, ()))
 
 
 def model_providers(checker: Checker) -> ModelProviders:
-    """Every block whose id is a string, by that id. Keys that are not about where and with what are not looked at."""
+    """Return the block of each provider, by id.
+
+    Keys that memoryd does not use are not checked.
+    """
     checker.table(PROVIDERS[:1])
     found, unread = {}, {}
     for name in checker.table(PROVIDERS):
@@ -136,11 +135,11 @@ _DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ProviderAccess:
-    """Where a provider is and what is shown to it; `base_url` is empty where the provider's own address is meant.
+    """The address of a provider, and the keys and headers that are sent to it.
 
-    `no_key` says why there is no key, where somebody meant to give one; `problem` why nothing may be sent at all.
-    `key_from` is the place that the keys come from. `passed_over` is the key of a place that comes before it and that
-    memoryd does not read.
+    An empty `base_url` means the provider's default. `no_key` says why a configured key cannot be used, `problem` why
+    nothing may be sent. `key_from` is the source of the keys. `passed_over` is a key of a source with higher precedence
+    that memoryd does not read.
     """
 
     # An address may hold a password.
@@ -152,17 +151,17 @@ class ProviderAccess:
     key_from: str = ""
     passed_over: UnreadKey | None = None
 
-    def parts(self) -> dict[str, object]:
-        """What is known of it, secrets as such; empty where nothing is."""
-        parts = {"baseUrl": self.base_url, "keys": self.keys, "headers": self.headers}
-        known: dict[str, object] = {name: value for name, value in parts.items() if value}
+    def known_values(self) -> dict[str, object]:
+        """Return the known values by name, with secrets as `SecretStr`; empty if nothing is known."""
+        values = {"baseUrl": self.base_url, "keys": self.keys, "headers": self.headers}
+        known: dict[str, object] = {name: value for name, value in values.items() if value}
         wrong = self.problem or self.no_key
         return {**known, "problem": wrong} if wrong else known
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys that one place has, and one that it has and that memoryd does not read."""
+    """The keys of one source, and a key of it that memoryd does not read."""
 
     keys: tuple[str, ...] = ()
     place: str = ""
@@ -171,29 +170,33 @@ class _Keys:
 
 @dataclass(frozen=True, slots=True)
 class AccessSources:
-    """Where keys come from besides `remote`. `profiles` are the agent's own, by the gateway's name of the provider."""
+    """The sources of addresses and keys other than `remote`.
+
+    `profiles` are the agent's, by the gateway's provider names.
+    """
 
     providers: ModelProviders
     profiles: Profiles
     environ: Mapping[str, str]
 
-    def wanted(self, search: MemorySearchSettings) -> dict[str, ProviderAccess]:
-        """The access to each provider that the agent may use."""
+    def usable(self, search: MemorySearchSettings) -> dict[str, ProviderAccess]:
+        """Return the access to each provider that the agent may use."""
         names = AUTOMATIC if search.provider == "auto" else (search.provider,)
         return {name: self.access(name, search.remote) for name in names}
 
     def fallback(self, search: MemorySearchSettings) -> ProviderAccess:
-        """The access to the provider that stands in for the configured one. `remote` is the configured one's.
+        """Return the access to the fallback provider.
 
-        Where that runs on this machine, and so has no use for `remote`, it is the other's.
+        `remote` belongs to the configured provider. If that one is local and so does not use `remote`, the fallback
+        uses it.
         """
         return self.access(search.fallback, search.remote if search.provider == _LOCAL else None)
 
     def access(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
-        """The access to one provider; what `remote` says counts over the rest, header by header."""
+        """Return the access to one provider. `remote` takes precedence over the other sources, header by header."""
         remote = remote or _NO_REMOTE
         blocks = self.providers.blocks
-        name = next((name for name in names_of(provider) if name in blocks), provider)
+        name = next((name for name in gateway_names(provider) if name in blocks), provider)
         block, path = blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
         try:
             base_url = self._filled(remote.base_url, "remote.baseUrl")
@@ -202,35 +205,35 @@ class AccessSources:
         except UnsetVariable as unset:
             return ProviderAccess(problem=str(unset))
         try:
-            found = self._found(provider, remote, block, path)
+            found = self._first_keys(provider, remote, block, path)
         except UnsetVariable as unset:
             return ProviderAccess(base_url, headers=headers, no_key=str(unset))
         keys = tuple(SecretStr(key) for key in found.keys)
         return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.unread)
 
     def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
-        """By their names in lower case."""
+        """Return the headers with their names in lower case."""
         return {
             name.lower(): SecretStr(self._filled(value, f"{path}.headers.{name}"))
             for name, value in (headers or {}).items()
         }
 
-    def _found(self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str) -> "_Keys":
-        """Those of the first place that has any; one, but where keys may take turns."""
+    def _first_keys(self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str) -> "_Keys":
+        """Return the keys of the first source that has any: only the first key, unless the provider rotates keys."""
         passed_over: UnreadKey | None = None
-        for each in self._places(provider, remote, block, path):
+        for each in self._key_sources(provider, remote, block, path):
             if each.keys:
                 keys = each.keys if provider == _MANY_KEYS else each.keys[:1]
                 return _Keys(keys, each.place, passed_over or each.unread)
             passed_over = passed_over or each.unread
         return _Keys(unread=passed_over)
 
-    def _places(
+    def _key_sources(
         self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
     ) -> Iterator["_Keys"]:
         yield _Keys(self._one(provider, remote.api_key, "remote.apiKey"), "remote.apiKey")
         yield _Keys(self._one(provider, block.api_key, f"{path}.apiKey"), f"{path}.apiKey")
-        for name in names_of(provider):
+        for name in gateway_names(provider):
             yield _Keys(unread=self.providers.unread.get(name))
             where = f"the profile of {name} in auth-profiles.json"
             profiles = self.profiles.keys.get(name, ())
@@ -251,8 +254,8 @@ class AccessSources:
         name = text.strip()
         is_name = name in PROVIDER_KEYS.get(provider, ())
         name = name if is_name else name[1:] if _DOLLAR_NAME.fullmatch(name) else ""
-        return filled(f"${{{name}}}" if name else text, where, self.environ)
+        return substitute_variables(f"${{{name}}}" if name else text, where, self.environ)
 
     def _filled(self, text: str | SecretStr | None, where: str) -> str:
         plain = text.get_secret_value() if isinstance(text, SecretStr) else text
-        return filled(plain or "", where, self.environ)
+        return substitute_variables(plain or "", where, self.environ)

@@ -1,10 +1,7 @@
-"""The settings in force; changes that need a restart.
+"""The settings in force, as other packages see them.
 
-The settings as the rest of memoryd sees them.
-
-Settings as lines to print: flat, and with nothing in them that must not be seen.
-
-Settings that are read again while the daemon runs: what of them comes into force, and what waits for a restart.
+`ResolvedSettings.describe` lists them without secrets, for `memoryd config`. `keep_until_restart` and `changed_keys`
+serve a reload while the daemon runs: some keys take effect only after a restart.
 """
 
 import re
@@ -29,11 +26,11 @@ MAIN = "main"
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """One agent: where its memory is, and how it is indexed and searched. Paths are absolute.
+    """The settings of one agent. Paths are absolute.
 
-    `disabled_reason` names the key that switches memory off; it is empty when `enabled`. `provider_access` has the
-    embedding providers that the agent may use, `fallback_access` is that of `memory_search.fallback`, `entry_access`
-    that of entries where they have a provider of their own.
+    `disabled_reason` names the key that disables the memory; it is empty if `enabled`. `provider_access` has the
+    embedding providers that the agent may use, `fallback_access` is the access to `memory_search.fallback`, and
+    `entry_access` the access to the provider of entries; None if they use the provider of the memory.
     """
 
     agent_id: str
@@ -53,22 +50,22 @@ class AgentSettings:
     entry_access: ProviderAccess | None
 
     def accesses(self) -> Iterator[tuple[tuple[str, str], ProviderAccess]]:
-        """What is known of how providers are reached, each with the path that it is shown at."""
+        """Yield each known access to a provider, with the path under which `describe` lists it."""
         for name, access in self.provider_access.items():
-            if access.parts():
+            if access.known_values():
                 yield ("access", name), access
-        if self.fallback_access.parts():
+        if self.fallback_access.known_values():
             yield ("fallbackAccess", self.memory_search.fallback), self.fallback_access
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSettings:
-    """Everything that was configured, and who said so.
+    """All settings, and the origin of each.
 
-    `origins` has every key of `describe`: "default", a file's path, "env NAME" or "flag --name", and of a provider's
-    access the place of its key. `child_environment` are the variables that commands get which memoryd runs.
-    `remote_embeddings_blocked_by` has the settings that are not understood: with any, no agent uses a provider that is
-    reached over HTTP.
+    `origins` has every key of `describe`: "default", the path of a file, "env NAME" or "flag --name"; for the access to
+    a provider, the source of its key. `child_environment` has the variables that are passed on to commands.
+    `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
+    that is reached over HTTP.
     """
 
     state_dir: Path
@@ -81,27 +78,30 @@ class ResolvedSettings:
     remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
 
     def agent(self, agent_id: str) -> AgentSettings:
-        """The agent of that id, in any case. An empty id means `main` where it is configured, else the default agent.
+        """Return an agent by its id, ignoring case.
+
+        An empty id means `main` if it is configured, else the default agent.
 
         Raises:
-            AgentNotFound: none of that id is configured.
+            AgentNotFound: no agent with this id is configured.
         """
         wanted = agent_id.strip().lower() or (MAIN if MAIN in self.agents else self.default_agent)
         if wanted not in self.agents:
             shown = agent_id[:64]
             raise AgentNotFound(
-                f"no agent {shown!r} is configured; there are: {', '.join(self.agents)}", metadata={"agent_id": shown}
+                f"no agent {shown!r} is configured; configured agents: {', '.join(self.agents)}",
+                metadata={"agent_id": shown},
             )
         return self.agents[wanted]
 
     def blocked_by(self, agent_id: str) -> tuple[str, ...]:
-        """Return what disables remote embeddings, as the callers of an agent may read it."""
-        return tuple(dict.fromkeys(blocker.shown_to(agent_id) for blocker in self.remote_embeddings_blocked_by))
+        """Return what disables remote embeddings, for the callers of an agent."""
+        return tuple(dict.fromkeys(blocker.visible_to(agent_id) for blocker in self.remote_embeddings_blocked_by))
 
     def describe(self) -> list[dict[str, object]]:
-        """`key`, `value` and `origin` of every effective value, ready for JSON, secrets as `***`."""
+        """Return the `key`, `value` and `origin` of every effective setting, ready for JSON; secrets are `***`."""
         return [
-            {"key": key, "value": masked(value), "origin": self.origins.get(key, DEFAULT)}
+            {"key": key, "value": mask(value), "origin": self.origins.get(key, DEFAULT)}
             for key, value in (
                 (dotted(path), value)
                 for path, value in effective(
@@ -117,59 +117,59 @@ def effective(
     agents: Mapping[str, AgentSettings],
     blocked_by: Sequence[Blocker] = (),
 ) -> list[tuple[tuple[str, ...], object]]:
-    """The path and value of every effective setting, in the order to show them."""
+    """Return the path and the value of every effective setting, in the order of `describe`."""
     shared = next(iter(agents.values()))
     blocked = [(("remoteEmbeddingsBlockedBy",), [blocker.where for blocker in blocked_by])] if blocked_by else []
     return [
         (("stateDir",), state_dir),
         *blocked,
-        *flattened(service, ("memoryd",)),
-        *flattened(shared.memory, ("memory",)),
-        *flattened(shared.entries, ENTRIES),
-        *flattened(shared.compaction, ("agents", "defaults", "compaction")),
+        *flatten(service, ("memoryd",)),
+        *flatten(shared.memory, ("memory",)),
+        *flatten(shared.entries, ENTRIES),
+        *flatten(shared.compaction, ("agents", "defaults", "compaction")),
         (("agents", "defaults", "userTimezone"), shared.user_timezone),
         *(entry for agent in agents.values() for entry in _of_agent(agent)),
     ]
 
 
 def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
-    around = ("agents", "list", f"[{agent.agent_id}]")
+    parent = ("agents", "list", f"[{agent.agent_id}]")
     return [
-        ((*around, "default"), agent.default),
-        ((*around, "workspace"), agent.workspace),
-        ((*around, "enabled"), agent.enabled),
-        *flattened(agent.memory_search, (*around, "memorySearch")),
-        *(((*around, *path), access.parts()) for path, access in agent.accesses()),
+        ((*parent, "default"), agent.default),
+        ((*parent, "workspace"), agent.workspace),
+        ((*parent, "enabled"), agent.enabled),
+        *flatten(agent.memory_search, (*parent, "memorySearch")),
+        *(((*parent, *path), access.known_values()) for path, access in agent.accesses()),
     ]
 
 
 MASK = "***"
 
-# `https://user:secret@host` and `?key=secret`: credentials that stand in an address.
+# Credentials in a URL: `https://user:secret@host` and `?key=secret`.
 _USERINFO = re.compile(r"//[^/?#]*@")
 _QUERY = re.compile(r"(?<=[?&])([^=&#\s]++)(=[^&#\s]*)?")
 
 
-def flattened(block: SettingsBlock, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
-    """The path and value of everything in a block that is not a block itself, by the keys that files use."""
+def flatten(block: SettingsBlock, path: KeyPath) -> Iterator[tuple[KeyPath, object]]:
+    """Yield the path and the value of each key of a block and of the blocks in it."""
     for name, key, _ in keys(type(block)):
         value = getattr(block, name)
         if isinstance(value, SettingsBlock) and not _is_whole(key):
-            yield from flattened(value, (*path, key))
+            yield from flatten(value, (*path, key))
         else:
             yield (*path, key), value
 
 
-def masked(value: object) -> object:
-    """A value ready for JSON. A secret becomes `***`, also one within an address."""
+def mask(value: object) -> object:
+    """Return a value ready for JSON. Secrets are replaced by `***`, as are credentials in a URL."""
     if isinstance(value, SecretStr):
         return MASK
     if isinstance(value, SettingsBlock):
-        return {key: masked(getattr(value, name)) for name, key, _ in keys(type(value))}
+        return {key: mask(getattr(value, name)) for name, key, _ in keys(type(value))}
     if isinstance(value, Mapping):
-        return {key: masked(inner) for key, inner in value.items()}
+        return {key: mask(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [masked(item) for item in value]
+        return [mask(item) for item in value]
     return _without_credentials(str(value)) if isinstance(value, str | Path) else value
 
 
@@ -184,23 +184,23 @@ def _is_whole(key: str) -> bool:
     return key == "scope"
 
 
-# Keys of the `memoryd` block with which the daemon was built: its listeners, and the model that agents share.
-WAITING: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
+# Keys of the `memoryd` block that take effect only after a restart: the listeners, and the model that agents share.
+RESTART_KEYS: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
 
 _ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 
 
-def brought_into_force(old: ResolvedSettings, loaded: ResolvedSettings) -> ResolvedSettings:
-    """`loaded`, with the old values of the keys that wait for a restart.
+def keep_until_restart(old: ResolvedSettings, loaded: ResolvedSettings) -> ResolvedSettings:
+    """Return `loaded` with the old values of the keys that take effect only after a restart.
 
     Raises:
-        SettingsError: the state directory is another one, so that nothing can be compared.
+        SettingsError: the state directory has changed, so the settings cannot be compared.
     """
     if loaded.state_dir != old.state_dir:
         raise SettingsError(
-            f"the state directory would now be {loaded.state_dir}, and the daemon runs on {old.state_dir}; restart it"
+            f"the state directory is now {loaded.state_dir}, but the daemon uses {old.state_dir}; restart the daemon"
         )
-    kept = {name: getattr(old.service, name) for name in WAITING}
+    kept = {name: getattr(old.service, name) for name in RESTART_KEYS}
     kept["log"] = loaded.service.log.model_copy(update={"format": old.service.log.format})
     connections = old.service.limits.max_connections
     kept["limits"] = loaded.service.limits.model_copy(update={"max_connections": connections})
@@ -208,14 +208,17 @@ def brought_into_force(old: ResolvedSettings, loaded: ResolvedSettings) -> Resol
 
 
 def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...]:
-    """The keys whose values differ, in the order of `describe`. An agent that came or went is one key, itself."""
+    """Return the keys whose values differ, in the order of `describe`.
+
+    An agent that was added or removed is one key.
+    """
     before, after = _values(old), _values(new)
     came_or_went = sorted(old.agents.keys() ^ new.agents.keys())
     moved = tuple(dotted(("agents", "list", f"[{agent_id}]")) for agent_id in came_or_went)
     keys = [key for key in {**before, **after} if not key.startswith(moved)]
     changed = [key for key in keys if key not in before or key not in after or before[key] != after[key]]
     if any(".memorySearch.remote." in key for key in changed):
-        # The access to each provider is made of it, and would be told once for each.
+        # The access to each provider derives from `remote`, and would be listed once per provider.
         changed = [key for key in changed if not _ACCESS.search(key)]
     return (*changed, *moved)
 

@@ -1,14 +1,10 @@
-"""Settings that may restrict what providers receive.
+"""Settings that memoryd does not understand or does not read, and that may restrict what is sent to providers.
 
-Settings of memory where memoryd does not look for them, and `plugins` switches that it does not obey.
+Each of them disables remote embeddings:
 
-Each may say that nothing is to be sent to a provider, so each of them disables remote embeddings.
-
-Variables and files that hold settings of OpenClaw, or seem to be memoryd's, and that memoryd does not read.
-
-Where one of them is set, what it says about providers is unknown, so each of them disables remote embeddings.
-
-The providers that agents may use, and what is said about them that memoryd does not understand.
+- memory settings in a place where memoryd does not read them, and switches of `plugins` that it does not obey
+- variables and files with settings of OpenClaw, or with the prefix of memoryd, that it does not read
+- settings of a provider in use that it does not understand
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,25 +13,25 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memoryd_server.settings import environment as env
-from memoryd_server.settings.checking import CLOSE, Checker, agent_of, ignored, misspelt
+from memoryd_server.settings.checking import CLOSE, Checker, agent_of, find_misspelt, ignored_message
 from memoryd_server.settings.environment import Overrides
 from memoryd_server.settings.layers import (
     ABOUT_PROVIDERS,
     DEFAULT,
-    REFERENCE_FILE,
+    OPENCLAW_FILE,
     Findings,
     UnreadKey,
     absolute,
     exists,
 )
-from memoryd_server.settings.plugins import AROUND as ENTRIES_PLUGIN_ENTRY
+from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
     PROVIDERS,
     ModelProviders,
     ModelProviderSettings,
     ProviderAccess,
-    names_of,
+    gateway_names,
 )
 from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
@@ -45,7 +41,7 @@ _MEMORY_SEARCH = "memorySearch"
 _MEMORY_PLUGIN = "memory-core"
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
 _MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
-# In the names of plugins that send everything to memoryd.
+# Part of the names of plugins that delegate to memoryd.
 _OWN = "memoryd"
 _SLOT = ("plugins", "slots", "memory")
 _PLUGINS = (
@@ -56,12 +52,15 @@ _PLUGINS = (
     _MEMORY_PLUGIN_CONFIG,
     ENTRIES_PLUGIN_ENTRY,
 )
-# What decides about embeddings, by the names that `memorySearch` and `memory.search` give it.
+# Keys about embeddings in `memorySearch` and `memory.search`.
 _OF_MEMORY = ("memory", "search", "provider", "fallback", "remote", "embedding", "embeddings")
 
 
 def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
-    """Block remote embeddings for each setting in a place where it is not read; `agent_paths` are those of agents."""
+    """Block remote embeddings for each memory setting in a place where memoryd does not read it.
+
+    `agent_paths` are the paths of the agents.
+    """
     agents = [("agents", "defaults"), *agent_paths]
     for path in ((), ("agents",), *agents, ("memory",), ("models",), ("models", "providers"), *_PLUGINS):
         check_include(checker, path)
@@ -81,14 +80,14 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
 
 
 def check_include(checker: Checker, path: KeyPath) -> None:
-    """Block remote embeddings for an `$include` at `path`, and take it out of the tree."""
+    """Block remote embeddings for an `$include` at `path`, and remove it from the tree."""
     if _INCLUDE in checker.keys(path):
         checker.block_remote((*path, _INCLUDE), "memoryd does not read included files")
         checker.tree.remove((*path, _INCLUDE))
 
 
 def _check_keys(checker: Checker, path: KeyPath, *, read: tuple[str, ...]) -> None:
-    """Block each key of memory at `path` but those that are `read` there."""
+    """Block each memory key at `path` that is not in `read`."""
     for key in checker.keys(path):
         is_search = nearest(key, (_MEMORY_SEARCH,), CLOSE) is not None
         if key not in read and (is_search or key.lower() in _OF_MEMORY):
@@ -96,7 +95,7 @@ def _check_keys(checker: Checker, path: KeyPath, *, read: tuple[str, ...]) -> No
 
 
 def check_switches(checker: Checker, path: KeyPath) -> None:
-    """Block remote embeddings for `enabled` and `disabled` at `path` where they may switch something off."""
+    """Block remote embeddings for `enabled` and `disabled` at `path` if they may disable something."""
     # memoryd itself obeys the switch of entries.
     harmless = {"enabled": (True, False) if path == ENTRIES_PLUGIN_ENTRY else (True,), "disabled": (False,)}
     for key in checker.keys(path):
@@ -128,7 +127,7 @@ def _check_plugins(checker: Checker) -> None:
 
 
 def check_plugin(checker: Checker, plugin: str) -> None:
-    """Block remote embeddings where OpenClaw's settings switch a plugin off that memory depends on there."""
+    """Block remote embeddings if OpenClaw's settings disable a plugin on which memory depends."""
     check_switches(checker, ("plugins", "entries", plugin))
     denied = checker.tree.at("plugins", "deny")
     if denied is not None and (not isinstance(denied, list) or any(_is_denied(plugin, name) for name in denied)):
@@ -140,14 +139,14 @@ def _is_allowed(plugin: str, name: object) -> bool:
 
 
 def _is_denied(plugin: str, name: object) -> bool:
-    """Return whether `name` may mean the plugin: in another case, as a pattern, or in a form that is not known."""
+    """Return whether `name` may mean the plugin: in another case, as a pattern, or in an unknown form."""
     return not isinstance(name, str) or fnmatchcase(plugin.lower(), name.strip().lower())
 
 
 _UNREAD = "memoryd does not read it"
 _CONFIG_PATH, _HOME = "OPENCLAW_CONFIG_PATH", "OPENCLAW_HOME"
 _WORKSPACE, _PROFILE = "OPENCLAW_WORKSPACE_DIR", "OPENCLAW_PROFILE"
-# Of older versions; OpenClaw reads them where there is no newer one.
+# Of older versions; OpenClaw reads them if there is no newer file.
 _OLDER_FOLDER = ".clawdbot"
 _OLDER_FILES = ("clawdbot.json", "moltbot.json")
 _ABOUT_PROVIDERS = frozenset(
@@ -157,8 +156,8 @@ _BLANK = frozenset({"", "undefined", "null"})
 
 
 def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findings) -> None:
-    """Block remote embeddings where OpenClaw's settings are in a file that memoryd does not read."""
-    file = state_dir / REFERENCE_FILE
+    """Block remote embeddings if OpenClaw's settings are in a file that memoryd does not read."""
+    file = state_dir / OPENCLAW_FILE
     read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
     config = _value(overrides.environ, _CONFIG_PATH)
     if config and absolute(config, None, home) not in read:
@@ -170,7 +169,7 @@ def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findi
         return
     others = [state_dir / name for name in _OLDER_FILES]
     if overrides.state_dir.origin == DEFAULT and not exists(state_dir):
-        others += [home / _OLDER_FOLDER / name for name in (REFERENCE_FILE, *_OLDER_FILES)]
+        others += [home / _OLDER_FOLDER / name for name in (OPENCLAW_FILE, *_OLDER_FILES)]
     for other in others:
         if exists(other):
             report.block_remote(other, (), _UNREAD)
@@ -179,9 +178,9 @@ def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findi
 def check_workspace(
     default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Findings
 ) -> None:
-    """Block remote embeddings where a variable moves OpenClaw's default workspace, and memoryd uses its own default.
+    """Block remote embeddings if a variable moves OpenClaw's default workspace while memoryd uses its own default.
 
-    The folder that memoryd indexes is another one than OpenClaw's, and may hold what is not to be sent.
+    The folder that memoryd indexes is then not OpenClaw's, and may hold texts that must not be sent.
     """
     if default.workspace != state_dir / "workspace":
         return
@@ -194,7 +193,7 @@ def check_workspace(
 
 
 def check_variables(environ: Mapping[str, str], report: Findings) -> None:
-    """Block remote embeddings for variables of memoryd that do not exist and seem to be about providers or files."""
+    """Block remote embeddings for unknown variables of memoryd that seem to be about providers or files."""
     for name in env.unknown_variables(environ):
         words = set(name.lower().split("_"))
         files = (env.CONFIG, env.STATE_DIR, env.WORKSPACE)
@@ -207,9 +206,9 @@ def _value(environ: Mapping[str, str], name: str) -> str:
     return "" if text in _BLANK else text
 
 
-_SECRET = "a reference to a secret kept elsewhere; memoryd does not read it"  # noqa: S105 -- a message
-_BROKEN = "the file cannot be read, and a key of another place would be used"
-# Other programs read the address of a provider from these.
+_SECRET = "a reference to a secret stored elsewhere; memoryd does not read it"  # noqa: S105 -- a message
+_BROKEN = "the file cannot be read, and a key from another source would be used"
+# Other programs read the base URL of a provider from these.
 _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "openai": ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
     "gemini": ("GEMINI_BASE_URL", "GOOGLE_GEMINI_BASE_URL"),
@@ -229,7 +228,7 @@ class _Use(NamedTuple):
 
     @property
     def may_send(self) -> bool:
-        """Whether something could be sent: there is a key or an address, or neither is needed."""
+        """Return whether requests are possible: there is a key, an address or headers, or the provider needs no key."""
         access = self.access
         return bool(access.keys or access.base_url or access.headers) or self.provider in _KEYLESS
 
@@ -237,7 +236,7 @@ class _Use(NamedTuple):
 def check_providers(
     checker: Checker, agents: Mapping[str, AgentSettings], providers: ModelProviders, environ: Mapping[str, str]
 ) -> None:
-    """Block remote embeddings for each setting of a provider in use that is not understood."""
+    """Block remote embeddings for each setting of a provider in use that memoryd does not understand."""
     uses = [use for agent in agents.values() if agent.enabled for use in _uses(agent)]
     shared = set(providers.unread.values())
     blocked: set[UnreadKey] = set()
@@ -252,7 +251,7 @@ def check_providers(
             _check_address(checker, use.provider, environ)
     for unread in sorted(shared - blocked, key=lambda each: each.key):
         checker.report.warn(unread.origin, unread.key, f"{_SECRET} and ignores it")
-    for name in sorted({name for use in uses if use.may_send for name in names_of(use.provider)}):
+    for name in sorted({name for use in uses if use.may_send for name in gateway_names(use.provider)}):
         _check_block(checker, name)
         check_plugin(checker, name)
 
@@ -274,13 +273,13 @@ def _check_address(checker: Checker, provider: str, environ: Mapping[str, str]) 
 
 
 def _check_block(checker: Checker, name: str) -> None:
-    """Check the keys of the provider's block, and what looks like a misspelt block where there is none."""
+    """Check the keys of the provider's block. If there is no block, check for a misspelt id."""
     blocks = checker.keys(PROVIDERS)
     if name not in blocks:
-        for key, meant in misspelt(blocks, (name,)):
-            checker.block_remote((*PROVIDERS, key), ignored(meant))
+        for key, meant in find_misspelt(blocks, (name,)):
+            checker.block_remote((*PROVIDERS, key), ignored_message(meant))
     path = (*PROVIDERS, name)
     check_include(checker, path)
     check_switches(checker, path)
-    for key, meant in misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
-        checker.block_remote((*path, key), ignored(meant))
+    for key, meant in find_misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
+        checker.block_remote((*path, key), ignored_message(meant))

@@ -1,15 +1,11 @@
-"""Bounds and types of a setting; the base block.
+"""The base class of settings blocks, and the rules for the values of their fields.
 
-What a value must be, and what is made of one that is not: the bounds of the settings.
-
-A rule stands in a field's annotation, `Annotated[int, Whole(1, 20)]`. Validation applies it, the loader asks it which
-values it changed, and docs/configuration.md quotes it, so that the three cannot disagree.
-
-What every block of settings has in common.
-
-The words of complaints about settings: where a key stands, and which key was meant.
+A rule is part of a field's annotation: `Annotated[int, IntRange(1, 20)]`. Validation applies it, the loader uses it to
+find the values that it changed, and docs/configuration.md quotes its bounds, so the three always agree. The functions
+at the end format key paths and suggestions for messages.
 """
 
+import dataclasses
 import difflib
 import json
 import math
@@ -17,14 +13,16 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard, get_args
+from typing import Any, ClassVar, TypeGuard, TypeVar, cast, get_args
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
-# JavaScript's largest safe integer: what the reference can write, and what SQLite and protobuf can hold.
+C = TypeVar("C")
+
+# The largest safe integer of JavaScript, which OpenClaw can write and SQLite and protobuf can hold.
 LARGEST = 2**53 - 1
 CLAMP = object()
 
@@ -37,24 +35,24 @@ _SIZE = re.compile(rf"({_NUMBER})\s*([kmgt]?)b?", re.ASCII)
 
 
 class ValueRule(ABC):
-    """Turns what stands in a file into what is used; a value of the wrong type passes, for pydantic to refuse.
+    """Converts a value of a file. A value of the wrong type is returned unchanged, and pydantic refuses it.
 
-    `written` is the type in a file where it is another than the one in memory.
+    `file_type` is the type of the value in a file if it differs from the type in memory.
     """
 
-    written: ClassVar[str] = ""
+    file_type: ClassVar[str] = ""
 
     @property
     @abstractmethod
     def expected(self) -> str:
-        """The allowed values, in words that follow "is not"."""
+        """Describe the allowed values, in words that follow "is not"."""
 
     @abstractmethod
     def apply(self, raw: object) -> object:
-        """The value to use for `raw`."""
+        """Return the value to use instead of `raw`."""
 
     def complaint(self, raw: object) -> str | None:
-        """What to warn of when `raw` is not used as it stands, else None."""
+        """Return a warning if `raw` is not used unchanged, else None."""
         used = self.apply(raw)
         return None if used == raw else f"{_shown(raw)} is not {self.expected}; {_shown(used)} is used"
 
@@ -64,7 +62,10 @@ class ValueRule(ABC):
 
 @dataclass(frozen=True, slots=True)
 class IntRange(ValueRule):
-    """A whole number; fractions are floored, what lies outside is clamped, or replaced by `fallback` when given."""
+    """An integer. Fractions are rounded down.
+
+    A value out of bounds is replaced by the nearest allowed value, or by `fallback` if it is set.
+    """
 
     low: int = 0
     high: int = LARGEST
@@ -72,16 +73,16 @@ class IntRange(ValueRule):
 
     @property
     def bounds(self) -> str:
-        """The least and the greatest number."""
+        """Return the bounds as text."""
         return f"at least {self.low}" if self.high == LARGEST else f"{self.low}..{self.high}"
 
     @property
     def expected(self) -> str:
-        """The kind of number and its bounds."""
+        """Describe the type and the bounds."""
         return f"a whole number, {self.bounds}"
 
     def apply(self, raw: object) -> object:
-        """The nearest allowed number, or the fallback."""
+        """Return the nearest allowed integer, or the fallback."""
         if not _is_number(raw):
             return raw
         floored = math.floor(raw)
@@ -92,43 +93,43 @@ class IntRange(ValueRule):
 
 @dataclass(frozen=True, slots=True)
 class FloatRange(ValueRule):
-    """A number; what lies outside is clamped."""
+    """A number. A value out of bounds is replaced by the nearest allowed value."""
 
     low: float
     high: float
 
     @property
     def bounds(self) -> str:
-        """The least and the greatest number."""
+        """Return the bounds as text."""
         return f"{self.low:g}..{self.high:g}"
 
     @property
     def expected(self) -> str:
-        """The bounds."""
+        """Describe the bounds."""
         return f"within {self.bounds}"
 
     def apply(self, raw: object) -> object:
-        """The nearest allowed number."""
+        """Return the nearest allowed number."""
         return min(max(raw, self.low), self.high) if _is_number(raw) else raw
 
 
 @dataclass(frozen=True, slots=True)
 class Duration(ValueRule):
-    """A duration string such as "90s", "5m" or "1h30m", minutes when no unit is given; becomes milliseconds."""
+    """A duration such as "90s", "5m" or "1h30m", in minutes if it has no unit. It is converted to milliseconds."""
 
-    written: ClassVar[str] = "string"
+    file_type: ClassVar[str] = "string"
     fallback: str
 
     @property
     def expected(self) -> str:
-        """An example."""
+        """Return an example."""
         return 'a duration such as "90s" or "5m"'
 
     def apply(self, raw: object) -> object:
-        """Milliseconds; those of the fallback for a string that is no duration.
+        """Return milliseconds: those of the fallback if the string is not a duration.
 
         Raises:
-            ValueError: not a string, so that a bare number is not taken for the wrong unit.
+            ValueError: `raw` is not a string. A bare number might be in another unit.
         """
         if not isinstance(raw, str):
             raise ValueError(f"expected {self.expected}")  # noqa: TRY004 -- pydantic collects ValueError only
@@ -136,7 +137,7 @@ class Duration(ValueRule):
         return duration_ms(self.fallback) if parsed is None else parsed
 
     def complaint(self, raw: object) -> str | None:
-        """What to warn of when the string is no duration."""
+        """Return a warning if the string is not a duration."""
         if not isinstance(raw, str) or duration_ms(raw) is not None:
             return None
         return f"{_shown(raw)} is not {self.expected}; {_shown(self.fallback)} is used"
@@ -144,25 +145,28 @@ class Duration(ValueRule):
 
 @dataclass(frozen=True, slots=True)
 class Size(ValueRule):
-    """A number of bytes, or a string such as "2mb" (of 1024); anything else becomes the fallback."""
+    """A number of bytes, or a string such as "2mb" (1 kb is 1024 bytes).
 
-    written: ClassVar[str] = "integer or string"
+    Any other value is replaced by the fallback.
+    """
+
+    file_type: ClassVar[str] = "integer or string"
     fallback: int
 
     @property
     def expected(self) -> str:
-        """An example."""
+        """Return an example."""
         return 'a number of bytes or a size such as "2mb"'
 
     def apply(self, raw: object) -> object:
-        """Bytes."""
+        """Return bytes."""
         if isinstance(raw, str):
             parsed = size_bytes(raw)
             return self.fallback if parsed is None else parsed
         return IntRange(0, fallback=self.fallback).apply(raw)
 
     def complaint(self, raw: object) -> str | None:
-        """What to warn of when the string is no size, or the number none of bytes."""
+        """Return a warning if the string is not a size, or the number is out of bounds."""
         if isinstance(raw, str):
             return None if size_bytes(raw) is not None else f"{_shown(raw)} is not {self.expected}; the default is used"
         return IntRange(0, fallback=self.fallback).complaint(raw)
@@ -170,45 +174,45 @@ class Size(ValueRule):
 
 @dataclass(frozen=True, slots=True)
 class OneOf(ValueRule):
-    """One of a few words; any other word becomes the fallback."""
+    """One of several words. Any other word is replaced by the fallback."""
 
     words: tuple[str, ...]
     fallback: str
 
     @property
     def expected(self) -> str:
-        """The words."""
+        """List the words."""
         return "one of " + ", ".join(self.words)
 
     def apply(self, raw: object) -> object:
-        """The word, or the fallback."""
+        """Return the word, or the fallback."""
         return self.fallback if isinstance(raw, str) and raw not in self.words else raw
 
 
 @dataclass(frozen=True, slots=True)
 class KnownWord(ValueRule):
-    """A word that should be one of those known but is kept when it is not: a newer reference may know more."""
+    """A word that should be known. An unknown word is kept with a warning, because a newer OpenClaw may know it."""
 
     words: tuple[str, ...]
 
     @property
     def expected(self) -> str:
-        """The words."""
+        """List the words."""
         return "one of " + ", ".join(self.words)
 
     def apply(self, raw: object) -> object:
-        """The word itself."""
+        """Return the word."""
         return raw
 
     def complaint(self, raw: object) -> str | None:
-        """What to warn of when the word is not known."""
+        """Return a warning if the word is unknown."""
         if not isinstance(raw, str) or raw in self.words:
             return None
         return f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(raw, self.words)}"
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of a duration string, or None when it is none."""
+    """Return the milliseconds of a duration string; None if it is not a duration."""
     cleaned = text.strip().lower()
     if not _DURATION.fullmatch(cleaned):
         return None
@@ -217,7 +221,7 @@ def duration_ms(text: str) -> int | None:
 
 
 def size_bytes(text: str) -> int | None:
-    """Bytes of a size string, or None when it is none."""
+    """Return the bytes of a size string; None if it is not a size."""
     found = _SIZE.fullmatch(text.strip().lower())
     return min(int(float(found[1]) * _UNIT_BYTES[found[2]]), LARGEST) if found else None
 
@@ -232,9 +236,9 @@ def _shown(value: object) -> str:
 
 
 class SettingsBlock(BaseModel):
-    """One object of a settings file: frozen, strict in types, camelCase outside and snake_case inside.
+    """One object of a settings file: frozen, with strict types, camelCase keys in files and snake_case names in Python.
 
-    The last sentence of a field's docstring is `<unit, bounds>; default <value>.`; docs/configuration.md is made of it.
+    The docstring of a field ends in `<unit, bounds>; default <value>.`; docs/configuration.md is generated from it.
     """
 
     model_config = ConfigDict(
@@ -250,28 +254,52 @@ class SettingsBlock(BaseModel):
 
 
 def keys(block: type[SettingsBlock]) -> Iterator[tuple[str, str, FieldInfo]]:
-    """The name in Python, the key in files, and the field, in the order of declaration."""
+    """Yield the Python name, the key in files, and the field, in the order of declaration."""
     for name, field in block.model_fields.items():
         yield name, field.alias or name, field
 
 
 def nested(annotation: object) -> type[SettingsBlock] | None:
-    """The block that a field holds, alone, optional or in an array; None for a plain value."""
+    """Return the block type of a field, which may be optional or in an array; None for other values."""
     if isinstance(annotation, type) and issubclass(annotation, SettingsBlock):
         return annotation
     return next((found for part in get_args(annotation) if (found := nested(part))), None)
 
 
 def rules_of(field: FieldInfo) -> list[ValueRule]:
-    """The rules in a field's annotation."""
+    """Return the rules in a field's annotation."""
     return [rule for rule in field.metadata if isinstance(rule, ValueRule)]
+
+
+def fill(config: type[C], *blocks: SettingsBlock, **values: object) -> C:
+    """Return a `config`, which is a dataclass: each field from `values`, else from the first block that has it.
+
+    A field `<name>_seconds` is also filled from a block's `<name>_ms`.
+
+    Raises:
+        TypeError: a field is neither in `values` nor in a block, or a name in `values` is not a field.
+    """
+    fields = dataclasses.fields(cast("type[Any]", config))
+    return config(
+        **{field.name: _value_of(field.name, blocks) for field in fields if field.name not in values} | values
+    )
+
+
+def _value_of(name: str, blocks: Iterable[SettingsBlock]) -> object:
+    in_ms = f"{name.removesuffix('_seconds')}_ms" if name.endswith("_seconds") else ""
+    for block in blocks:
+        if name in type(block).model_fields:
+            return getattr(block, name)
+        if in_ms in type(block).model_fields:
+            return getattr(block, in_ms) / 1000
+    raise TypeError(f"no block has the field {name}")
 
 
 KeyPath = tuple[str, ...]
 
 
 def dotted(path: Sequence[str]) -> str:
-    """`("agents", "list", "[main]", "workspace")` as `agents.list[main].workspace`."""
+    """Format `("agents", "list", "[main]", "workspace")` as `agents.list[main].workspace`."""
     text = ""
     for part in path:
         text += part if part.startswith("[") or not text else f".{part}"
@@ -279,20 +307,20 @@ def dotted(path: Sequence[str]) -> str:
 
 
 def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
-    """The known word closest to `word`, whatever its case, or None when none is close."""
+    """Return the known word that is closest to `word`, ignoring case; None if none is close."""
     by_lower = {name.lower(): name for name in known}
     found = difflib.get_close_matches(word[:100].lower(), by_lower, n=1, cutoff=cutoff)
     return by_lower[found[0]] if found else None
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """` (did you mean "x"?)`, or nothing when no known word is close."""
+    """Return ` (did you mean "x"?)`; empty if no known word is close."""
     found = nearest(word, known)
     return f' (did you mean "{found}"?)' if found else ""
 
 
 def kind_of(value: object) -> str:
-    """The JSON type of a value with its article; the value itself may be a secret and is never shown."""
+    """Return the JSON type of a value with its article. The value itself may be a secret and is not shown."""
     if value is None:
         return "null"
     if isinstance(value, bool):

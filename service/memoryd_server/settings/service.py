@@ -1,9 +1,4 @@
-"""`memoryd`: the daemon's own keys.
-
-`memoryd`: everything that is ours and not the reference's.
-
-Checks the name of a time zone.
-"""
+"""The `memoryd` block: the settings of the daemon, which OpenClaw does not have; and the check of a time zone."""
 
 import re
 import zoneinfo
@@ -21,57 +16,59 @@ _LAST_PORT = 65535
 
 
 class TlsSettings(SettingsBlock):
-    """TLS of every TCP listener, once the first two are set. The files are read again when they change."""
+    """TLS of every TCP listener, enabled by `certFile` and `keyFile`. The files are read again when they change."""
 
     cert_file: OptionalPath = None
     """The server's certificate chain, PEM. Path; default unset."""
     key_file: OptionalPath = None
-    """The certificate's key, PEM, for its owner alone to read. Path; default unset."""
+    """The private key of the certificate, PEM. Only its owner may have access to the file. Path; default unset."""
     client_ca_file: OptionalPath = None
-    """Who signs the certificates that clients must then show besides their token, PEM. Path; default unset."""
+    """The CA certificates, PEM, for client certificates. If set, each client must present a certificate that one of
+    them signed, in addition to its token. Path; default unset."""
 
     @model_validator(mode="after")
     def _certificate_and_key_together(self) -> Self:
         if (self.cert_file is None) != (self.key_file is None):
-            raise ValueError("certFile and keyFile are needed together")
+            raise ValueError("certFile and keyFile must be set together")
         if self.client_ca_file is not None and self.cert_file is None:
-            raise ValueError("clientCaFile needs certFile and keyFile")
+            raise ValueError("clientCaFile requires certFile and keyFile")
         return self
 
 
 class LimitsSettings(SettingsBlock):
-    """What one daemon takes on."""
+    """The limits of one daemon."""
 
     max_concurrent_calls: Annotated[int, IntRange(1, 65_536)] = 256
-    """Calls under way at once, streams aside; more are refused. Calls, 1..65536; default 256."""
+    """The maximum number of concurrent unary calls; further calls are refused. Calls, 1..65536; default 256."""
     max_concurrent_streams: Annotated[int, IntRange(1, 65_536)] = 2_048
-    """Streams under way at once: `Sync`, `WatchIndex` and reflection. Streams, 1..65536; default 2048."""
+    """The maximum number of concurrent streams: `Sync`, `WatchIndex` and reflection. Streams, 1..65536; default 2048.
+    """
     token_concurrent_calls: Annotated[int, IntRange(1, 65_536)] = 64
-    """Calls that one token may have under way at once. Calls, 1..65536; default 64."""
+    """The maximum number of concurrent unary calls with one token. Calls, 1..65536; default 64."""
     token_concurrent_streams: Annotated[int, IntRange(1, 65_536)] = 512
-    """Streams that one token may have under way at once, watches on the health among them. Streams, 1..65536; default
-    512."""
+    """The maximum number of concurrent streams with one token, health watches included. Streams, 1..65536; default 512.
+    """
     token_calls_per_second: Annotated[float, FloatRange(0, 100_000)] = 500.0
-    """Calls and streams that one token may begin in a second, and twice as many after a pause; 0 means any number.
-    Calls a second, 0..100000; default 500."""
+    """The maximum number of calls and streams that one token may start per second. After a pause, it may start twice as
+    many at a time. 0 means no limit. Calls a second, 0..100000; default 500."""
     max_connections: Annotated[int, IntRange(1, 65_536)] = 1_024
-    """Connections open at once on each listener; further ones are closed as they come. Connections, 1..65536; default
-    1024."""
+    """The maximum number of open connections of each listener; further connections are closed immediately. Connections,
+    1..65536; default 1024."""
     max_file_bytes: Annotated[int, IntRange(1, 2**31 - 1)] = 32 * 2**20
-    """The largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
+    """The size of the largest file that is indexed or read. Bytes, 1..2147483647; default 33554432."""
     shutdown_grace_seconds: Annotated[float, FloatRange(0, 600)] = 10.0
-    """Time that running calls have to finish when the daemon stops. Seconds, 0..600; default 10."""
+    """The time that running calls have to finish when the daemon stops. Seconds, 0..600; default 10."""
     default_deadline_seconds: Annotated[float, FloatRange(0.1, 3600)] = 30.0
-    """Time that a call has when the caller sets no deadline. Seconds, 0.1..3600; default 30."""
+    """The deadline of a call for which the caller sets none. Seconds, 0.1..3600; default 30."""
 
 
 class LogSettings(SettingsBlock):
     """The daemon's log."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least important event that is written. debug, info, warning, error; default "info"."""
+    """The lowest level of the events that are logged. debug, info, warning, error; default "info"."""
     format: Literal["json", "console"] = "json"
-    """One JSON object a line, or lines for people. json, console; default "json"."""
+    """The format of the log: one JSON object per line, or text for people. json, console; default "json"."""
 
     @field_validator("level", mode="before")
     @classmethod
@@ -80,39 +77,40 @@ class LogSettings(SettingsBlock):
 
 
 class WatcherSettings(SettingsBlock):
-    """How changes of files are noticed."""
+    """How changes of files are detected."""
 
     mode: Literal["auto", "polling", "off"] = "auto"
-    """The system's events where there are any, regular looks, or neither. auto, polling, off; default "auto"."""
+    """`auto` uses the events of the operating system if it has them, and polling otherwise; `polling` scans the files
+    at intervals; `off` does neither. auto, polling, off; default "auto"."""
     poll_seconds: Annotated[float, FloatRange(0.1, 3600)] = 2.0
-    """Time between two looks when polling. Seconds, 0.1..3600; default 2."""
+    """The time between two scans when polling. Seconds, 0.1..3600; default 2."""
 
 
 class LocalModelSettings(SettingsBlock):
-    """The model that runs on this machine, shared by all agents that use it."""
+    """The embedding model that runs on this machine. Agents share it."""
 
     threads: Annotated[int, IntRange(0, 256)] = 0
-    """Threads of the model; 0 means half the processors. Threads, 0..256; default 0."""
+    """The number of threads of the model; 0 means half the processors. Threads, 0..256; default 0."""
     idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 600.0
-    """Time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
+    """The time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
 
 
 class EmbeddingSettings(SettingsBlock):
-    """How memoryd treats providers of embeddings."""
+    """How memoryd uses embedding providers."""
 
     requests_per_minute: Annotated[int, IntRange(0, 100_000)] = 0
-    """Requests that one remote provider gets in a minute, evenly spread; questions go first. 0 means any number.
-    Requests, 0..100000; default 0."""
+    """The maximum number of requests per minute to one remote provider, evenly spread; queries are sent first. 0 means
+    no limit. Requests, 0..100000; default 0."""
 
 
 class MetricsSettings(SettingsBlock):
-    """Figures for Prometheus, over plain HTTP and without a token."""
+    """Metrics for Prometheus, served over plain HTTP and without a token."""
 
     listen: str | None = None
-    """Where they are fetched, at `/metrics`. `HOST:PORT` or `[::1]:PORT`; default unset."""
+    """The address at which `/metrics` is served. `HOST:PORT` or `[::1]:PORT`; default unset."""
     beyond_loopback: bool = False
-    """Whether that may be an address that other machines reach: they then read agents' ids and how these are used.
-    true or false; default false."""
+    """Whether `listen` may be an address that other machines can reach. They can then read the ids of the agents and
+    how much these are used. true or false; default false."""
 
     @field_validator("listen")
     @classmethod
@@ -123,21 +121,26 @@ class MetricsSettings(SettingsBlock):
 
 
 class EntriesSettings(SettingsBlock):
-    """Short entries beside the Markdown; what they are made with stands in `plugins.entries.memory-lancedb.config`."""
+    """Entries: short texts that are stored separately from the Markdown files.
+
+    `plugins.entries.memory-lancedb.config` configures them.
+    """
 
     enabled: bool = False
-    """Whether entries are kept, also where `plugins.slots.memory` is not `memory-lancedb`. true or false; default
-    false."""
+    """Whether entries are enabled even if `plugins.slots.memory` is not `memory-lancedb`. true or false; default false.
+    """
 
 
 class ServiceSettings(SettingsBlock):
-    """The daemon itself. In this block alone stand memoryd's own keys."""
+    """The daemon itself. Only this block has keys that OpenClaw does not have."""
 
     listen: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Where clients connect. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default ["unix:<runtime dir>/memoryd.sock"]."""
+    """The addresses at which the daemon accepts clients. `unix:PATH`, `HOST:PORT` or `[::1]:PORT`; default
+    ["unix:<runtime dir>/memoryd.sock"]."""
     token_file: OptionalPath = None
-    """Tokens that open every agent over TCP, one a line, for their owner alone to read; unset, one is made in
-    `memoryd.token` of the state directory where there is no other. Path; default unset."""
+    """A file of tokens that give access to every agent over TCP, one per line. Only its owner may have access to the
+    file. If it is unset and no other token exists, the daemon creates one in `memoryd.token` of the state directory.
+    Path; default unset."""
     tls: TlsSettings = TlsSettings()
     """TLS."""
     limits: LimitsSettings = LimitsSettings()
@@ -145,33 +148,33 @@ class ServiceSettings(SettingsBlock):
     log: LogSettings = LogSettings()
     """Log."""
     reconcile_seconds: Annotated[float, FloatRange(1, 3600)] = 45.0
-    """Time between two comparisons of all files with the index, watcher or not; with the default, whatever breaks, a
-    new file is found within a minute. Seconds, 1..3600; default 45."""
+    """The time between two comparisons of all files with the index, which happen with or without a watcher. With the
+    default, a new file is found within a minute even if its events are lost. Seconds, 1..3600; default 45."""
     watcher: WatcherSettings = WatcherSettings()
     """Watcher."""
     decay_floor: Annotated[float, FloatRange(0, 1)] = 0.5
-    """The least share of its score that temporal decay leaves a hit; 0 is the reference's behaviour. Share, 0..1;
-    default 0.5."""
+    """The smallest share of its score that temporal decay leaves a hit; 0 is OpenClaw's behaviour. Share, 0..1; default
+    0.5."""
     abstain_below: Annotated[float, FloatRange(0, 1)] = 0.0
-    """Coverage of the question below which a search returns nothing and says so; 0 means never. Share, 0..1;
-    default 0."""
+    """The minimum coverage of a query. If the best hit covers less, the search returns no hits and says so; 0 disables
+    this. Share, 0..1; default 0."""
     confirm_above_tokens: Annotated[int, IntRange(0)] = 2_000_000
-    """Tokens to embed with a remote provider above which a sync waits for `Sync(FULL)`; 0 means never. Tokens, at least
-    0; default 2000000."""
+    """A sync that would send more tokens than this to a remote provider waits for approval by `Sync(FULL)`; 0 disables
+    the limit. Tokens, at least 0; default 2000000."""
     batch_min_chunks: Annotated[int, IntRange(1)] = 2_000
-    """Chunks without a vector from which on a sync makes batch jobs of them, where `remote.batch.enabled` allows it;
-    fewer are sent directly. Chunks, at least 1; default 2000."""
+    """If `remote.batch.enabled` allows it, a sync with at least this many chunks without a vector embeds them by batch
+    jobs; fewer are sent directly. Chunks, at least 1; default 2000."""
     vector_memory_bytes: Annotated[int, IntRange(0)] = 512 * 2**20
-    """Memory for the vectors of each agent in use; beyond it they are read from disk, and an idle agent keeps none.
-    Bytes, at least 0; default 536870912."""
+    """The memory for the vectors of each agent in use. Vectors that do not fit are read from disk, and an idle agent
+    keeps none in memory. Bytes, at least 0; default 536870912."""
     idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 600.0
-    """Time without a search after which an agent gives back vectors, pages and connections. Seconds, 1..86400; default
-    600."""
+    """The time without a search after which an agent releases vectors, pages and connections. Seconds, 1..86400;
+    default 600."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     """Embeddings."""
     qmd_fallback: Literal["builtin", "none"] = "builtin"
-    """Who answers when `memory.backend` is qmd and qmd cannot; with none nobody does, and no second index is kept.
-    builtin, none; default "builtin"."""
+    """What answers searches when `memory.backend` is qmd and qmd fails. With `none`, the search fails, and memoryd
+    keeps no index of its own. builtin, none; default "builtin"."""
     metrics: MetricsSettings = MetricsSettings()
     """Metrics."""
     entries: EntriesSettings = EntriesSettings()
@@ -179,7 +182,7 @@ class ServiceSettings(SettingsBlock):
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, IntRange(1, 10_000)] = 100
-    """Whole files that one transaction of a sync writes. Files, 1..10000; default 100."""
+    """The number of whole files that a sync writes in one transaction. Files, 1..10000; default 100."""
 
     @field_validator("listen")
     @classmethod
@@ -197,10 +200,10 @@ def _is_address(address: str) -> bool:
     return found is not None and int(found[1]) <= _LAST_PORT
 
 
-def complaint_about_timezone(name: str) -> str | None:
-    """What is wrong with `name` as a time zone, with the nearest right one, or None when nothing is."""
+def check_timezone(name: str) -> str | None:
+    """Return what is wrong with `name` as a time zone, with the closest valid name; None if it is valid."""
     try:
         zoneinfo.ZoneInfo(name)
     except (KeyError, OSError, ValueError):
-        return f"no such time zone{did_you_mean(name, zoneinfo.available_timezones())}"
+        return f"unknown time zone{did_you_mean(name, zoneinfo.available_timezones())}"
     return None

@@ -144,7 +144,13 @@ def read_transcript(file: TranscriptFile) -> str:
         return "\n".join(line.message.labelled for line in reader.lines(START) if line.message)
 
 
-def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bool] = lambda _: True) -> list[Message]:
+def last_messages(
+    file: TranscriptFile,
+    count: int,
+    keep: Callable[[Message], bool] = lambda _: True,
+    *,
+    first_tail_bytes: int = _FIRST_TAIL_BYTES,
+) -> list[Message]:
     """Return the last `count` messages that `keep` accepts, in order. Their `line` numbers are 0.
 
     Reads only as much of the end of the file as necessary.
@@ -153,7 +159,7 @@ def last_messages(file: TranscriptFile, count: int, keep: Callable[[Message], bo
         FileNotFound, PathNotAllowed, OSError: as `read_transcript`.
     """
     with TranscriptReader(file.source_file) as reader:
-        tail = _FIRST_TAIL_BYTES
+        tail = first_tail_bytes
         while True:
             messages = [message for message in reader.tail_messages(tail) if keep(message)]
             if len(messages) >= count or tail >= reader.stat.size_bytes:
@@ -198,7 +204,8 @@ class TranscriptReader:
         PathNotAllowed: it is a link or a special file.
     """
 
-    def __init__(self, file: SourceFile | Location) -> None:
+    def __init__(self, file: SourceFile | Location, *, max_line_bytes: int = MOST_LINE_BYTES) -> None:
+        self._max_line_bytes = max_line_bytes
         self._stream = os.fdopen(open_file(file.root, file.parts), "rb", _BLOCK_BYTES)
         self.stat: FileStat = file_stat(os.fstat(self._stream.fileno()))
 
@@ -297,9 +304,9 @@ class TranscriptReader:
 
     def _next_line(self) -> tuple[bytes | None, int, bool]:
         """Return the next line, or None if it is too long; its length in bytes; and whether a line break ends it."""
-        data = self._stream.readline(MOST_LINE_BYTES + 1)
+        data = self._stream.readline(self._max_line_bytes + 1)
         ended = data.endswith(b"\n")
-        if ended or len(data) <= MOST_LINE_BYTES:
+        if ended or len(data) <= self._max_line_bytes:
             return data, len(data), ended
         length = len(data)
         while not ended and (data := self._stream.readline(_BLOCK_BYTES)):

@@ -281,8 +281,15 @@ class EmbeddingCache:
     """
 
     def __init__(
-        self, path: Path | None, max_entries: int, now_ms: Callable[[], int], journal: JournalMode = JournalMode.LOG
+        self,
+        path: Path | None,
+        max_entries: int,
+        now_ms: Callable[[], int],
+        journal: JournalMode = JournalMode.LOG,
+        *,
+        max_refused: int = MAX_REFUSED,
     ) -> None:
+        self._max_refused = max_refused
         self.max_entries = max_entries
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
@@ -363,7 +370,7 @@ class EmbeddingCache:
                     "DELETE FROM refused_texts WHERE (provider, model, provider_key, hash) IN"
                     " (SELECT provider, model, provider_key, hash FROM refused_texts"
                     " ORDER BY refused_at_ms DESC LIMIT -1 OFFSET ?)",
-                    (MAX_REFUSED,),
+                    (self._max_refused,),
                 )
 
         self._file.use(write)

@@ -205,6 +205,9 @@ class SharedScores:
     """The score cache shared by all readers of one index. A reader replaces a cache that is outdated."""
 
     current: RevisionScores | None = None
+    max_bytes: int = _MAX_BYTES
+    max_chunks_read: int = _MAX_CHUNKS_READ
+    max_terms_counted: int = _MAX_TERMS_COUNTED
 
 
 class TermScoreCache:
@@ -216,26 +219,27 @@ class TermScoreCache:
         if current is None or current.revision != revision:
             current = shared.current = RevisionScores(revision)
         self._scores = current
+        self._limits = shared
 
     def get(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """Return the scores of terms given with their frequencies; None if FTS5 should rank them itself."""
         wanted = {_name(term): frequency for term, frequency in frequencies}
-        if max(wanted.values(), default=0) > _MAX_CHUNKS_READ:
+        if max(wanted.values(), default=0) > self._limits.max_chunks_read:
             return None
         missing = {name: chunks for name, chunks in wanted.items() if name not in self._scores.terms}
-        if missing and self._scores.bytes < _MAX_BYTES:
+        if missing and self._scores.bytes < self._limits.max_bytes:
             self._read_worthwhile(missing, sum(wanted.values()))
         return self._cached([_name(term) for term, _ in frequencies])
 
     def _read_worthwhile(self, missing: Mapping[str, int], all_chunks: int) -> None:
         """Read the missing terms that are worth the cost. `all_chunks` is the sum of the frequencies of all terms."""
         requests = self._scores.requests
-        if len(requests) > _MAX_TERMS_COUNTED:
+        if len(requests) > self._limits.max_terms_counted:
             requests.clear()
         requests.update(missing.keys())
         repeated = {name: chunks for name, chunks in missing.items() if requests[name] >= _REPEATED_REQUESTS}
         is_cheaper = _READ_COST_FACTOR * (sum(missing.values()) - sum(repeated.values())) <= all_chunks
-        room = _MAX_CHUNKS_READ
+        room = self._limits.max_chunks_read
         for name, chunks in (missing if is_cheaper else repeated).items():
             if chunks <= room:
                 self._read(name)

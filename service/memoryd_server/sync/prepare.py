@@ -31,6 +31,9 @@ from memoryd_server.store import (
 )
 from memoryd_server.text import Analyzer
 
+PART_CHARS = 1 << 20
+"""A part ends at about this much text."""
+
 
 @dataclass(frozen=True, slots=True)
 class UnchangedFile:
@@ -57,9 +60,14 @@ class FilePreparer:
         max_file_bytes: int,
         now_ns: Callable[[], int],
         forgotten: ForgottenSources | None = None,
+        *,
+        read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
+        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
-        self.transcripts = TranscriptPreparer(analyzer, identity)
+        self.transcripts = TranscriptPreparer(analyzer, identity, open_transcript, part_chars)
+        self._read = read
         self._identity = identity
         self._max_file_bytes = max_file_bytes
         self._now_ns = now_ns
@@ -71,7 +79,7 @@ class FilePreparer:
         A file that cannot be read is returned without chunks, with the reason in `error`.
         """
         try:
-            data, stat = read_file(file, self._max_file_bytes)
+            data, stat = self._read(file, self._max_file_bytes)
         except FileNotFound:
             return MissingFile()
         except (OSError, MemorydError) as error:
@@ -92,7 +100,7 @@ class FilePreparer:
         if file.source is Source.SESSIONS:
             return self.transcripts.chunks(file)
         try:
-            data, _ = read_file(file, self._max_file_bytes)
+            data, _ = self._read(file, self._max_file_bytes)
         except (OSError, MemorydError):
             return iter(())
         content_hash = hashlib.sha256(data).digest()
@@ -126,9 +134,6 @@ def failure_reason(error: OSError | MemorydError) -> str:
 READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"
 """The version of the code that makes a transcript's text and chunks; another version reads it from the beginning."""
 
-PART_CHARS = 1 << 20
-"""A part ends after about this many characters of text."""
-
 
 @dataclass(frozen=True, slots=True)
 class _ResumePoint:
@@ -141,9 +146,17 @@ class _ResumePoint:
 class TranscriptPreparer:
     """Prepares transcripts, with one analyzer and one build identity."""
 
-    def __init__(self, analyzer: Analyzer, identity: BuildIdentity) -> None:
+    def __init__(
+        self,
+        analyzer: Analyzer,
+        identity: BuildIdentity,
+        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        part_chars: int = PART_CHARS,
+    ) -> None:
         self._analyzer = analyzer
         self._identity = identity
+        self._open_transcript = open_transcript
+        self._part_chars = part_chars
 
     def parts(self, file: SourceFile, known: FileRow | None, state: TranscriptState | None) -> Iterator[TranscriptPart]:
         """Yield the new parts of `file`, of which `known` and `state` are indexed; none if nothing is new.
@@ -153,7 +166,7 @@ class TranscriptPreparer:
             PathNotAllowed: the file has become a link, or is not a regular file.
             OSError: the file cannot be read.
         """
-        with TranscriptReader(file) as reader:
+        with self._open_transcript(file) as reader:
             resume = _resume_point(reader, known, state)
             resumed = known is not None and resume.state is not None
             moved_from = known.path if known is not None and resumed and known.path != file.path else ""
@@ -163,7 +176,7 @@ class TranscriptPreparer:
     def chunks(self, file: SourceFile) -> Iterator[list[Chunk]]:
         """Yield approximately the chunks of the whole of `file`, in batches; none if it cannot be read."""
         try:
-            with TranscriptReader(file) as reader:
+            with self._open_transcript(file) as reader:
                 for part in self._read(file, reader, _ResumePoint(START, None), "", analyzed=False):
                     yield list(part.chunks)
         except (MemorydError, OSError):
@@ -186,7 +199,7 @@ class TranscriptPreparer:
             position = line.after
             if line.message is not None:
                 builder.add(line.message.line, line.message.label, line.message.text)
-                if builder.chars > PART_CHARS:
+                if builder.chars > self._part_chars:
                     yield builder.part(position, is_last=False)
         yield builder.part(position, is_last=True)
 

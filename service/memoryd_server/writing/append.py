@@ -40,13 +40,15 @@ from memoryd_server.writing.memory_file import (
 class AppendReceipt:
     """The lines of the appended content, heading included.
 
-    `already_appended` is True if an earlier call with the same key wrote it.
+    `already_appended` is True if an earlier call with the same key wrote it. `revision` is the index's revision
+    that holds the text, None if it is not indexed yet.
     """
 
     path: str
     start_line: int
     end_line: int
     already_appended: bool
+    revision: int | None = None
 
 
 class AppendJob:

@@ -57,12 +57,14 @@ class ArchiveRequest:
 class ArchiveReceipt:
     """The archive and its number of messages; `path` is empty if there was nothing to archive.
 
-    `already` is True if an earlier call wrote it.
+    `already` is True if an earlier call wrote it. `revision` is the index's revision that holds the file, None
+    if it is not indexed yet.
     """
 
     path: str = ""
     messages: int = 0
     already: bool = False
+    revision: int | None = None
 
 
 class Archiver:

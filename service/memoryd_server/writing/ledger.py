@@ -111,8 +111,9 @@ class Ledger:
     `problem` describes damage that was found since this object was created, and its repair; "" for none.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, kept_keys: int = KEPT_KEYS) -> None:
         self.problem = ""
+        self._kept_keys = kept_keys
         self._path = Path(path)
         self._entries: dict[str, LedgerEntry] = {}
         self._file: tuple[int, int] | None = None
@@ -261,7 +262,7 @@ class Ledger:
         self._rewrite(self._entries.values())
 
     def _compact_if_worthwhile(self) -> None:
-        removable = self._lines - min(len(self._entries), KEPT_KEYS)
+        removable = self._lines - min(len(self._entries), self._kept_keys)
         if self._position > COMPACT_ABOVE_BYTES and removable * _LINES_PER_REMOVED >= self._lines:
             # The append itself is done and must not fail because the ledger stays long.
             with suppress(OSError):
@@ -269,7 +270,7 @@ class Ledger:
 
     def _compact(self) -> None:
         finished = [e for e in self._entries.values() if e.state is not AppendState.PENDING]
-        dropped = {e.key for e in islice(finished, max(0, len(finished) - KEPT_KEYS))}
+        dropped = {e.key for e in islice(finished, max(0, len(finished) - self._kept_keys))}
         self._rewrite(e for e in self._entries.values() if e.key not in dropped)
 
     def _rewrite(self, entries: Iterable[LedgerEntry]) -> None:

@@ -16,9 +16,9 @@ OTHER = Grant(share="other")
 class RateLimiterFixture:
     """An admission with a clock of its own, and what it holds at once."""
 
-    def __init__(self, **limits):
+    def __init__(self, *, max_idle_shares=1_024, **limits):
         self.now = 100.0
-        self.limiter = RateLimiter(CallLimits(**limits), lambda: self.now)
+        self.limiter = RateLimiter(CallLimits(**limits), lambda: self.now, max_idle_shares=max_idle_shares)
 
     def call(self, grant):
         return self.limiter.call(grant)
@@ -147,9 +147,8 @@ def test_limits_may_change_while_calls_are_under_way():
         pass
 
 
-def test_tokens_that_are_quiet_are_forgotten(monkeypatch):
-    monkeypatch.setattr(admission, "_MAX_SHARES", 3)
-    limiter = RateLimiterFixture(token_calls_per_second=0.5, token_concurrent_calls=1)
+def test_tokens_that_are_quiet_are_forgotten():
+    limiter = RateLimiterFixture(max_idle_shares=3, token_calls_per_second=0.5, token_concurrent_calls=1)
     with limiter.call(ONE):
         for number in range(20):
             limiter.now += 10

@@ -56,13 +56,13 @@ class CoordinatorFixture:
 
     def __init__(self):
         self.engine = FakeEngine()
-        self.board = IndexMonitor()
+        self.monitor = IndexMonitor()
         self.ended = []
         self.writer_thread = ThreadPoolExecutor(1)
         ids = itertools.count(1)
         self.coordinator = SyncCoordinator(
             self.engine,
-            self.board,
+            self.monitor,
             self.writer_thread,
             clock=Clock(),
             new_id=lambda: f"run-{next(ids)}",

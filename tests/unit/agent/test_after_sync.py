@@ -19,7 +19,7 @@ def held(fixture):
         await held.wait()
         return dataclasses.replace(outcome, unchanged_files=7)
 
-    fixture.coordinator.accompany(after, None)
+    fixture.coordinator.attach(after, None)
     fixture.engine.free = True
     return held
 
@@ -29,7 +29,7 @@ async def test_the_end_is_told_after_what_follows(fixture, held):
     await fixture.pass_begun()
     async with asyncio.timeout(10):
         while fixture.coordinator.active is not None:
-            await fixture.board.next_change()
+            await fixture.monitor.next_change()
     assert not run.finished.is_set()
     held.set()
     await asyncio.wait_for(run.finished.wait(), 10)
@@ -42,7 +42,7 @@ async def test_the_next_run_does_not_wait_for_it(fixture, held):
     await fixture.pass_begun()
     async with asyncio.timeout(10):
         while fixture.coordinator.active is not None:
-            await fixture.board.next_change()
+            await fixture.monitor.next_change()
     second = await fixture.coordinator.request(SyncTrigger.APPEND, SyncMode.FULL)
     await fixture.pass_begun()
     assert second is not first
@@ -57,14 +57,14 @@ async def test_what_fails_then_fails_the_run_and_not_the_index(fixture, error):
     async def after(*_):
         raise error
 
-    fixture.coordinator.accompany(after, None)
+    fixture.coordinator.attach(after, None)
     fixture.engine.free = True
     run = await fixture.coordinator.request(SyncTrigger.MANUAL)
     await asyncio.wait_for(run.finished.wait(), 10)
     assert run.outcome is None
     assert str(error) in run.failure.message
     assert fixture.coordinator.last_error is None
-    assert fixture.board.current.whole
+    assert fixture.monitor.current.whole
 
 
 async def test_stopping_waits_for_it(fixture, held):

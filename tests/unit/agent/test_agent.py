@@ -8,9 +8,11 @@ import time
 import pytest
 
 from memoryd_server.agent.agent import Agent
+from memoryd_server.agent.lifecycle import Deadline
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.agent.threads import ProviderExecutors, SharedPool, SharedResources
+from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
+from memoryd_server.app.plugins import make_storage
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
 from memoryd_server.providers.pool import ProviderSelection
@@ -19,6 +21,7 @@ from memoryd_server.settings.loading import load
 from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.watcher import open_inotify
 from memoryd_server.sync.progress import SyncMode
+from memoryd_server.threads import SharedPool
 from memoryd_server.writing.append import AppendJob
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
@@ -30,7 +33,11 @@ async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
     threads = SharedResources(
-        SharedPool(4, 3, "quick"), SharedPool(4, 2, "slow"), ProviderExecutors(), SharedInotify(open_inotify)
+        SharedPool(4, 3, "quick"),
+        SharedPool(4, 2, "slow"),
+        ProviderExecutors(),
+        SharedInotify(open_inotify),
+        make_storage,
     )
     started = []
 
@@ -45,7 +52,7 @@ async def memory_of(tmp_path):
         names = {"onSessionStart": "on_session_start", "onSearch": "on_search"}
         wanted = {names.get(name, name): value for name, value in {**QUIET, **sync}.items()}
         config = dataclasses.replace(config, sync=dataclasses.replace(config.sync, **wanted))
-        memory = Agent(config, selection, threads, Clock(), note)
+        memory = Agent(config, selection, threads, Clock(), on_sync_end=note)
         await memory.start(background=background)
         started.append(memory)
         return memory
@@ -59,6 +66,10 @@ async def memory_of(tmp_path):
     threads.quick.shutdown()
     threads.slow.shutdown()
     threads.embed.shutdown()
+
+
+def soon():
+    return Deadline.after(30.0, 30.0)
 
 
 def question(text="heron", seconds=30.0):
@@ -77,12 +88,12 @@ def question(text="heron", seconds=30.0):
 
 
 async def ask(memory, text="heron", *, session="", min_revision=None, seconds=30.0):
-    answer = await memory.search(question(text, seconds), session_key=session, min_revision=min_revision)
+    answer = await memory.search_builtin(question(text, seconds), session_key=session, min_revision=min_revision)
     return [hit.path for hit in answer.hits]
 
 
 async def synced(memory, mode=SyncMode.INCREMENTAL):
-    run = await memory.coordinator.request(SyncTrigger.MANUAL, mode)
+    run = await memory.index.coordinator.request(SyncTrigger.MANUAL, mode)
     await run.finished.wait()
     assert run.failure is None
     return run
@@ -131,8 +142,8 @@ async def test_a_search_never_waits_for_the_sync_under_way(memory_of):
     memory = await memory_of()
     await synced(memory)
     gate = threading.Event()
-    memory._writer_thread.submit(gate.wait)
-    run = await memory.coordinator.request(SyncTrigger.MANUAL)
+    memory.index.writer_thread.submit(gate.wait)
+    run = await memory.index.coordinator.request(SyncTrigger.MANUAL)
     try:
         assert await asyncio.wait_for(ask(memory), 5) == ["memory/a.md"]
         assert not run.finished.is_set()
@@ -171,7 +182,7 @@ async def test_a_search_may_wait_for_a_revision(memory_of):
 
 async def append(memory, job):
     until = time.monotonic() + 30
-    return await memory.appends.append(job, lock_deadline=until, deadline=until)
+    return await memory._appends.append(job, lock_deadline=until, deadline=until)
 
 
 async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_of):
@@ -179,7 +190,7 @@ async def test_what_was_appended_is_found_at_the_revision_that_is_named(memory_o
     for number in range(3):
         text = f"number{number}x"
         await append(memory, AppendJob(text, path="memory/a.md"))
-        revision = await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
+        revision = await memory.index.coordinator.index_file(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
         assert await ask(memory, text, min_revision=revision) == ["memory/a.md"]
 
 
@@ -188,7 +199,7 @@ async def test_fifty_appends_at_once_cost_few_passes_and_are_all_found(memory_of
 
     async def take_in(number):
         await append(memory, AppendJob(f"number{number}x", path="memory/a.md", idempotency_key=f"k{number}"))
-        return await memory.coordinator.take_in(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
+        return await memory.index.coordinator.index_file(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
 
     revisions = await asyncio.gather(*(take_in(number) for number in range(50)))
     assert None not in revisions
@@ -199,16 +210,16 @@ async def test_fifty_appends_at_once_cost_few_passes_and_are_all_found(memory_of
 async def test_a_report_is_computed_from_the_disk(memory_of):
     memory = await memory_of()
     write(memory_of, "memory/a.md", "heron")
-    report = await memory.report()
+    report = (await memory.status(soon())).index
     assert (report.dirty, report.pending_files, report.counts.files) == (True, 1, 0)
     assert report.oldest_unindexed_age_seconds is not None
     await synced(memory)
-    report = await memory.report()
+    report = (await memory.status(soon())).index
     assert (report.dirty, report.pending_files, report.counts.files) == (False, 0, 1)
     assert report.oldest_unindexed_age_seconds is None
-    assert [file.state for file in await memory.files()] == ["INDEXED"]
+    assert [file.state for file in await memory.files(soon())] == ["INDEXED"]
     (memory_of.folder / "workspace/memory/a.md").unlink()
-    assert [file.state for file in await memory.files()] == ["GONE"]
+    assert [file.state for file in await memory.files(soon())] == ["GONE"]
 
 
 async def test_the_index_is_given_up_at_the_stop(memory_of):
@@ -218,15 +229,15 @@ async def test_the_index_is_given_up_at_the_stop(memory_of):
     await memory.stop()
     memory_of.started.remove(memory)
     again = await memory_of()
-    assert again.started
+    assert again.index.is_open
 
 
 async def test_an_index_that_cannot_be_opened_whole_is_given_up(memory_of, monkeypatch):
     def fails(*_):
         raise MemorydError("no")
 
-    monkeypatch.setattr("memoryd_server.agent.agent.EmbeddingCache", fails)
+    monkeypatch.setattr("memoryd_server.app.plugins.EmbeddingCache", fails)
     with pytest.raises(MemorydError, match="no"):
         await memory_of()
     monkeypatch.undo()
-    assert (await memory_of()).started
+    assert (await memory_of()).index.is_open

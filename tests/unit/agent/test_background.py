@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.agent import background as background_module
 from memoryd_server.agent.background import MOST_DEBOUNCES, BackgroundSync
 from memoryd_server.agent.config import SyncConfig
 from memoryd_server.agent.sync_run import SyncTrigger
@@ -58,11 +57,6 @@ class FakeWatcher:
         return ()
 
 
-@pytest.fixture(autouse=True)
-def short_window(monkeypatch):
-    monkeypatch.setattr(background_module, "TRANSCRIPT_WINDOW_SECONDS", DEBOUNCE)
-
-
 @pytest.fixture
 async def watch(fixture):
     """Starts background syncs whose first one has ended; `compare` says what a look at the disk finds."""
@@ -70,7 +64,7 @@ async def watch(fixture):
     started = []
     threads = ThreadPoolExecutor(2)
 
-    async def watch(*, differs=lambda: False, tidy=None, turns=None, rests_at_first=False, awaited=1, **changes):
+    async def watch(*, differs=lambda: False, clean_up=None, turns=None, idle_at_first=False, awaited=1, **changes):
         fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=differs(), changed=CHANGED))
         watchers = []
 
@@ -82,12 +76,14 @@ async def watch(fixture):
             config(**changes),
             fixture.engine,
             fixture.coordinator,
-            fixture.board,
+            fixture.monitor,
             make_watcher=make,
             threads=threads,
-            tidy=tidy,
+            clean_up=clean_up,
             first_turns=turns,
-            rests_at_first=rests_at_first,
+            idle_at_first=idle_at_first,
+            transcript_window_seconds=DEBOUNCE,
+            first_turn_seconds=0.2,
         )
         await background.start()
         started.append(background)
@@ -103,7 +99,7 @@ async def watch(fixture):
 async def passes(fixture, count):
     async with asyncio.timeout(10):
         while len(fixture.ended) < count:
-            await fixture.board.next_change()
+            await fixture.monitor.next_change()
             await asyncio.sleep(0)
 
 
@@ -194,7 +190,7 @@ async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture,
             raise ValueError("untidy")
         await hang.wait()
 
-    background, _ = await watch(tidy=tidy, watch=False, reconcile_seconds=0.02)
+    background, _ = await watch(clean_up=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
     found = iter([True, *[False] * 1000])
     fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=next(found), changed=()))
@@ -285,8 +281,7 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
     assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
 
 
-async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(fixture, watch, monkeypatch):
-    monkeypatch.setattr(background_module, "FIRST_TURN_SECONDS", 0.2)
+async def test_first_syncs_come_in_turn_and_one_that_takes_long_leaves_its_turn_to_others(fixture, watch):
     turns = asyncio.Semaphore(1)
     await turns.acquire()
     await watch(turns=turns, awaited=0)
@@ -310,7 +305,7 @@ async def test_who_is_not_asked_for_rests_after_the_first_sync(fixture, watch, r
     async def tidy():
         ended.append(len(fixture.ended))
 
-    await watch(tidy=tidy, rests_at_first=rests)
+    await watch(clean_up=tidy, idle_at_first=rests)
     if rests:
         await eventually(lambda: ended)
     assert ended == [1] * rests

@@ -80,10 +80,10 @@ async def test_a_pass_that_leaves_off_for_changed_files_is_followed_by_another(f
     fixture.engine.yields = [True, True, True]
     run = await fixture.coordinator.request(MANUAL)
     await fixture.pass_begun()
-    fixture.board.update(dirty=True)
+    fixture.monitor.update(dirty=True)
     fixture.let_a_pass_end()
     await fixture.pass_begun()
-    assert not fixture.board.current.dirty
+    assert not fixture.monitor.current.dirty
     assert not run.finished.is_set()
     fixture.let_a_pass_end()
     await run.finished.wait()
@@ -95,7 +95,7 @@ async def test_leaving_off_any_number_of_times_keeps_nobody_from_joining(fixture
     run = await fixture.coordinator.request(MANUAL)
     for _ in range(2 * MOST_PASSES - 1):
         await fixture.pass_begun()
-        fixture.board.update(dirty=True)
+        fixture.monitor.update(dirty=True)
         fixture.let_a_pass_end()
     await fixture.pass_begun()
     assert await fixture.coordinator.request(SyncTrigger.APPEND) is run
@@ -123,8 +123,8 @@ async def test_a_failed_run_is_remembered_as_such_and_the_next_one_heals(fixture
     run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
     assert run.failure is fixture.coordinator.last_error
-    assert fixture.board.current.dirty
-    assert not fixture.board.current.syncing
+    assert fixture.monitor.current.dirty
+    assert not fixture.monitor.current.syncing
     run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
     assert fixture.coordinator.last_error is None
@@ -163,24 +163,24 @@ async def test_past_runs_are_found_until_they_are_many(fixture):
 
 
 async def test_the_board_tells_what_goes_on(fixture):
-    assert fixture.board.current.state is IndexState.EMPTY
+    assert fixture.monitor.current.state is IndexState.EMPTY
     run = await fixture.coordinator.request(MANUAL)
     await fixture.pass_begun()
-    assert fixture.board.current.state is IndexState.BUILDING
-    assert fixture.board.current.pending_files == 9
-    fixture.board.update(dirty=True)
+    assert fixture.monitor.current.state is IndexState.BUILDING
+    assert fixture.monitor.current.pending_files == 9
+    fixture.monitor.update(dirty=True)
     fixture.let_a_pass_end()
     await run.finished.wait()
-    assert fixture.board.current.state is IndexState.STALE, "what changed during the run is not in it"
+    assert fixture.monitor.current.state is IndexState.STALE, "what changed during the run is not in it"
     fixture.engine.free = True
     run = await fixture.coordinator.request(MANUAL)
     await run.finished.wait()
-    assert fixture.board.current.state is IndexState.READY
-    assert fixture.board.current.revision == 2
+    assert fixture.monitor.current.state is IndexState.READY
+    assert fixture.monitor.current.revision == 2
 
 
 async def test_who_waits_for_a_revision_is_woken_by_it(fixture):
-    waiting = asyncio.ensure_future(fixture.board.reached(1))
+    waiting = asyncio.ensure_future(fixture.monitor.reached(1))
     await fixture.coordinator.request(MANUAL)
     await fixture.pass_begun()
     assert not waiting.done()

@@ -72,12 +72,12 @@ def kinds(side):
 
 async def test_the_vector_leg_alone_is_refused_with_the_reason(side_of):
     with pytest.raises(EmbeddingNotConfigured, match="no embedding provider is configured"):
-        await side_of(NOT_CONFIGURED).question(query(SearchMode.VECTOR))
+        await side_of(NOT_CONFIGURED).query_vector(query(SearchMode.VECTOR))
 
 
 @pytest.mark.parametrize("mode", [SearchMode.UNSPECIFIED, SearchMode.HYBRID])
 async def test_without_a_provider_a_hybrid_question_has_the_reason_in_place_of_a_vector(side_of, mode):
-    asked = await side_of(NOT_CONFIGURED).question(query(mode))
+    asked = await side_of(NOT_CONFIGURED).query_vector(query(mode))
     assert (asked.vector, asked.reason) == (None, "no embedding provider is configured")
 
 
@@ -90,24 +90,24 @@ def test_only_a_provider_that_was_asked_for_is_missed(side_of, requested, expect
 
 async def test_the_keyword_leg_alone_asks_no_provider(side_of, index):
     provider = WordProvider()
-    asked = await made(side_of(of(provider)), index).question(query(SearchMode.KEYWORD))
+    asked = await made(side_of(of(provider)), index).query_vector(query(SearchMode.KEYWORD))
     assert asked.vector is None
     assert provider.questions == []
 
 
 async def test_a_question_gets_its_vector_when_the_index_has_the_providers(side_of, index):
     side = made(side_of(of(WordProvider())), index)
-    assert (await side.question(query(SearchMode.HYBRID))).vector is not None
+    assert (await side.query_vector(query(SearchMode.HYBRID))).vector is not None
     assert kinds(side) == []
 
 
 async def test_before_the_first_vector_no_provider_is_asked(side_of, index):
     provider = WordProvider()
     side = side_of(of(provider), index.store)
-    side.look()
-    assert "a sync makes them" in (await side.question(query(SearchMode.HYBRID))).reason
+    side.load_state()
+    assert "a sync makes them" in (await side.query_vector(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="a sync makes them"):
-        await side.question(query(SearchMode.VECTOR))
+        await side.query_vector(query(SearchMode.VECTOR))
     assert provider.questions == []
     assert kinds(side) == [DegradationKind.VECTORS_PENDING]
 
@@ -116,30 +116,30 @@ async def test_vectors_of_another_model_are_never_met_by_this_ones(side_of, inde
     made(side_of(of(WordProvider())), index)
     provider = WordProvider("other")
     side = side_of(of(provider), index.store)
-    side.look()
-    assert "'words'" in (await side.question(query(SearchMode.HYBRID))).reason
+    side.load_state()
+    assert "'words'" in (await side.query_vector(query(SearchMode.HYBRID))).reason
     with pytest.raises(EmbeddingUnavailable, match="'words'"):
-        await side.question(query(SearchMode.VECTOR))
+        await side.query_vector(query(SearchMode.VECTOR))
     assert provider.questions == []
     assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
     made(side, index)
-    assert (await side.question(query(SearchMode.VECTOR))).vector is not None
+    assert (await side.query_vector(query(SearchMode.VECTOR))).vector is not None
 
 
 async def test_a_question_that_shows_another_model_is_told_once_and_meets_no_old_vector(side_of, index):
     provider, told = WordProvider(told=False), []
     side = made(side_of(of(provider), on_mismatch=lambda: told.append(1)), index)
-    assert (await side.question(query(text="a"))).vector is not None
+    assert (await side.query_vector(query(text="a"))).vector is not None
     assert told == []
     provider.dimensions = 8
     for text in ("b", "c", "a"):
-        asked = await side.question(query(text=text))
+        asked = await side.query_vector(query(text=text))
         assert asked.vector is None
         assert "dimensions was '16', is '8'" in asked.reason
     assert told == [1]
     assert kinds(side) == [DegradationKind.IDENTITY_MISMATCH]
     provider.dimensions = 16
-    assert (await side.question(query(text="d"))).vector is not None
+    assert (await side.query_vector(query(text="d"))).vector is not None
     assert kinds(side) == []
 
 
@@ -147,9 +147,9 @@ async def test_a_provider_that_is_down_is_an_error_only_where_it_was_asked_for_a
     provider = WordProvider()
     side = made(side_of(of(provider)), index)
     provider.down = "it is down"
-    assert (await side.question(query(SearchMode.HYBRID, "a question"))).reason == "it is down"
+    assert (await side.query_vector(query(SearchMode.HYBRID, "a question"))).reason == "it is down"
     with pytest.raises(EmbeddingUnavailable, match="it is down"):
-        await side.question(query(SearchMode.VECTOR, "another"))
+        await side.query_vector(query(SearchMode.VECTOR, "another"))
     assert kinds(side) == [DegradationKind.VECTOR_LEG_SKIPPED]
 
 

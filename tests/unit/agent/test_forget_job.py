@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from memoryd_server.agent.forget import ForgetJob, ForgetRequest
+from memoryd_server.agent.forget import ForgetJob
+from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import FileNotFound, IndexReadOnly
 from memoryd_server.model import Source
 from memoryd_server.sources.forgotten import ForgottenSources

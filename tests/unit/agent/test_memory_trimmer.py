@@ -2,22 +2,13 @@
 
 import asyncio
 
-import pytest
-
-from memoryd_server.agent import threads
 from memoryd_server.agent.threads import MemoryTrimmer
 from waiting import eventually
 
 
-@pytest.fixture
-def returned(monkeypatch):
+async def test_many_who_free_some_in_a_while_return_it_once():
     returned = []
-    monkeypatch.setattr(threads, "release_free_memory", lambda: returned.append(1))
-    return returned
-
-
-async def test_many_who_free_some_in_a_while_return_it_once(returned):
-    freed = MemoryTrimmer(0.05)
+    freed = MemoryTrimmer(0.05, lambda: returned.append(1))
     for _ in range(100):
         freed.note()
     await eventually(lambda: returned)

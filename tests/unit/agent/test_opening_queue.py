@@ -46,11 +46,11 @@ def names(began):
 
 async def test_some_are_opened_in_order_and_so_many_at_once(queue, opener):
     opener.free.set()
-    await queue.open_some(4, at_once=2)
+    await queue.open_some(4, most_concurrent=2)
     assert names(opener.began) == "abcd"
     assert opener.most <= 2
     assert len(queue) == 2
-    await queue.open_some(4, at_once=2)
+    await queue.open_some(4, most_concurrent=2)
     assert names(opener.began) == "abcdef"
     assert all(asked for _, asked in opener.began)
 
@@ -59,24 +59,24 @@ async def test_an_error_is_raised_when_all_have_come_to_their_end(queue, opener)
     opener.free.set()
     opener.errors = {"b": ValueError("b"), "c": ValueError("c")}
     with pytest.raises(ValueError, match="b"):
-        await queue.open_some(4, at_once=4)
+        await queue.open_some(4, most_concurrent=4)
     assert sorted(opener.ended) == list("abcd")
 
 
 async def test_the_rest_goes_on_where_one_fails(queue, opener):
     opener.free.set()
     opener.errors = {"b": ValueError("b")}
-    queue.go_on(at_once=1)
+    queue.open_rest(most_concurrent=1)
     await eventually(lambda: len(opener.ended) == 6)
     assert opener.began == [(name, False) for name in "abcdef"]
 
 
 async def test_who_is_asked_for_is_opened_at_once_and_once(queue, opener):
-    queue.go_on(at_once=1)
+    queue.open_rest(most_concurrent=1)
     await eventually(lambda: opener.began)
     for _ in range(3):
-        queue.hurry("e")
-    queue.hurry("a")
+        queue.open_now("e")
+    queue.open_now("a")
     await eventually(lambda: len(opener.began) == 2)
     assert opener.began == [("a", False), ("e", True)]
     opener.free.set()
@@ -85,7 +85,7 @@ async def test_who_is_asked_for_is_opened_at_once_and_once(queue, opener):
 
 
 async def test_who_is_dropped_is_not_opened_and_the_end_waits_for_who_is_being_opened(queue, opener):
-    queue.go_on(at_once=2)
+    queue.open_rest(most_concurrent=2)
     await eventually(lambda: len(opener.began) == 2)
     assert queue.drop() == list("cdef")
     ending = asyncio.ensure_future(queue.end(10))
@@ -102,6 +102,6 @@ async def test_unexpected_exception_of_an_opening_is_reported(queue, opener):
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(str(context["exception"])))
     opener.free.set()
     opener.errors = {"b": ValueError("a fault")}
-    queue.go_on(at_once=2)
+    queue.open_rest(most_concurrent=2)
     await eventually(lambda: len(opener.ended) == 6)
     assert reported == ["a fault"]

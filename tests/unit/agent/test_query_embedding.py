@@ -24,14 +24,14 @@ def provider():
 
 
 @pytest.fixture
-def questions(provider):
+def make(provider):
     with ThreadPoolExecutor(8) as threads:
-        yield QueryEmbedder(provider, threads)
+        yield lambda **options: QueryEmbedder(provider, threads, **options)
 
 
 @pytest.fixture
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(embedding, "FIRST_PAUSE_SECONDS", 0.1)
+def questions(make):
+    return make()
 
 
 def paused_for(questions):
@@ -44,8 +44,8 @@ async def test_a_question_has_the_vector_of_its_text(questions):
     assert np.allclose(asked.vector, word_vector("red ferry"))
 
 
-async def test_a_question_is_remembered_and_the_least_recent_forgotten(questions, provider, monkeypatch):
-    monkeypatch.setattr(embedding, "REMEMBERED_QUESTIONS", 2)
+async def test_a_question_is_remembered_and_the_least_recent_forgotten(make, provider):
+    questions = make(max_remembered=2)
     for text in ("a", "b", "a", "c", "a", "b"):
         assert np.allclose((await questions.embed(text, soon())).vector, word_vector(text))
     assert provider.questions == ["a", "b", "c", "b"]
@@ -103,8 +103,8 @@ async def test_what_is_remembered_is_there_while_the_provider_rests(questions, p
     assert (await questions.embed("a", soon())).vector is not None
 
 
-@pytest.mark.usefixtures("short_pauses")
-async def test_pauses_grow_with_each_failure_and_begin_anew_after_a_success(questions, provider):
+async def test_pauses_grow_with_each_failure_and_begin_anew_after_a_success(make, provider):
+    questions = make(first_pause_seconds=0.1)
     provider.down = "it is down"
     lengths = []
     for _ in range(3):
@@ -144,8 +144,8 @@ async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests
         gate.set()
 
 
-async def test_the_longest_wait_holds_however_far_the_deadline_is(questions, provider, monkeypatch):
-    monkeypatch.setattr(embedding, "LONGEST_WAIT_SECONDS", 0.2)
+async def test_the_longest_wait_holds_however_far_the_deadline_is(make, provider):
+    questions = make(longest_wait_seconds=0.2)
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(20)
     try:

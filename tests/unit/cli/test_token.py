@@ -38,7 +38,7 @@ def run(state, monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
-        (("--agent", "wrok"), 3, "no agent 'wrok' is configured; there are: main, work"),
+        (("--agent", "wrok"), 3, "no agent 'wrok' is configured; configured agents: main, work"),
         (("--agent", ""), 2, "--agent"),
         (("--expires", "soon"), 2, "write 90d, 12h, 30m or 2w"),
         (("--expires", "0d"), 2, "not between"),

@@ -68,10 +68,12 @@ def test_a_state_directory_that_is_a_file_has_failed(tmp_path):
     assert verdicts(check_state_dir(file)) == [FAILED]
 
 
-def test_a_disk_with_no_room_or_no_room_for_files_is_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(host.shutil, "disk_usage", lambda _: SimpleNamespace(free=2**20))
-    monkeypatch.setattr(host.os, "statvfs", lambda _: SimpleNamespace(f_files=1_000_000, f_favail=3))
-    space, files = bad(check_state_dir(tmp_path))
+def test_a_disk_with_no_room_or_no_room_for_files_is_told(tmp_path):
+    room = {
+        "disk_usage": lambda _: SimpleNamespace(free=2**20),
+        "statvfs": lambda _: SimpleNamespace(f_files=1_000_000, f_favail=3),
+    }
+    space, files = bad(check_state_dir(tmp_path, **room))
     assert ("1 MiB" in space.detail, "room for 3 more files" in files.detail) == (True, True)
 
 
@@ -98,9 +100,8 @@ def test_a_workspace_that_is_away_or_on_another_machine_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("refused", "verdict"), [(os.R_OK | os.X_OK, FAILED), (os.W_OK, WARNING)])
-def test_a_workspace_that_cannot_be_read_or_written_is_told(tmp_path, monkeypatch, refused, verdict):
-    monkeypatch.setattr(host.os, "access", lambda _, mode: mode != refused)
-    (check,) = check_workspace("main", tmp_path)
+def test_a_workspace_that_cannot_be_read_or_written_is_told(tmp_path, refused, verdict):
+    (check,) = check_workspace("main", tmp_path, access=lambda _, mode: mode != refused)
     assert check.verdict is verdict
 
 
@@ -160,9 +161,8 @@ def test_a_system_without_inotify_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("hard", "agents", "verdict"), [(1024, 10, OK), (1024, 1000, WARNING), (resource.RLIM_INFINITY, 10_000, OK)]
 )
-def test_open_files_must_do_for_all_agents(monkeypatch, hard, agents, verdict):
-    monkeypatch.setattr(host.resource, "getrlimit", lambda _: (256, hard))
-    check = check_descriptors(agents)
+def test_open_files_must_do_for_all_agents(hard, agents, verdict):
+    check = check_descriptors(agents, hard)
     assert check.verdict is verdict
     assert verdict is OK or "LimitNOFILE=" in check.advice
 

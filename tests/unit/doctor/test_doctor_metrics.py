@@ -9,7 +9,6 @@ import pytest
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from memoryd_server import __version__
-from memoryd_server.doctor import network
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.network import check_metrics
 from memoryd_server.observe.metrics import Metrics, MetricsListener, MetricsSnapshot
@@ -18,8 +17,8 @@ OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 HOST = "127.0.0.1"
 
 
-def check(port, verdict, mentions, *, running, host=HOST):
-    found = check_metrics(host, port, running=running)
+def check(port, verdict, mentions, *, running, host=HOST, **limits):
+    found = check_metrics(host, port, running=running, **limits)
     told = f"{found.detail} {found.meaning} {found.advice}"
     assert found.verdict is verdict, told
     assert mentions in told
@@ -83,11 +82,6 @@ def free_port():
         return server.getsockname()[1]
 
 
-@pytest.fixture
-def impatient(monkeypatch):
-    monkeypatch.setattr(network, "_METRICS_TIMEOUT_SECONDS", 0.3)
-
-
 def test_memoryd_s_figures_are_well():
     with memoryd() as port:
         check(port, OK, f"metrics of memoryd {__version__}", running=True)
@@ -143,16 +137,15 @@ def test_somebody_else_is_told_and_what_that_means(body, status, why, running):
         check(port, FAILED, "choose another memoryd.metrics.listen", running=running)
 
 
-def test_whoever_sends_without_end_is_left(monkeypatch):
-    monkeypatch.setattr(network, "_MAX_BYTES", 100_000)
+def test_whoever_sends_without_end_is_left():
     with somebody([b"x 1\n" * 1000]) as port:
-        check(port, FAILED, "more than 100000 bytes", running=True)
+        check(port, FAILED, "more than 100000 bytes", running=True, max_bytes=100_000)
 
 
-def test_whoever_says_nothing_is_left(impatient):
+def test_whoever_says_nothing_is_left():
     with listening() as port:
-        check(port, WARNING, "sends no metrics", running=True)
-        check(port, FAILED, "does not start", running=False)
+        check(port, WARNING, "sends no metrics", running=True, timeout_seconds=0.3)
+        check(port, FAILED, "does not start", running=False, timeout_seconds=0.3)
 
 
 def test_any_free_port_cannot_be_tried():

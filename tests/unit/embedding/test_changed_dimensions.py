@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 
 from embedding_fixture import EmbeddingFixture
+from index_fixture import connection_of
 from memoryd_server.embedding.embedder import CostLimit
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider
@@ -40,7 +41,7 @@ def record(embedding, dimensions):
     with embedding.index.store.read() as reader:
         identity = reader.vector_identity()
     vectors = embedding.index.store.writer()
-    vectors._connection.execute(
+    connection_of(vectors).execute(
         "UPDATE meta SET value = ? WHERE key = 'vector_identity'",
         (dataclasses.replace(identity, dimensions=dimensions).to_json(),),
     )

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from embedding_fixture import EmbeddingFixture
+from embedding_fixture import EmbeddingFixture, cache_connection
 from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
 from memoryd_server.providers.provider import ProviderState, ProviderStatus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
@@ -121,7 +121,7 @@ def test_what_has_not_changed_is_not_written_again(cache):
     counted = book(opened := cache(), provider)
     provider.calls = 2
     counted.save()
-    opened._file.use(lambda connection: connection.execute("UPDATE provider_usage SET calls = 70"))
+    cache_connection(opened).execute("UPDATE provider_usage SET calls = 70")
     counted.save()
     assert opened.usage()[WORDS][0] == 70
     provider.calls = 3

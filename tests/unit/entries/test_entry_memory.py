@@ -13,7 +13,7 @@ import pytest
 from entry_fixture import needs_lancedb, new, texts
 from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.entries.dataset import Dataset
-from memoryd_server.entries.maintenance import EntryEmbedder
+from memoryd_server.entries.maintenance import EntryEmbedder, MaintenanceConfig
 from memoryd_server.entries.memory import EntryMemory
 from memoryd_server.entries.model import DatasetLocation, EntryCategory, EntryConfig, RememberAction
 from memoryd_server.entries.store import EntryStore
@@ -37,28 +37,28 @@ def soon():
     return time.monotonic() + 10
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    monkeypatch.setattr("memoryd_server.entries.maintenance.FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr("memoryd_server.entries.maintenance.LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr("memoryd_server.entries.maintenance.PAUSE_SECONDS", 0.02)
-
-
 @pytest.fixture
 def opened(tmp_path):
     """Opens entries with a provider, always in the same place; `events` are what happened behind them."""
 
     @asynccontextmanager
-    async def opened(provider, dimensions=0, bound=0):
+    async def opened(provider, dimensions=0, bound=0, **maintenance):
         clock = itertools.count(1_000)
         place = DatasetLocation(str(tmp_path / "entries"))
         config = EntryConfig(True, place, EmbeddingConfig("none"), dimensions, False, True, 500, bound)
         store = EntryStore(place, Analyzer(), lambda: next(clock), lambda: str(uuid.uuid4()))
         embed_threads = ProviderExecutors()
         with ThreadPoolExecutor(4) as threads:
-            vectors = EntryEmbedder(ProviderSelection(provider, "words"), dimensions, embed_threads.of)
+            selection = ProviderSelection(provider, "words")
+            vectors = EntryEmbedder(selection, dimensions, embed_threads.of, pause_seconds=0.02)
+            times = MaintenanceConfig(**{"first_pause_seconds": 0.02, "longest_pause_seconds": 0.05, **maintenance})
             memory = EntryMemory(
-                config, store, vectors, threads, lambda event, **fields: events.append((event, fields))
+                config,
+                store,
+                vectors,
+                threads,
+                lambda event, **fields: events.append((event, fields)),
+                maintenance=times,
             )
             events = memory.events = []
             await memory.open()
@@ -265,20 +265,19 @@ async def test_old_versions_are_cleared_away_behind_the_callers(opened, tmp_path
     assert len(versions) < 140
 
 
-async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tmp_path, monkeypatch):
+async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tmp_path):
     async with opened(None) as memory:
         for number in range(20):
             await memory.remember(new(f"number {number}"), soon())
         secret = (await memory.remember(new("Xq7vZ2pL9wTjR4sKhYbN"), soon()))[0].entry
         await memory.forget(secret.entry_id)
-    monkeypatch.setattr("memoryd_server.entries.maintenance.QUIET_SECONDS", 0.02)
 
     def is_gone():
         files = [path for path in (tmp_path / "entries").rglob("*") if path.is_file()]
         return not any(b"Xq7vZ2pL9wTjR4sKhYbN" in path.read_bytes() for path in files)
 
     assert not is_gone()
-    async with opened(None):
+    async with opened(None, quiet_seconds=0.02):
 
         def look():
             # A file may go away while it is looked for.
@@ -289,19 +288,17 @@ async def test_what_a_crash_left_over_is_cleared_away_without_a_write(opened, tm
 
 
 @pytest.mark.slow
-async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path, monkeypatch):
-    monkeypatch.setattr("memoryd_server.entries.maintenance.BATCH", 1)
-    async with opened(WordProvider("a", dimensions=WIDE)) as memory:
+async def test_making_all_vectors_anew_is_tidied_on_the_way(opened, tmp_path):
+    async with opened(WordProvider("a", dimensions=WIDE), batch=1) as memory:
         for number in range(90):
             await memory.remember(new(f"heron {number}"), soon())
-    async with opened(WordProvider("b", dimensions=WIDE)) as memory:
+    async with opened(WordProvider("b", dimensions=WIDE), batch=1) as memory:
         await eventually(lambda: told(memory, "embedded-entries"), seconds=60)
-        await memory._upkeep._tidying
+        await memory._maintenance._optimizing
     assert len(list((tmp_path / "entries").glob("**/_versions/*.manifest"))) < 64
 
 
 async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monkeypatch):
-    monkeypatch.setattr("memoryd_server.entries.maintenance.QUIET_SECONDS", 0.02)
     tidied, tidy = [], Dataset.optimize
 
     def remote(dataset):
@@ -310,7 +307,7 @@ async def test_what_had_to_stay_is_cleared_away_later_and_only_once(opened, monk
         return 0.05
 
     monkeypatch.setattr(Dataset, "optimize", remote)
-    async with opened(None) as memory:
+    async with opened(None, quiet_seconds=0.02) as memory:
         await memory.remember(new("the heron"), soon())
         await eventually(lambda: len(tidied) >= 2)
         count = len(tidied)

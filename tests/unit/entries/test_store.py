@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from entry_fixture import embedded, needs_lancedb, new, store_at, texts
+from entry_fixture import dataset_of, embedded, needs_lancedb, new, store_at, texts
 from memoryd_server.entries.dataset import COMMIT_ATTEMPTS
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector, ListPosition, RememberAction
 from memoryd_server.errors import (
@@ -324,16 +324,20 @@ class Contested:
         return "done"
 
 
+def commit(store, change):
+    return dataset_of(store)._commit(change)
+
+
 def test_a_commit_that_another_writer_came_before_is_made_again(store):
     change = Contested(COMMIT_ATTEMPTS - 1)
-    assert store._dataset._commit(change) == "done"
+    assert commit(store, change) == "done"
     assert change.tried == COMMIT_ATTEMPTS
 
 
 def test_a_commit_is_given_up_after_some_attempts_and_at_once_for_other_reasons(store):
     for change, tried in ((Contested(COMMIT_ATTEMPTS), COMMIT_ATTEMPTS), (Contested(1, "the disk is on fire"), 1)):
         with pytest.raises(EntriesUnavailable, match="cannot be used"):
-            store._dataset._commit(change)
+            commit(store, change)
         assert change.tried == tried
     keep(store, "the heron")
     assert store.count() == 1
@@ -344,4 +348,4 @@ def test_a_full_disk_has_a_name_of_its_own(store):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(DiskFull, match="free some space"):
-        store._dataset._commit(full)
+        commit(store, full)

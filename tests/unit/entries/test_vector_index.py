@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from entry_fixture import needs_lancedb, store_at
+from entry_fixture import dataset_of, needs_lancedb, store_at, table_of
 from memoryd_server.entries import dataset
 from memoryd_server.entries.dataset import VECTOR, entry_to_row, refine_factor
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
@@ -50,10 +50,10 @@ class EntryIndexFixture:
             vector[: DIMENSIONS // scale_of] = self.chance.standard_normal(DIMENSIONS // scale_of)
             self.vectors[entry.entry_id], self.categories[entry.entry_id] = unit(vector), category
             rows.append(entry_to_row(entry, "entry", IdentifiedVector(unit(vector), identity)))
-        self.store._dataset.insert(rows)
+        dataset_of(self.store).insert(rows)
 
     def indices(self):
-        return [index.name for index in self.store._dataset._table.list_indices() if index.columns == [VECTOR]]
+        return [index.name for index in table_of(self.store).list_indices() if index.columns == [VECTOR]]
 
     def check(self, *, identity="x", categories=(), limit=5):
         """Every answer is that of comparing with all vectors, distances as well."""
@@ -131,7 +131,7 @@ def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(entries,
         entries.add(2)
         entries.store.optimize()
         (name,) = entries.indices()
-        most = max(most, entries.store._dataset._table.index_stats(name).num_indices)
+        most = max(most, table_of(entries.store).index_stats(name).num_indices)
     assert most == dataset.MOST_PARTS
     entries.check()
     assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= dataset.MOST_PARTS + 1

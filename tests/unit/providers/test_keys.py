@@ -9,15 +9,11 @@ from fake_providers.faults import Refused
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers import pacing
 from memoryd_server.providers.gemini import gemini
-from memoryd_server.providers.pacing import ApiKeyPool
+from memoryd_server.providers.pacing import ApiKeyPool, ThrottleConfig
 from memoryd_server.providers.provider import EmbeddingFailure, RemoteConfig
 
 KEYS = ("key-one-0123", "key-two-0123", "key-three-0123")
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+QUICK = ThrottleConfig(first_pause_seconds=0.01)
 
 
 @pytest.fixture
@@ -37,7 +33,7 @@ def server():
 
 @pytest.fixture
 def provider(server):
-    provider = gemini(RemoteConfig("gemini", server.model, server.url, (", ".join(KEYS[:2]), KEYS[2])))
+    provider = gemini(RemoteConfig("gemini", server.model, server.url, (", ".join(KEYS[:2]), KEYS[2]), pace=QUICK))
     yield provider
     provider.close()
 

@@ -30,6 +30,16 @@ def soon(seconds=60.0):
     return time.monotonic() + seconds
 
 
+def run_worker(provider, *arguments):
+    """Make `provider` run Python with `arguments` as its worker."""
+    provider._command = lambda: [sys.executable, *map(str, arguments)]
+
+
+def pause_of(provider):
+    """Return how many seconds the worker is not started again."""
+    return provider._not_before - time.monotonic()
+
+
 def gone(pid):
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -187,7 +197,7 @@ def test_documents_survive_a_killed_worker(make, worker_pid):
 @pytest.mark.slow
 def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
     provider = make(package="json")
-    provider._command = lambda: [sys.executable, str(CHILD), "worker"]
+    run_worker(provider, CHILD, "worker")
     first, second, third = provider.embed_documents(["a", "die", "b"], never)
     assert isinstance(second, EmbeddingFailure)
     assert not second.transient
@@ -198,10 +208,10 @@ def test_a_text_at_which_the_worker_dies_twice_fails_alone(make, tmp_path):
 @pytest.mark.slow
 def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make, worker_pid):
     provider = make(package="json")
-    provider._command = lambda: [sys.executable, str(CHILD), "worker"]
+    run_worker(provider, CHILD, "worker")
     (answer,) = provider.embed_documents(["die"], never)
     assert not answer.transient
-    provider._command = lambda: [sys.executable, str(CHILD), "refusing"]
+    run_worker(provider, CHILD, "refusing")
     os.kill(worker_pid(), signal.SIGKILL)
     with pytest.raises(EmbeddingUnavailable, match="not made for embedding"):
         provider.embed_documents(["a", "b"], never)
@@ -209,13 +219,13 @@ def test_a_refusal_is_the_texts_only_when_a_plain_text_gets_its_vector(make, wor
 
 def test_deaths_in_a_row_make_the_pauses_longer(make):
     provider = make(first_rest_seconds=0.05)
-    provider._command = lambda: [sys.executable, "-c", ""]
+    run_worker(provider, "-c", "")
     pauses = []
     for _ in range(4):
-        wait_until(lambda: provider._not_before < time.monotonic())
+        wait_until(lambda: pause_of(provider) < 0)
         with pytest.raises(EmbeddingUnavailable):
             provider.embed_query("a", soon())
-        pauses.append(round(provider._not_before - time.monotonic(), 1))
+        pauses.append(round(pause_of(provider), 1))
     assert pauses == sorted(pauses)
     assert pauses[-1] >= 0.3
 

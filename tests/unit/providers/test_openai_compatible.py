@@ -8,8 +8,8 @@ import pytest
 
 from fake_providers import Fault, vector
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers import pacing
 from memoryd_server.providers.openai import openai_compatible
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.provider import EmbeddingFailure, ProviderState, RemoteConfig
 from memoryd_server.vectors import unit
 
@@ -24,18 +24,16 @@ def soon(seconds=5.0):
     return time.monotonic() + seconds
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+QUICK = ThrottleConfig(first_pause_seconds=0.01)
 
 
 @pytest.fixture
 def make(server):
     made = []
 
-    def make(model="m", dimensions=None, base_url=None, key=KEY, headers=None):
+    def make(model="m", dimensions=None, base_url=None, key=KEY, headers=None, *, pace=QUICK):
         keys, pairs = (key,) if key else (), tuple((headers or {}).items())
-        config = RemoteConfig("openai-compatible", model, base_url or server.url, keys, pairs, dimensions)
+        config = RemoteConfig("openai-compatible", model, base_url or server.url, keys, pairs, dimensions, pace=pace)
         provider = openai_compatible(config)
         made.append(provider)
         return provider
@@ -364,11 +362,10 @@ def test_a_question_waits_no_longer_than_its_deadline(server, make):
     assert time.monotonic() - before < 1.5
 
 
-def test_a_question_is_not_tried_again_beyond_its_deadline(server, make, monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 5.0)
+def test_a_question_is_not_tried_again_beyond_its_deadline(server, make):
     server.refuse = lambda _texts: Fault(status=500, body={})
     with pytest.raises(EmbeddingUnavailable, match="HTTP 500"):
-        make().embed_query("a", soon(1))
+        make(pace=ThrottleConfig(first_pause_seconds=5.0)).embed_query("a", soon(1))
     assert len(server.requests) == 1
 
 

@@ -41,16 +41,15 @@ class Call:
         return [later - earlier for earlier, later in zip(self.times, self.times[1:], strict=False)]
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.02)
-    monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECONDS", 0.1)
+def quick(name="p", **options):
+    """Return a throttle with short pauses."""
+    return Throttle(name, **{"first_pause_seconds": 0.02, "longest_pause_seconds": 0.1, **options})
 
 
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (1.0, 1.0)])
-def test_pauses_double_up_to_a_bound_and_jitter_takes_at_most_half(quick, jitter, share):
+def test_pauses_double_up_to_a_bound_and_jitter_takes_at_most_half(jitter, share):
     call = Call(*[RateLimited("busy")] * 5)
-    assert Throttle("p", jitter=lambda: jitter).attempt(call, ENDLESS) == "done"
+    assert quick(jitter=lambda: jitter).attempt(call, ENDLESS) == "done"
     wanted = [share * pause for pause in (0.02, 0.04, 0.08, 0.1, 0.1)]
     assert all(pause >= least for pause, least in zip(call.pauses(), wanted, strict=True))
     assert sum(call.pauses()) < WAIT / 4
@@ -64,26 +63,24 @@ def test_the_pauses_are_those_that_were_promised():
     ("failure", "tries"),
     [(TransientFailure("down"), 1 + pacing.RETRIES), (RateLimited("busy"), 1 + pacing.RATE_LIMIT_RETRIES)],
 )
-def test_a_call_that_never_succeeds_is_given_up(quick, failure, tries):
+def test_a_call_that_never_succeeds_is_given_up(failure, tries):
     call = Call(*[failure] * 50)
-    pacer = Throttle("p")
+    pacer = quick()
     with pytest.raises(EmbeddingUnavailable, match=f"tried {tries} times"):
         pacer.attempt(call, ENDLESS)
     assert (len(call.times), pacer.retries) == (tries, tries - 1)
 
 
-def test_failures_of_changing_kinds_are_given_up_as_well(quick):
+def test_failures_of_changing_kinds_are_given_up_as_well():
     kinds = [RateLimited("busy"), TransientFailure("down")] * 20
     with pytest.raises(EmbeddingUnavailable):
-        Throttle("p").attempt(Call(*kinds[1:]), ENDLESS)
+        quick().attempt(Call(*kinds[1:]), ENDLESS)
 
 
 @pytest.mark.parametrize("asked", [0.3, None])
-def test_a_cooldown_is_shared_by_all_who_call(quick, asked, monkeypatch):
-    if asked is None:
-        monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.3)
-        monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECONDS", 0.3)
-    pacer = Throttle("p", jitter=lambda: 1.0)
+def test_a_cooldown_is_shared_by_all_who_call(asked):
+    pauses = {"first_pause_seconds": 0.3, "longest_pause_seconds": 0.3} if asked is None else {}
+    pacer = quick(jitter=lambda: 1.0, **pauses)
     first = Call(RateLimited("busy", asked))
     others = [Call() for _ in range(4)]
     with ThreadPoolExecutor(5) as threads:
@@ -95,8 +92,8 @@ def test_a_cooldown_is_shared_by_all_who_call(quick, asked, monkeypatch):
     assert all(call.times[-1] - first.times[0] >= 0.3 for call in (first, *others))
 
 
-def test_who_waits_already_heeds_a_later_cooldown(quick):
-    pacer = Throttle("p")
+def test_who_waits_already_heeds_a_later_cooldown():
+    pacer = quick()
     early, late = Call(RateLimited("busy", 0.1)), Call(RateLimited("busy", 0.5))
     both = threading.Barrier(2)
 
@@ -112,10 +109,8 @@ def test_who_waits_already_heeds_a_later_cooldown(quick):
     assert early.times[-1] - late.times[0] >= 0.5
 
 
-def test_a_server_that_is_down_for_one_call_holds_up_no_other(quick, monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 60.0)
-    monkeypatch.setattr(pacing, "LONGEST_PAUSE_SECONDS", 60.0)
-    pacer = Throttle("p")
+def test_a_server_that_is_down_for_one_call_holds_up_no_other():
+    pacer = quick(first_pause_seconds=60.0, longest_pause_seconds=60.0)
     with ThreadPoolExecutor(1) as threads:
         stuck = threads.submit(pacer.attempt, Call(TransientFailure("reset")), ENDLESS)
         while not pacer.retries:
@@ -126,8 +121,8 @@ def test_a_server_that_is_down_for_one_call_holds_up_no_other(quick, monkeypatch
             stuck.result(WAIT)
 
 
-def test_turns_that_others_take_do_not_count_as_failures(quick):
-    pacer = Throttle("p")
+def test_turns_that_others_take_do_not_count_as_failures():
+    pacer = quick()
     others = Call()
 
     class Overtaken(Call):

@@ -8,16 +8,12 @@ import pytest
 from certificates import Authority, needs_openssl
 from fake_providers import fake_provider
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.providers import pacing
 from memoryd_server.providers.openai import openai_compatible
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.provider import RemoteConfig
 
 pytestmark = needs_openssl
-
-
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+QUICK = ThrottleConfig(first_pause_seconds=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +31,8 @@ def server(authority):
 
 
 def asked(server, host="127.0.0.1"):
-    provider = openai_compatible(RemoteConfig("openai-compatible", "m", server.url.replace("127.0.0.1", host), ("k",)))
+    url = server.url.replace("127.0.0.1", host)
+    provider = openai_compatible(RemoteConfig("openai-compatible", "m", url, ("k",), pace=QUICK))
     try:
         return provider.embed_query("a", time.monotonic() + 5)
     finally:

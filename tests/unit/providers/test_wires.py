@@ -9,7 +9,7 @@ import pytest
 
 from fake_providers import SERVERS, Fault, fake_provider, vector
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers import pacing
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.pool import ProviderPool
 from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingFailure, ProviderState, RemoteConfig
 from memoryd_server.vectors import unit
@@ -26,9 +26,7 @@ def soon(seconds=5.0):
     return time.monotonic() + seconds
 
 
-@pytest.fixture(autouse=True)
-def short_pauses(monkeypatch):
-    monkeypatch.setattr(pacing, "FIRST_PAUSE_SECONDS", 0.01)
+QUICK = ThrottleConfig(first_pause_seconds=0.01)
 
 
 @pytest.fixture
@@ -41,7 +39,7 @@ def made():
         context = fake_provider(name, accepted)
         server = context.__enter__()
         servers.append(context)
-        given = {"base_url": server.url, **fields}
+        given = {"base_url": server.url, "pace": QUICK, **fields}
         remote = RemoteConfig(name, model or server.model, keys=keys, **given)
         selection = pool.select(EmbeddingConfig(name, (remote,)))
         assert selection.provider is not None, selection.reason

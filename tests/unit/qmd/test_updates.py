@@ -63,13 +63,13 @@ class UpdatesFixture:
     def updates(self, *, search_mode=QmdSearchMode.SEARCH, **changes):
         times = {
             "on_boot": False,
-            "wait_for_boot": False,
+            "wait_for_boot_sync": False,
             "interval_seconds": 0,
             "debounce_seconds": 0,
             "embed_interval_seconds": 0,
-            "command_seconds": 5,
-            "update_seconds": 5,
-            "embed_seconds": 5,
+            "command_timeout_seconds": 5,
+            "update_timeout_seconds": 5,
+            "embed_timeout_seconds": 5,
             **changes,
         }
         config = QmdConfig(
@@ -130,7 +130,7 @@ async def test_the_start_waits_only_when_it_is_told_to(fixture):
     fixture.index.held = True
     await fixture.updates(on_boot=True).start(background=True)
     fixture.index.go.release()
-    waiting = asyncio.ensure_future(fixture.updates(on_boot=True, wait_for_boot=True).start(background=True))
+    waiting = asyncio.ensure_future(fixture.updates(on_boot=True, wait_for_boot_sync=True).start(background=True))
     await eventually(lambda: fixture.index.updates == 2)
     assert not waiting.done()
     fixture.index.go.release()
@@ -139,7 +139,7 @@ async def test_the_start_waits_only_when_it_is_told_to(fixture):
 
 async def test_a_first_update_that_meets_another_writer_is_tried_again(fixture):
     fixture.index.failures = [busy()]
-    updates = fixture.updates(on_boot=True, wait_for_boot=True)
+    updates = fixture.updates(on_boot=True, wait_for_boot_sync=True)
     await updates.start(background=True)
     assert (fixture.index.updates, updates.updating.failure) == (2, None)
 

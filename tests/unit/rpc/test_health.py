@@ -15,12 +15,13 @@ SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.Health
 
 
 class Index:
-    """An agent's memory as the checks see it."""
+    """An agent with its index, as the checks see them."""
 
-    at_rest = False
+    is_idle = False
 
     def __init__(self, answer):
         self.answer = answer
+        self.index = self
 
     async def keyword_error(self):
         return await self.answer()

@@ -55,7 +55,7 @@ REPLIES = {
     "failure": (FileFailure, responses.file_failed),
     "progress": (RunProgress, responses.progress),
     "watcher": (WatchedRoot, responses.watcher),
-    "context": (ContextFile, responses._file),
+    "context": (ContextFile, responses._context_file),
     "entry": (Entry, entry_service.entry),
     "scored": (ScoredEntry, lambda scored: entry_service._scored([scored])[0]),
 }

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from index_fixture import ANALYZER, IndexFixture
+from index_fixture import ANALYZER, IndexFixture, connection_of
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import (
     MAX_CHUNKS_OF_EXTRA_WORDS,
@@ -262,9 +262,9 @@ def test_a_long_title_is_not_indexed_over_and_over(opened):
     opened.sync()
     assert len(opened.hits("curlews")) == len(opened.hits("reeds")) > 20
     with opened.store.read() as reader:
-        (tokens,) = reader._connection.execute(
-            "SELECT sum(doc) FROM temp.vocabulary WHERE term GLOB 'bird*'"
-        ).fetchone()
+        (tokens,) = (
+            connection_of(reader).execute("SELECT sum(doc) FROM temp.vocabulary WHERE term GLOB 'bird*'").fetchone()
+        )
     assert tokens <= MOST_TITLE_CHARS // len("bird1") * len(opened.hits("reeds"))
 
 

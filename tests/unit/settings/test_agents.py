@@ -72,7 +72,7 @@ def test_an_unnamed_agent_is_main_or_else_the_default(home, agents, default, unn
 def test_several_default_agents_are_told_of_and_the_first_is_used(home):
     settings = home.load(own=listed({"id": "a", "default": True}, {"id": "b", "default": True}))
     assert settings.default_agent == "a"
-    assert any("several agents are the default; a is used" in warning for warning in settings.warnings)
+    assert any("several agents are marked as the default; a is used" in warning for warning in settings.warnings)
 
 
 def test_an_id_is_found_in_any_case(home):
@@ -83,7 +83,7 @@ def test_an_id_is_found_in_any_case(home):
 
 def test_an_unknown_agent_is_refused_with_those_that_there_are(home):
     settings = home.load(own=listed({"id": "a"}, {"id": "b"}))
-    with pytest.raises(AgentNotFound, match="there are: a, b") as caught:
+    with pytest.raises(AgentNotFound, match="configured agents: a, b") as caught:
         settings.agent("x" * 1000)
     assert caught.value.metadata == {"agent_id": "x" * 64}
 
@@ -95,7 +95,7 @@ def test_an_id_that_is_none_is_refused(home, agent_id):
 
 def test_an_id_given_twice_is_refused(home):
     message = home.refused(own=listed({"id": "a"}, {"id": "A"}))
-    assert f'{home.own}: agents.list[1].id: the id "a" is taken' in message
+    assert f'{home.own}: agents.list[1].id: another agent has the id "a"' in message
 
 
 def test_two_files_speak_of_the_same_agent_by_its_id(home):
@@ -150,7 +150,7 @@ def test_an_agent_can_have_memory_where_the_others_have_none(home):
 def test_two_agents_never_share_an_index(home):
     store = {"store": {"path": "~/one.sqlite"}}
     message = home.refused(own=listed({"id": "a"}, {"id": "b"}, memorySearch=store))
-    assert 'agents.list[b].memorySearch.store.path: the index is that of agent "a" too' in message
+    assert 'agents.list[b].memorySearch.store.path: agent "a" has the same index' in message
     off = {"id": "b", "memorySearch": {"enabled": False}}
     assert home.load(own=listed({"id": "a"}, off, memorySearch=store)).agent("a").index_path == home.path / "one.sqlite"
 
@@ -169,11 +169,11 @@ def test_a_time_zone_is_kept(home, zone):
 @pytest.mark.parametrize(
     ("zone", "complaint"),
     [
-        ("Europe/Pariss", 'no such time zone (did you mean "Europe/Paris"?)'),
-        ("europe/paris ", "no such time zone"),
-        ("../etc/passwd", "no such time zone"),
-        ("America", "no such time zone"),
-        ("\0", "no such time zone"),
+        ("Europe/Pariss", 'unknown time zone (did you mean "Europe/Paris"?)'),
+        ("europe/paris ", "unknown time zone"),
+        ("../etc/passwd", "unknown time zone"),
+        ("America", "unknown time zone"),
+        ("\0", "unknown time zone"),
         (5, "expected a string, found a number"),
     ],
 )

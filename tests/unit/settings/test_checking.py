@@ -54,8 +54,8 @@ REFUSED = [
     ({"memory": 5}, "memory: expected an object, found a number"),
     ({"memoryd": {"listn": []}}, 'memoryd.listn: unknown key (did you mean "listen"?)'),
     ({"memoryd": {"listen": "unix:x"}}, "memoryd.listen: expected an array, found a string"),
-    ({"memoryd": {"tls": {"certFile": "/c"}}}, "memoryd.tls: certFile and keyFile are needed together"),
-    ({"memoryd": {"tls": {"clientCaFile": "/c"}}}, "memoryd.tls: clientCaFile needs certFile and keyFile"),
+    ({"memoryd": {"tls": {"certFile": "/c"}}}, "memoryd.tls: certFile and keyFile must be set together"),
+    ({"memoryd": {"tls": {"clientCaFile": "/c"}}}, "memoryd.tls: clientCaFile requires certFile and keyFile"),
     (
         {"memoryd": {"log": {"level": "warn"}}},
         "memoryd.log.level: expected one of debug, info, warning, error (did you",
@@ -85,17 +85,17 @@ def test_a_mistake_overridden_by_a_later_file_does_no_harm(home):
 
 
 WARNED = [
-    (search(multimodal={"enabled": True}), f"{SEARCH}.multimodal: a key of the reference; memoryd does not implement"),
+    (search(multimodal={"enabled": True}), f"{SEARCH}.multimodal: a key of OpenClaw; memoryd does not implement"),
     (search(inputType="x"), f"{SEARCH}.inputType: a key of a newer version"),
     (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of a newer version"),
     (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
     (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
     (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
     (search(extraPaths=["a", {"path": "b"}]), f"{SEARCH}.extraPaths: {{path, pattern}} is a form of a newer version"),
-    (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret kept elsewhere"),
+    (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
     ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
     ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
-    ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of the reference"),
+    ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of OpenClaw"),
     ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of a newer version"),
     ({"agents": {"entries": {}}}, "agents.entries: a key of a newer version"),
     ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of a newer"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr
 
 from memoryd_server.settings.memory_search import RemoteSettings
-from memoryd_server.settings.resolved import masked
+from memoryd_server.settings.resolved import mask
 
 SECRET = "s3cr3t-value"
 
@@ -83,10 +83,10 @@ def test_a_secret_in_the_wrong_place_is_in_no_complaint(home, remote):
 @given(st.dictionaries(st.text(max_size=5), st.text(min_size=8).filter(str.strip)), st.text(min_size=8))
 def test_masking_never_lets_a_secret_through(headers, key):
     remote = RemoteSettings(api_key=SecretStr(key), headers={name: SecretStr(value) for name, value in headers.items()})
-    shown = masked(remote)
+    shown = mask(remote)
     assert shown["apiKey"] in ("***", None)
     assert set(shown["headers"].values()) <= {"***"}
 
 
 def test_paths_and_nested_arrays_are_shown_as_text():
-    assert masked((Path("/a"), [SecretStr("x")], {"k": 1})) == ["/a", ["***"], {"k": 1}]
+    assert mask((Path("/a"), [SecretStr("x")], {"k": 1})) == ["/a", ["***"], {"k": 1}]

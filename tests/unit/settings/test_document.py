@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic_core import PydanticUndefined
 
-from memoryd_server.settings.document import described, document
+from memoryd_server.settings.document import document, parse_docstring
 from memoryd_server.settings.rules import FloatRange, IntRange, SettingsBlock, keys, nested, rules_of
 
 ROOT = Path(__file__).parents[3]
@@ -39,7 +39,7 @@ def test_the_module_prints_the_page(capsys):
 
 
 def tells_the_true_default(key, field):
-    said = described(field).default
+    said = parse_docstring(field).default
     if key in IN_WORDS:
         return True
     if field.default is PydanticUndefined:
@@ -50,7 +50,7 @@ def tells_the_true_default(key, field):
 
 
 def tells_the_true_bounds(field):
-    said = described(field).bounds
+    said = parse_docstring(field).bounds
     rules = [rule for rule in rules_of(field) if isinstance(rule, IntRange | FloatRange)]
     return all(re.search(rf"(^| ){re.escape(rule.bounds)}$", said) for rule in rules)
 

@@ -58,7 +58,7 @@ def test_a_variable_with_a_wrong_value_is_refused_by_its_name(home, environ, com
 def test_an_unknown_variable_is_warned_of_with_the_nearest_name(home):
     home.environ["MEMORYD_LOG_LEVLE"] = "debug"
     (warning,) = home.load().warnings
-    assert warning.startswith('env MEMORYD_LOG_LEVLE: memoryd has no such variable (did you mean "MEMORYD_LOG_LEVEL"?)')
+    assert warning.startswith('env MEMORYD_LOG_LEVLE: unknown variable (did you mean "MEMORYD_LOG_LEVEL"?)')
 
 
 def test_the_variables_that_name_no_key_are_known(home):

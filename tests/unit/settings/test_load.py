@@ -162,7 +162,7 @@ def test_a_working_directory_that_is_gone_is_told_of(home, monkeypatch):
         raise FileNotFoundError(2, "No such file or directory")
 
     monkeypatch.setattr(Path, "cwd", gone)
-    assert "working directory is gone" in home.refused(workspace="notes")
+    assert "working directory was removed" in home.refused(workspace="notes")
 
 
 def test_the_clients_address_comes_from_its_variable():

@@ -4,13 +4,13 @@ import pytest
 
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings.loading import state_directory
-from memoryd_server.settings.resolved import brought_into_force, changed_keys
+from memoryd_server.settings.resolved import changed_keys, keep_until_restart
 
 
 def check(home, before, after, *, changed=(), waiting=()):
     """Of the way from one file to the other, these keys are in force at once, and those wait."""
     old, loaded = home.load(own=before), home.load(own=after)
-    new = brought_into_force(old, loaded)
+    new = keep_until_restart(old, loaded)
     assert changed_keys(old, new) == tuple(changed)
     assert changed_keys(new, loaded) == tuple(waiting)
     return new
@@ -62,9 +62,9 @@ def test_what_the_daemon_was_built_with_waits_for_a_restart(home, block, keys):
 
 def test_a_key_that_went_back_waits_no_more(home):
     old = home.load(own={})
-    between = brought_into_force(old, home.load(own={"memoryd": {"local": {"threads": 3}}}))
+    between = keep_until_restart(old, home.load(own={"memoryd": {"local": {"threads": 3}}}))
     again = home.load(own={})
-    assert changed_keys(brought_into_force(between, again), again) == ()
+    assert changed_keys(keep_until_restart(between, again), again) == ()
 
 
 def test_every_agents_own_keys_are_named(home):
@@ -87,8 +87,8 @@ def test_a_secret_that_changes_is_told_by_its_key_alone(home):
 
 def test_another_state_directory_is_refused(home, tmp_path):
     old = home.load(own={})
-    with pytest.raises(SettingsError, match="restart it"):
-        brought_into_force(old, home.load(state_dir=str(tmp_path / "elsewhere")))
+    with pytest.raises(SettingsError, match="restart the daemon"):
+        keep_until_restart(old, home.load(state_dir=str(tmp_path / "elsewhere")))
 
 
 def test_the_state_directory_is_found_without_reading_its_files(home, tmp_path):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings.environment import variables
-from memoryd_server.settings.layers import SettingsTree, merged
+from memoryd_server.settings.layers import SettingsTree, merge
 from memoryd_server.settings.loading import load
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
@@ -107,9 +107,9 @@ def test_merging_changes_neither_side_and_remembers_who_wrote_what(low, high):
     tree.overlay(low, "low")
     tree.overlay(high, "high")
     assert json.dumps([low, high]) == before
-    assert json.dumps(tree.values) == json.dumps(merged(low, high))
+    assert json.dumps(tree.values) == json.dumps(merge(low, high))
     for key, value in high.items():
-        assert tree.written((key,)) == (None if value is None else "high")
+        assert tree.exact_origin((key,)) == (None if value is None else "high")
 
 
 def test_a_key_that_is_taken_away_leaves_no_trace():
@@ -118,6 +118,6 @@ def test_a_key_that_is_taken_away_leaves_no_trace():
     tree.remove(("a", "b"))
     tree.remove(("x", "y"))
     assert tree.values == {"a": {}}
-    assert tree.written(("a", "b", "c")) is None
+    assert tree.exact_origin(("a", "b", "c")) is None
     assert tree.origin(("a", "b", "c")) == "file"
     assert tree.origin(("z",)) == "default"

@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources import transcripts
 from memoryd_server.sources.roots import Location
 from memoryd_server.sources.transcript_text import parse_message
 from memoryd_server.sources.transcripts import (
@@ -31,9 +30,9 @@ LINES = st.sampled_from(
 BYTES = st.lists(LINES | st.binary(max_size=30), max_size=12).map(b"".join)
 
 
-def reader_of(folder, data, name="s.jsonl"):
+def reader_of(folder, data, name="s.jsonl", **options):
     (Path(folder) / name).write_bytes(data)
-    return TranscriptReader(Location(f"sessions/{name}", str(folder), (name,)))
+    return TranscriptReader(Location(f"sessions/{name}", str(folder), (name,)), **options)
 
 
 def read(reader, start=START):
@@ -101,12 +100,11 @@ def test_a_mark_tells_another_beginning_and_another_end(tmp_path, change):
             assert reader.prefix_digest(end) != mark
 
 
-def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr(transcripts, "MOST_LINE_BYTES", 200)
+def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_path):
     data = A + user("x" * 1_000).encode() + B
-    with reader_of(tmp_path, data) as reader:
+    with reader_of(tmp_path, data, max_line_bytes=200) as reader:
         assert read(reader) == [(1, "a"), (3, "b")]
-    with reader_of(tmp_path, data[: -len(B) - 1]) as reader:
+    with reader_of(tmp_path, data[: -len(B) - 1], max_line_bytes=200) as reader:
         assert [line.after.lines for line in reader.lines(START)] == [1], "what may go on is left for the next time"
 
 
@@ -127,15 +125,16 @@ def test_only_plain_files_are_opened(tmp_path, make):
 
 
 @pytest.mark.parametrize("first", [1, 30, 1 << 20])
-def test_the_last_messages_are_the_last_ones_however_little_is_read_at_first(tmp_path, monkeypatch, first):
-    monkeypatch.setattr(transcripts, "_FIRST_TAIL_BYTES", first)
+def test_the_last_messages_are_the_last_ones_however_little_is_read_at_first(tmp_path, first):
     lines = [user(f"message {number}") if number % 3 else json.dumps({"type": "tool"}) + "\n" for number in range(100)]
     (tmp_path / "s.jsonl").write_text("".join(lines))
     (file,) = list_transcripts(tmp_path)
     wanted = [f"message {number}" for number in range(100) if number % 3]
     for count in (0, 1, 5, 66, 70):
-        assert [message.text for message in last_messages(file, count)] == wanted[len(wanted) - min(count, 66) :]
-    even = last_messages(file, 2, lambda message: int(message.text.split()[1]) % 2 == 0)
+        assert [message.text for message in last_messages(file, count, first_tail_bytes=first)] == wanted[
+            len(wanted) - min(count, 66) :
+        ]
+    even = last_messages(file, 2, lambda message: int(message.text.split()[1]) % 2 == 0, first_tail_bytes=first)
     assert [message.text for message in even] == ["message 94", "message 98"]
 
 

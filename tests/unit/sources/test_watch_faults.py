@@ -12,7 +12,7 @@ from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.inotify import InotifyReader
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
-from unit.sources.watching import QUIET, modes, watching
+from unit.sources.watching import QUIET, age_reports, modes, reader_thread, watching
 
 NATIVE, DEAD, POLLING = WatcherMode.NATIVE, WatcherMode.DEAD, WatcherMode.POLLING
 LONG_AGO_NS = 60_000_000_000
@@ -51,7 +51,7 @@ def test_a_descriptor_closed_while_events_come_costs_no_processor_time(workspace
     with watching(roots) as (watcher, _):
         (number,) = inotify_descriptors()
         os.close(number)
-        thread = watcher._reader._reader
+        thread = reader_thread(watcher)
         # Wakes the thread, which then finds its descriptor gone.
         (workspace / "memory/a.md").touch()
         thread.join(10)
@@ -79,7 +79,7 @@ def test_another_file_that_got_the_number_of_a_closed_descriptor_is_left_alone(w
 
 def test_a_thread_that_died_of_an_error_leaves_no_descriptor_behind(workspace, roots, monkeypatch):
     with watching(roots) as (watcher, changes):
-        thread = watcher._reader._reader
+        thread = reader_thread(watcher)
 
         def fails(**_):
             raise OSError(5, "Input/output error")
@@ -167,7 +167,7 @@ def test_a_root_that_was_silent_about_changes_is_polled_and_says_why(filled, roo
     later = [0]
     options = {"open_native": DeafReader, "poll_seconds": 0.05, "now_ns": lambda: time.time_ns() + later[0]}
     with watching(roots, **options) as (watcher, changes):
-        watcher._last_event_ns = {target: told - LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
+        age_reports(watcher, LONG_AGO_NS)
         (filled / "memory/new.md").write_text("nobody told")
         check_missed(watcher, roots, mode=NATIVE)
         later[0] = LONG_AGO_NS
@@ -182,7 +182,7 @@ def test_a_root_that_was_silent_about_changes_is_polled_and_says_why(filled, roo
 def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
     later = [0]
     with watching(roots, now_ns=lambda: time.time_ns() + later[0]) as (watcher, changes):
-        watcher._last_event_ns = {target: told - LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
+        age_reports(watcher, LONG_AGO_NS)
         (filled / "memory/new.md").write_text("told")
         assert changes.arrive()
         changes.settle()
@@ -193,7 +193,7 @@ def test_a_root_that_tells_is_never_taken_for_a_silent_one(filled, roots):
 @pytest.mark.parametrize("path", ["memory/node_modules/x.md", "memory/.git/x.md", "other/y.md"])
 def test_what_is_not_watched_says_nothing_about_the_events(filled, roots, path):
     with watching(roots, open_native=DeafReader, now_ns=lambda: time.time_ns() + LONG_AGO_NS) as (watcher, _):
-        watcher._last_event_ns = {target: told - 2 * LONG_AGO_NS for target, told in watcher._last_event_ns.items()}
+        age_reports(watcher, 2 * LONG_AGO_NS)
         for note in filled.rglob("*.md"):
             os.utime(note, (1, 1))
         (filled / path).parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,17 @@ import pytest
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.watch_scope import WatchedRoot, WatcherMode
 from memoryd_server.sources.watcher import Watcher
-from unit.sources.watching import QUIET, WAYS, Changes, ShortReader, modes, watching
+from unit.sources.watching import (
+    QUIET,
+    WAYS,
+    Changes,
+    ShortReader,
+    modes,
+    polling_threads,
+    reader_thread,
+    watches,
+    watching,
+)
 
 
 def open_descriptors() -> int:
@@ -19,8 +29,8 @@ def open_descriptors() -> int:
 
 def test_a_dead_reader_is_shown_and_repaired(workspace, roots):
     with watching(roots) as (watcher, changes):
-        watcher._reader._reader.stop()
-        watcher._reader._reader.join()
+        reader_thread(watcher).stop()
+        reader_thread(watcher).join()
         assert modes(watcher) == {".": WatcherMode.DEAD}
         (workspace / "memory" / "missed.md").touch()
         watcher.check()
@@ -33,7 +43,7 @@ def test_a_dead_reader_is_shown_and_repaired(workspace, roots):
 
 def test_a_dead_polling_thread_is_shown_and_repaired(workspace, roots):
     with watching(roots, polling=True, poll_seconds=0.05) as (watcher, changes):
-        for emitter in watcher._watches[0].watch._observer.emitters:
+        for emitter in polling_threads(watcher):
             emitter.stop()
             emitter.join()
         assert modes(watcher) == {".": WatcherMode.DEAD}
@@ -90,9 +100,9 @@ def test_roots_that_appear_later_are_taken_up_by_a_check(tmp_path):
 
 def test_a_check_that_finds_all_well_changes_nothing(workspace, roots):
     with watching(roots) as (watcher, changes):
-        watches = [entry.watch for entry in watcher._watches]
+        before = watches(watcher)
         watcher.check()
-        assert [entry.watch for entry in watcher._watches] == watches
+        assert watches(watcher) == before
         assert not changes.arrive(QUIET)
 
 
@@ -141,7 +151,7 @@ def test_ignored_folders_take_no_watches(workspace, roots):
 
 def test_an_overflowing_queue_is_a_change_and_the_folders_are_watched_afresh(filled, roots):
     with watching(roots) as (watcher, changes):
-        watch = watcher._watches[0].watch
+        (watch,) = watches(watcher)
         watch._unwatch_tree(())
         watch.on_queue_overflow()
         assert changes.arrive()

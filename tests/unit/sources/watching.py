@@ -66,5 +66,23 @@ def watching(roots: Roots, **options) -> Iterator[tuple[Watcher, Changes]]:
         watcher.stop()
 
 
+def reader_thread(watcher: Watcher):
+    """Return the thread that reads the events of inotify."""
+    return watcher._reader._reader
+
+
+def watches(watcher: Watcher) -> list:
+    return [entry.watch for entry in watcher._watches]
+
+
+def polling_threads(watcher: Watcher) -> set:
+    return watches(watcher)[0]._observer.emitters
+
+
+def age_reports(watcher: Watcher, age_ns: int) -> None:
+    """Move the time of each root's last event back by `age_ns`."""
+    watcher._last_event_ns = {target: told - age_ns for target, told in watcher._last_event_ns.items()}
+
+
 def modes(watcher: Watcher) -> dict[str, WatcherMode]:
     return {root.root: root.mode for root in watcher.status()}

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from index_fixture import ANALYZER, IndexFixture
+from index_fixture import ANALYZER, IndexFixture, connection_of
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import idf
 from memoryd_server.text.terms import QueryTerm
@@ -64,7 +64,7 @@ def test_scores_of_prefixes_are_those_of_sqlite(library):
 
 def test_a_chunk_without_the_words_scores_nothing(library):
     with library.store.read() as reader:
-        ids = [row[0] for row in reader._connection.execute("SELECT id FROM chunks LIMIT 3")]
+        ids = [row[0] for row in connection_of(reader).execute("SELECT id FROM chunks LIMIT 3")]
         assert reader.keyword_scores([QueryTerm("absent")], [*ids, 10**9]) == dict.fromkeys([*ids, 10**9], 0.0)
         assert reader.keyword_scores([], []) == {}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from disks import fill_up, small_disk, unwritable
-from embedding_fixture import EmbeddingFixture
+from embedding_fixture import EmbeddingFixture, cache_connection
 from memoryd_server.errors import DiskFull, IndexUnavailable
 from memoryd_server.sqlite.connection import JournalMode
 from memoryd_server.sqlite.embedding_cache import RETRY_MS, EmbeddingCache
@@ -48,9 +48,8 @@ def filled(path, clock):
 
 
 def checkpoint(cache):
-    cache._file._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-    cache._file._connection.execute("PRAGMA cache_size=1").fetchall()
-    cache._file._connection.execute("PRAGMA shrink_memory").fetchall()
+    for pragma in ("wal_checkpoint(TRUNCATE)", "cache_size=1", "shrink_memory"):
+        cache_connection(cache).execute(f"PRAGMA {pragma}").fetchall()
 
 
 def zero_the_rest(path):
@@ -120,7 +119,7 @@ def test_damage_of_the_cache_is_no_damage_of_the_index(tmp_path):
     embedding.sync()
     before = embedding.index.revision()
     checkpoint(embedding.cache)
-    zero_the_rest(embedding.cache._file._path)
+    zero_the_rest(Path(cache_connection(embedding.cache).filename))
     embedding.write(late="kestrel")
     outcome = embedding.sync()
     assert (outcome.indexed_files, outcome.pending_embeddings) == (1, 0)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from embedding_fixture import EmbeddingFixture
-from index_fixture import SOUND, RecordingObserver
+from index_fixture import SOUND, RecordingObserver, connection_of
 from memoryd_server.errors import IndexBusy, IndexDamaged, SyncCancelled
 from memoryd_server.sqlite import opening
 from memoryd_server.store.protocol import Damage, IndexHealth
@@ -68,7 +68,7 @@ def filled(index):
 
 
 def checkpoint(index):
-    index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    index.sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def look(index, number):
@@ -98,7 +98,7 @@ def asides(index):
 def look_at_every_page(filled):
     """Read every page through the store, which notices damage only on pages that are read."""
     with contextlib.suppress(IndexDamaged), filled.store.read() as reader:
-        reader._connection.execute("PRAGMA integrity_check").fetchall()
+        connection_of(reader).execute("PRAGMA integrity_check").fetchall()
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -190,7 +190,7 @@ def test_damage_that_a_purge_meets_is_remembered(filled):
     checkpoint(filled)
     before = filled.revision()
     halve(filled.path)
-    filled.store._connection.execute("PRAGMA shrink_memory").fetchall()
+    filled.sql("PRAGMA shrink_memory")
     with pytest.raises(IndexDamaged):
         filled.store.purge()
     assert filled.store.health.damage is not None

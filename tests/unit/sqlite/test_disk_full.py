@@ -3,7 +3,7 @@
 import pytest
 
 from disks import fill_up, small_disk
-from index_fixture import SOUND, IndexFixture
+from index_fixture import IDENTITY, SOUND, IndexFixture
 from memoryd_server.errors import DiskFull, IndexUnavailable
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sync.progress import SyncMode
@@ -146,4 +146,4 @@ def test_a_lock_file_that_finds_no_room_is_said_so(tmp_path):
     with small_disk(tmp_path / "state", 64):
         fill_up(tmp_path / "state")
         with pytest.raises(DiskFull):
-            SqliteStore(tmp_path / "state" / "deep" / "main.sqlite", IndexFixture(tmp_path).store._identity).open()
+            SqliteStore(tmp_path / "state" / "deep" / "main.sqlite", IDENTITY).open()

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from memoryd_server.sqlite import embedding_cache
+from embedding_fixture import cache_connection
 from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
 from memoryd_server.store.rows import BatchJob, CacheKey
 from memoryd_server.sync.progress import SyncMode
@@ -35,8 +35,8 @@ def path(tmp_path):
 def make(path):
     made, clock = [], itertools.count(1)
 
-    def open_cache(max_entries=100):
-        made.append(EmbeddingCache(path, max_entries, lambda: next(clock)))
+    def open_cache(max_entries=100, **options):
+        made.append(EmbeddingCache(path, max_entries, lambda: next(clock), **options))
         return made[-1]
 
     yield open_cache
@@ -165,9 +165,8 @@ def test_refusals_are_forgotten_all_at_once_or_after_a_day(path):
     cache.close()
 
 
-def test_the_oldest_refusals_make_room(make, monkeypatch):
-    monkeypatch.setattr(embedding_cache, "MAX_REFUSED", 3)
-    cache = make()
+def test_the_oldest_refusals_make_room(make):
+    cache = make(max_refused=3)
     for number in range(5):
         cache.add_refusals(KEY, {digest(number): "x" * 10_000})
     refused = cache.refusals(KEY)
@@ -178,7 +177,7 @@ def test_the_oldest_refusals_make_room(make, monkeypatch):
 def test_a_cache_of_an_older_version_learns_to_remember_refusals(make, path):
     cache = make()
     cache.put(KEY, vectors(1))
-    cache._file._connection.execute("DROP TABLE refused_texts")
+    cache_connection(cache).execute("DROP TABLE refused_texts")
     cache.close()
     cache = make()
     cache.add_refusals(KEY, {digest(2): "too odd"})

@@ -144,7 +144,7 @@ def test_searches_on_many_threads_never_fail_while_syncs_commit(remote):
 def in_the_middle_of_a_transaction(index):
     """A copy of the folder as a daemon leaves it that is killed while it writes."""
     crashed = index.path.parent.with_name("crashed")
-    connection = index.store._connection
+    connection = index.connection
     connection.execute("BEGIN IMMEDIATE")
     connection.execute("DELETE FROM chunks")
     connection.execute("PRAGMA cache_spill=ON")

@@ -102,7 +102,7 @@ def test_an_upgraded_index_takes_vectors(tmp_path):
         embedding.index.write(path, text)
     embedding.index.close()
     embedding.index.path.write_bytes(gzip.decompress(SCHEMA_1.read_bytes()))
-    embedding.open(embedding.index.store._identity)
+    embedding.open(embedding.index.identity)
     assert embedding.sync().pending_embeddings == 0
     assert len(embedding.vectors()) == 2
     embedding.close()
@@ -180,7 +180,7 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     for path, text in NOTES.items():
         embedding.index.write(path, text)
     embedding.sync()
-    identity, stored, calls = embedding.index.store._identity, embedding.vectors(), len(embedding.provider.texts)
+    identity, stored, calls = embedding.index.identity, embedding.vectors(), len(embedding.provider.texts)
     embedding.index.close()
     add_vec0_table(embedding.index.path)
     embedding.open(identity)

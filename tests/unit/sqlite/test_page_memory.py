@@ -49,7 +49,7 @@ def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
     assert bounded < 5
 
 
-def test_more_agents_have_more(monkeypatch):
+def test_more_agents_have_more():
     before = apsw.soft_heap_limit(-1)
     try:
         connection.bound_page_caches(10)

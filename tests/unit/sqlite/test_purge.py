@@ -97,7 +97,7 @@ def test_a_purge_that_is_stopped_is_still_due(opened):
 
 def test_a_purge_that_a_reader_keeps_from_its_end_is_still_due(opened):
     filled(opened)
-    opened.store._connection.set_busy_timeout(1)
+    opened.connection.set_busy_timeout(1)
     with opened.store.read() as reader:
         reader.counts()
         forget(opened)

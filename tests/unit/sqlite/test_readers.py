@@ -6,6 +6,7 @@ import time
 import apsw
 import pytest
 
+from index_fixture import connection_of
 from memoryd_server.errors import DeadlineTooShort, IndexUnavailable
 from memoryd_server.sqlite.connection import open_reader
 from memoryd_server.sqlite.readers import ReaderPool
@@ -115,7 +116,7 @@ def test_closing_waits_for_the_reader_at_work(pool):
 
 def check_stopped(store, deadline):
     with pytest.raises(DeadlineTooShort), store.read(deadline) as reader:
-        reader._connection.execute(ENDLESS).fetchall()
+        connection_of(reader).execute(ENDLESS).fetchall()
 
 
 def test_a_query_that_takes_too_long_is_stopped_at_the_deadline(opened):
@@ -129,14 +130,14 @@ def test_a_reader_serves_on_after_it_was_stopped(opened):
         check_stopped(opened.store, time.monotonic() - 1)
     with opened.store.read() as reader:
         assert reader.counts().chunks == 0
-    assert len(opened.store._pool._idle) == 1
+    assert len(opened.reader_pool._idle) == 1
 
 
 def test_a_deadline_does_not_outlive_its_search(opened):
     with opened.store.read(time.monotonic() + 0.01) as reader:
         reader.counts()
     with opened.store.read() as reader:
-        count = reader._connection.execute(ENDLESS.replace("2e8", "3e5")).fetchall()
+        count = connection_of(reader).execute(ENDLESS.replace("2e8", "3e5")).fetchall()
     assert count == [(300_000,)]
 
 
@@ -153,7 +154,7 @@ def test_a_reader_sees_one_state_however_much_is_committed_meanwhile(opened):
 
 def test_a_reader_cannot_write(opened):
     with pytest.raises(IndexUnavailable), opened.store.read() as reader:
-        reader._connection.execute("DELETE FROM files")
+        connection_of(reader).execute("DELETE FROM files")
 
 
 def test_connections_that_nobody_uses_are_given_back_and_those_at_work_go_on(pool, made):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from index_fixture import ANALYZER, SOUND, RecordingObserver
+from index_fixture import ANALYZER, SOUND, RecordingObserver, connection_of
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.maintenance import refresh_keyword
@@ -18,7 +18,7 @@ def outdated(index, files=5):
         index.write(f"memory/{number}.md", f"---\ntitle: Waders\n---\n# Birds\n\nherons number{number}\n")
     index.write("memory/de.md", GERMAN)
     index.sync()
-    connection = index.store._connection
+    connection = index.connection
     connection.execute("INSERT INTO keyword(keyword) VALUES('delete-all')")
     connection.execute("INSERT INTO keyword(rowid, body, context) SELECT id, 'oldword', '' FROM chunks")
     connection.execute("UPDATE files SET language = 'xx'")
@@ -28,7 +28,7 @@ def outdated(index, files=5):
 
 
 def meta(index, key):
-    return schema.get_meta(index.store._connection, key)
+    return schema.get_meta(index.connection, key)
 
 
 def test_the_next_sync_makes_the_words_of_the_present_analyzer(opened):
@@ -59,19 +59,19 @@ def test_the_index_is_that_of_a_build_from_scratch(opened):
 
 def words(index):
     with index.store.read() as reader:
-        connection = reader._connection
+        connection = connection_of(reader)
         files = sorted(connection.execute("SELECT path, language FROM files"))
         return files, connection.execute("SELECT * FROM temp.vocabulary").fetchall()
 
 
 def test_no_file_is_read_and_no_vector_is_touched(opened):
     index = outdated(opened)
-    index.store._connection.execute("INSERT INTO vectors SELECT id, x'00' FROM chunks")
+    index.connection.execute("INSERT INTO vectors SELECT id, x'00' FROM chunks")
     for file in (index.workspace / "memory").iterdir():
         file.unlink()
     index.store.refresh_keyword(ANALYZER, lambda: False)
     assert len(index.found("heron")) == 5
-    assert index.store._connection.execute("SELECT count(*) FROM vectors").fetchall() == [(6,)]
+    assert index.sql("SELECT count(*) FROM vectors") == [(6,)]
 
 
 def test_searches_find_the_old_words_until_the_new_ones_are_there(opened):
@@ -103,13 +103,13 @@ def test_a_refresh_that_fails_changes_nothing(opened):
         index_tokens = None
 
     with pytest.raises(TypeError):
-        refresh_keyword(index.store._connection, Failing(), lambda: False)
+        refresh_keyword(index.connection, Failing(), lambda: False)
     assert len(index.found("oldword")) == 6
     assert meta(index, "analyzer_version") == "0"
 
 
 def test_an_empty_index_is_refreshed(opened):
-    schema.set_meta(opened.store._connection, "analyzer_version", "0")
+    schema.set_meta(opened.connection, "analyzer_version", "0")
     opened.reopen().sync()
     assert not opened.store.keyword_outdated
 

@@ -152,7 +152,7 @@ def test_another_model_does_not_write_every_old_vector_to_the_log(opened):
     pages = size(opened) // PAGE_BYTES
     vectors.begin_vectors(identity("another"))
     assert log_size(opened) < pages // 10 * PAGE_BYTES
-    assert opened.store._connection.execute("PRAGMA secure_delete").fetchone() == (1,)
+    assert opened.connection.execute("PRAGMA secure_delete").fetchone() == (1,)
     for first in range(0, 2_000, 100):
         vectors.put_vectors({number: random.Random(number).randbytes(3_072) for number in range(first, first + 100)})
     assert opened.store.purge()

@@ -282,7 +282,7 @@ def test_a_large_run_leaves_few_pages_in_memory(opened):
         opened.write(f"memory/{number}.md", " ".join(f"word{number}x{i}" for i in range(900)))
     opened.sync()
     assert opened.path.stat().st_size + opened.path.with_name("main.sqlite-wal").stat().st_size > 8 * 2**20
-    kept, _ = opened.store._connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
+    kept, _ = opened.connection.status(apsw.SQLITE_DBSTATUS_CACHE_USED)
     assert kept < 2 * 2**20
     assert opened.found("word7x7") == ["memory/7.md"]
 

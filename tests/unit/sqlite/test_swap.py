@@ -205,7 +205,7 @@ def test_searches_on_many_threads_never_fail_and_always_find_something_during_sw
 
 
 def test_a_reader_that_waits_through_close_does_not_open_the_file_again(opened):
-    pool = opened.store._pool
+    pool = opened.reader_pool
     entered, refused = threading.Event(), []
 
     def late():
@@ -227,7 +227,7 @@ def test_a_reader_that_waits_through_close_does_not_open_the_file_again(opened):
 
 def test_a_swap_comes_before_the_readers_that_arrive_after_it(opened):
     """Readers that never rest must not keep a swap waiting for ever."""
-    pool, stop = opened.store._pool, threading.Event()
+    pool, stop = opened.reader_pool, threading.Event()
 
     def read():
         while not stop.is_set():

@@ -102,7 +102,7 @@ class TestWhatIsKept:
             return reader.term_scores.get([(term, reader.vocabulary.frequency(term.text)) for term in terms])
 
     def names(self, index):
-        return set(index.store._caches.scores.current.terms)
+        return set(index.reader_caches.scores.current.terms)
 
     def test_a_term_is_kept_when_it_is_asked_for_again_and_again(self, index):
         assert [self.ask(index, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
@@ -135,44 +135,44 @@ class TestWhatIsKept:
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, index, monkeypatch):
-        monkeypatch.setattr(keyword, "_MAX_BYTES", 20)
+    def test_it_takes_no_more_memory_than_it_may_and_keeps_what_it_has(self, index):
+        index.reader_caches.scores.max_bytes = 20
         for number in range(20):
             with index.store.read() as reader:
                 kept(reader, [QueryTerm(f"bird{number}")])
         assert self.names(index) == {'"bird0"', '"bird1"'}
-        assert index.store._caches.scores.current.bytes <= 20 + 12
+        assert index.reader_caches.scores.current.bytes <= 20 + 12
         assert self.ask(index, QueryTerm("bird1")) is not None
         assert self.ask(index, QueryTerm("bird2")) is None
 
-    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, index, monkeypatch):
-        monkeypatch.setattr(keyword, "_MAX_CHUNKS_READ", 19)
+    def test_a_word_that_is_too_common_is_left_to_fts5_and_so_are_those_beside_it(self, index):
+        index.reader_caches.scores.max_chunks_read = 19
         assert [self.ask(index, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
         assert self.names(index) == set()
         assert self.ask(index, self.RARE) is None
-        assert index.store._caches.scores.current.requests == {'"bird1"': 1}
+        assert index.reader_caches.scores.current.requests == {'"bird1"': 1}
 
-    def test_no_search_reads_the_scores_of_too_many_chunks(self, index, monkeypatch):
-        monkeypatch.setattr(keyword, "_MAX_CHUNKS_READ", 2)
+    def test_no_search_reads_the_scores_of_too_many_chunks(self, index):
+        index.reader_caches.scores.max_chunks_read = 2
         birds = [QueryTerm(f"bird{number}") for number in range(5)]
         found = [self.ask(index, *birds) is not None for _ in range(6)]
         assert found == [False, False, False, False, True, True]
 
-    def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, index, monkeypatch):
-        monkeypatch.setattr(keyword, "_MAX_TERMS_COUNTED", 10)
+    def test_words_that_are_asked_for_once_are_not_counted_for_ever(self, index):
+        index.reader_caches.scores.max_terms_counted = 10
         for number in range(50):
             self.ask(index, self.COMMON, QueryTerm(f"unheard{number}"))
-            assert len(index.store._caches.scores.current.requests) <= 12
+            assert len(index.reader_caches.scores.current.requests) <= 12
 
     def test_an_idle_agent_gives_it_back(self, index):
         with index.store.read() as reader:
             kept(reader, [self.COMMON])
         index.store.release_memory()
-        assert index.store._caches.scores.current is None
+        assert index.reader_caches.scores.current is None
 
 
 def test_a_question_asked_often_is_answered_the_same(embedding):
     answers = [embedding.hits("heron kestrel bird1 成语", 30) for _ in range(6)]
     assert answers[0]
     assert answers.count(answers[0]) == 6
-    assert embedding.store._caches.scores.current.terms
+    assert embedding.reader_caches.scores.current.terms

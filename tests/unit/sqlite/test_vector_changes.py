@@ -16,7 +16,7 @@ from memoryd_server.sqlite import resident
 from memoryd_server.sqlite.exact import SlotArrays
 from memoryd_server.threads import RWLock
 from properties import examples
-from vector_fixture import VectorFixture, check_same, clusters, numbered
+from vector_fixture import VectorFixture, check_same, clusters, numbered, residency_of, resident_of
 
 DIMENSIONS = 5
 IDS = st.integers(1, 40)
@@ -33,6 +33,11 @@ def fixture(tmp_path):
     fixture = VectorFixture(tmp_path)
     yield fixture
     fixture.close()
+
+
+@pytest.fixture
+def small_pages(monkeypatch):
+    monkeypatch.setattr(resident, "PAGE", 100)
 
 
 def direction(seed):
@@ -119,7 +124,7 @@ class Changes(RuleBasedStateMachine):
     def holds_what_is_stored(self):
         stored = {row[0] for row in self.fixture.connection.execute("SELECT chunk_id FROM vectors")}
         for leg in self.legs:
-            held = leg._resident._resident
+            held = resident_of(leg)
             if held is not None:
                 assert sorted(held._slots.ids.tolist()) == sorted(stored)
 
@@ -150,21 +155,19 @@ def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(fixture):
     assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5)] == [2]
 
 
-def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(fixture, monkeypatch):
-    monkeypatch.setattr(resident, "PAGE", 100)
+def test_a_load_broken_off_by_a_deadline_goes_on_with_the_next_search(fixture, small_pages):
     fixture.commit(numbered(clusters(1_000, 64)))
     leg = fixture.leg()
     with fixture.read() as reader, pytest.raises(DeadlineTooShort):
         leg.search(broken_off(reader, 4), np.ones(64), 3)
-    assert leg._resident._load.position == 400
+    assert residency_of(leg)._load.position == 400
     fixture.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
     with fixture.read() as reader:
         assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
     check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
 
 
-def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixture, monkeypatch):
-    monkeypatch.setattr(resident, "PAGE", 100)
+def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixture, small_pages):
     fixture.commit(numbered(clusters(400, 64)))
     leg = fixture.leg()
     with fixture.read() as old:
@@ -179,24 +182,23 @@ def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixtu
 def test_a_search_does_not_wait_for_the_load_of_another(fixture):
     fixture.commit(numbered(clusters(200, 16)))
     leg = fixture.leg()
-    with leg._resident._loading:
+    with residency_of(leg)._loading:
         check_same(fixture.search(leg, np.ones(16)), fixture.exact(np.ones(16)))
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fixture, monkeypatch):
-    monkeypatch.setattr(resident, "PAGE", 500)
+def test_the_mean_is_taken_anew_when_vectors_have_doubled_and_searches_go_on(fixture, small_pages):
     fixture.commit(numbered(clusters(1_100, 64)))
     leg = fixture.leg(coarse_above=0)
     fixture.search(leg, np.ones(64))
-    first = leg._resident._resident
+    first = resident_of(leg)
     fixture.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))
-    for _ in range(5):
-        assert leg._resident._resident is first
+    for _ in range(26):
+        assert resident_of(leg) is first
         check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
     fixture.search(leg, np.ones(64))
-    assert leg._resident._resident is not first
-    assert not leg._resident._resident.is_stale
+    assert resident_of(leg) is not first
+    assert not resident_of(leg).is_stale
 
 
 @pytest.mark.slow

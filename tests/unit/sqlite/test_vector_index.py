@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.model import Source
 from properties import examples
-from vector_fixture import PLENTY, VectorFixture, check_same, clusters, numbered
+from vector_fixture import PLENTY, VectorFixture, check_same, clusters, numbered, resident_of
 
 WHOLE = {}
 COARSE = {"coarse_above": 50}
@@ -32,7 +32,7 @@ def fixture(tmp_path):
 
 
 def resident(leg):
-    return type(leg._resident._resident).__name__
+    return type(resident_of(leg)).__name__
 
 
 def with_twins(vectors, seed=1):

@@ -5,6 +5,7 @@ import math
 
 import pytest
 
+from index_fixture import connection_of
 from memoryd_server.sqlite.keyword import SymbolList, _varints
 
 
@@ -77,7 +78,7 @@ def test_chunks_are_counted_as_the_keyword_table_counts_them(opened):
 
 def assert_chunks(opened):
     with opened.store.read() as reader:
-        (held,) = reader._connection.execute("SELECT count(*) FROM keyword_docsize").fetchone()
+        (held,) = connection_of(reader).execute("SELECT count(*) FROM keyword_docsize").fetchone()
         assert reader.vocabulary.chunks() == held
 
 
@@ -100,7 +101,7 @@ def test_names_with_a_piece_come_with_the_closest_first(opened):
 
 
 def test_new_names_are_known_after_a_change_once_the_old_list_has_been_used_long_enough(opened):
-    memo = opened.store._caches.vocabulary
+    memo = opened.reader_caches.vocabulary
     for name in ("first_name", "other_name"):
         opened.write(f"memory/{name}.md", name)
         opened.sync()
@@ -111,7 +112,7 @@ def test_new_names_are_known_after_a_change_once_the_old_list_has_been_used_long
 
 
 def test_an_old_list_of_names_is_used_for_a_while(opened):
-    memo = opened.store._caches.vocabulary
+    memo = opened.reader_caches.vocabulary
     memo.names = SymbolList(revision=0, lines="gone_name\n", use_until=math.inf)
     opened.write("memory/a.md", "new_name")
     opened.sync()

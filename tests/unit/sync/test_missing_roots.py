@@ -9,7 +9,7 @@ import pytest
 
 from index_fixture import OTHER_IDENTITY, SOUND, IndexFixture, RecordingObserver
 from memoryd_server.model import RACY_NS
-from memoryd_server.sync import prepare
+from memoryd_server.sources.files import read_file
 from memoryd_server.sync.progress import SyncMode
 
 
@@ -49,7 +49,7 @@ def check_kept(index, paths, *, hidden, mode=SyncMode.INCREMENTAL):
 
 def set_device(index, device, like="%"):
     """Makes the rows say that their files were on another device, as they are after a mount has gone."""
-    index.store._connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
+    index.connection.execute("UPDATE files SET device = ? WHERE path LIKE ?", (device, like))
 
 
 def test_a_workspace_that_is_away_keeps_its_rows_and_is_taken_up_again_unread(index, away):
@@ -122,20 +122,19 @@ def test_a_rebuild_for_other_chunks_waits_for_the_root_to_be_back(index, away):
     assert not index.store.build_differences
 
 
-def test_a_root_that_goes_away_while_its_files_are_read_keeps_its_rows(index, monkeypatch, tmp_path):
+def test_a_root_that_goes_away_while_its_files_are_read_keeps_its_rows(index, tmp_path):
     for path in ("memory/a.md", "memory/sub/b.md"):
         index.write(path, "the heron has flown")
-    plain = prepare.read_file
 
-    def read_file(file, most):
+    def read(file, most):
         if index.workspace.exists():
             index.workspace.rename(tmp_path / "away")
-        return plain(file, most)
+        return read_file(file, most)
 
-    monkeypatch.setattr(prepare, "read_file", read_file)
+    index.read_file = read
     notes = RecordingObserver()
     outcome = index.sync(observer=notes)
-    monkeypatch.undo()
+    index.read_file = read_file
     assert (notes.errors(), outcome.removed_files) == ({}, 0)
     assert index.paths() == ALL
     (tmp_path / "away").rename(index.workspace)

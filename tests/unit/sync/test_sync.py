@@ -10,7 +10,7 @@ import pytest
 from index_fixture import MOST_FILE_BYTES, SOUND, IndexFixture, RecordingObserver
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import RACY_NS
-from memoryd_server.sync import prepare
+from memoryd_server.sources.files import read_file
 from memoryd_server.sync.progress import SyncMode, SyncPhase
 
 LATER_NS = 10 * RACY_NS
@@ -99,21 +99,19 @@ def test_one_bad_file_does_not_stop_the_others(tmp_path):
     index.close()
 
 
-def failing_reader(monkeypatch, *paths, error=None):
-    original = prepare.read_file
-
-    def read_file(file, max_bytes):
+def fail_reads(index, *paths, error=None):
+    def read(file, max_bytes):
         if file.path in paths:
             raise error or PermissionError(13, "Permission denied")
-        return original(file, max_bytes)
+        return read_file(file, max_bytes)
 
-    monkeypatch.setattr(prepare, "read_file", read_file)
+    index.read_file = read
 
 
-def test_an_unreadable_file_is_reported_at_each_run_and_healed(opened, monkeypatch):
+def test_an_unreadable_file_is_reported_at_each_run_and_healed(opened):
     opened.write("memory/a.md", "heron")
     opened.write("memory/b.md", "heron")
-    failing_reader(monkeypatch, "memory/a.md")
+    fail_reads(opened, "memory/a.md")
     for _ in range(2):
         notes = RecordingObserver()
         outcome = opened.sync(observer=notes)
@@ -121,27 +119,27 @@ def test_an_unreadable_file_is_reported_at_each_run_and_healed(opened, monkeypat
         assert outcome.failed_files == 1
         assert opened.found("heron") == ["memory/b.md"]
     assert outcome.changed is False
-    monkeypatch.undo()
+    opened.read_file = read_file
     opened.sync()
     assert sorted(opened.found("heron")) == ["memory/a.md", "memory/b.md"]
     assert opened.rows()[1][0][5] is None
 
 
-def test_a_file_that_becomes_unreadable_is_no_longer_found_until_it_is_healed(opened, monkeypatch):
+def test_a_file_that_becomes_unreadable_is_no_longer_found_until_it_is_healed(opened):
     opened.write("memory/a.md", "heron")
     opened.sync()
     opened.write("memory/a.md", "heron again")
-    failing_reader(monkeypatch, "memory/a.md")
+    fail_reads(opened, "memory/a.md")
     opened.sync()
     assert opened.found("heron") == []
-    monkeypatch.undo()
+    opened.read_file = read_file
     opened.sync()
     assert opened.found("again") == ["memory/a.md"]
 
 
-def test_a_failing_file_that_is_touched_does_not_stay_pending(opened, monkeypatch):
+def test_a_failing_file_that_is_touched_does_not_stay_pending(opened):
     file = opened.write("memory/a.md", "heron")
-    failing_reader(monkeypatch, "memory/a.md")
+    fail_reads(opened, "memory/a.md")
     opened.sync()
     os.utime(file, (1, 1))
     assert opened.engine().compare().plan.pending == 1
@@ -152,19 +150,18 @@ def test_a_failing_file_that_is_touched_does_not_stay_pending(opened, monkeypatc
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_a_file_that_vanishes_between_listing_and_reading_is_gone_and_no_failure(opened, monkeypatch, known):
+def test_a_file_that_vanishes_between_listing_and_reading_is_gone_and_no_failure(opened, known):
     file = opened.write("memory/a.md", "heron")
     opened.write("memory/b.md", "kestrel")
     if known:
         opened.sync()
         file.write_text("heron again")
-    original = prepare.read_file
 
-    def read_file(listed, max_bytes):
+    def read(listed, max_bytes):
         file.unlink(missing_ok=True)
-        return original(listed, max_bytes)
+        return read_file(listed, max_bytes)
 
-    monkeypatch.setattr(prepare, "read_file", read_file)
+    opened.read_file = read
     notes = RecordingObserver()
     outcome = opened.sync(observer=notes)
     assert (notes.errors(), outcome.removed_files) == ({}, int(known))
@@ -172,17 +169,16 @@ def test_a_file_that_vanishes_between_listing_and_reading_is_gone_and_no_failure
     assert opened.integrity() == SOUND
 
 
-def test_a_file_swapped_for_a_link_after_the_listing_gives_no_byte(opened, monkeypatch, tmp_path):
+def test_a_file_swapped_for_a_link_after_the_listing_gives_no_byte(opened, tmp_path):
     file = opened.write("memory/a.md", "heron")
     (tmp_path / "secret.md").write_text("secret")
-    original = prepare.read_file
 
-    def read_file(listed, max_bytes):
+    def read(listed, max_bytes):
         file.unlink()
         file.symlink_to(tmp_path / "secret.md")
-        return original(listed, max_bytes)
+        return read_file(listed, max_bytes)
 
-    monkeypatch.setattr(prepare, "read_file", read_file)
+    opened.read_file = read
     opened.sync()
     assert opened.found("secret") == []
     assert opened.paths() == []
@@ -195,12 +191,12 @@ def settle(index):
     index.sync()
 
 
-def test_a_sync_without_changes_reads_no_file_and_writes_no_row(opened, monkeypatch):
+def test_a_sync_without_changes_reads_no_file_and_writes_no_row(opened):
     for number in range(20):
         opened.write(f"memory/{number}.md", f"note {number}")
     settle(opened)
     before = opened.revision(), opened.rows()
-    failing_reader(monkeypatch, *[f"memory/{n}.md" for n in range(20)])
+    fail_reads(opened, *[f"memory/{n}.md" for n in range(20)])
     notes = RecordingObserver()
     outcome = opened.sync(observer=notes)
     assert (outcome.changed, outcome.unchanged_files, outcome.indexed_files) == (False, 20, 0)
@@ -208,7 +204,7 @@ def test_a_sync_without_changes_reads_no_file_and_writes_no_row(opened, monkeypa
     assert (opened.revision(), opened.rows()) == before
 
 
-def test_a_touched_file_is_read_once_and_not_written(opened, monkeypatch):
+def test_a_touched_file_is_read_once_and_not_written(opened):
     file = opened.write("memory/a.md", "heron")
     settle(opened)
     revision = opened.revision()
@@ -216,7 +212,7 @@ def test_a_touched_file_is_read_once_and_not_written(opened, monkeypatch):
     opened.now_ns = lambda: file.stat().st_ctime_ns + LATER_NS
     outcome = opened.sync()
     assert (outcome.changed, outcome.unchanged_files) == (False, 1)
-    failing_reader(monkeypatch, "memory/a.md")
+    fail_reads(opened, "memory/a.md")
     assert opened.sync().failed_files == 0
     assert opened.revision() == revision
 

@@ -28,16 +28,16 @@ def index(tmp_path):
 
 
 @pytest.fixture
-def starts(monkeypatch):
+def starts(index):
     """Where each reading of a transcript began."""
     found = []
-    read = TranscriptReader.lines
 
-    def lines(self, start):
-        found.append(start.offset)
-        return read(self, start)
+    class Recording(TranscriptReader):
+        def lines(self, start):
+            found.append(start.offset)
+            return super().lines(start)
 
-    monkeypatch.setattr(TranscriptReader, "lines", lines)
+    index.open_transcript = Recording
     return found
 
 
@@ -155,7 +155,7 @@ def test_a_line_is_indexed_when_it_is_whole(index):
 
 
 def test_a_long_transcript_is_written_part_by_part_and_goes_on_where_it_was_stopped(index, starts, monkeypatch):
-    monkeypatch.setattr(prepare, "PART_CHARS", 500)
+    index.part_chars = 500
     monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 400)
     index.say("s1.jsonl", *talk(0, 300))
     asked = []
@@ -187,19 +187,19 @@ def test_a_transcript_that_cannot_be_read_says_so_and_comes_back(index):
     assert index.found("herons")
 
 
-def test_a_transcript_that_fails_while_it_is_read_fails_alone(index, monkeypatch):
+def test_a_transcript_that_fails_while_it_is_read_fails_alone(index):
     for name in ("s1", "s2"):
         index.say(f"{name}.jsonl", *talk(0, 3))
-    read = TranscriptReader.lines
-
-    def lines(self, start):
-        for number, line in enumerate(read(self, start)):
-            if number == 2 and len(failing):
-                raise OSError(errno.EIO, failing.pop())
-            yield line
-
     failing = ["Input/output error"]
-    monkeypatch.setattr(TranscriptReader, "lines", lines)
+
+    class Failing(TranscriptReader):
+        def lines(self, start):
+            for number, line in enumerate(super().lines(start)):
+                if number == 2 and len(failing):
+                    raise OSError(errno.EIO, failing.pop())
+                yield line
+
+    index.open_transcript = Failing
     notes = RecordingObserver()
     outcome = index.sync(observer=notes)
     assert (outcome.indexed_files, outcome.failed_files) == (1, 1)
@@ -212,7 +212,7 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index, monkeypatch
 
 def test_what_the_index_cannot_take_is_no_fault_of_the_transcript(index, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
-    monkeypatch.setattr(prepare, "PART_CHARS", 1)
+    index.part_chars = 1
     monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 1)
 
     def write(*_):

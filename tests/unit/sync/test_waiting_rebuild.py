@@ -155,8 +155,9 @@ def test_the_price_is_found_out_once_and_again_after_a_while(embedding, monkeypa
     now = [1_000.0]
     engine = embedding.engine(Clock(monotonic=lambda: now[0]))
     read = []
-    chunks_of = engine._preparer.chunks_of
-    monkeypatch.setattr(engine._preparer, "chunks_of", lambda file, known: read.append(file) or chunks_of(file, known))
+    preparer = engine._preparer
+    chunks_of = preparer.chunks_of
+    monkeypatch.setattr(preparer, "chunks_of", lambda file, known: read.append(file) or chunks_of(file, known))
     for _ in range(3):
         engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert len(read) == 2
@@ -177,7 +178,7 @@ def test_a_stop_while_pricing_ends_the_run_and_leaves_everything(embedding):
 
 def test_an_index_that_does_not_say_how_it_was_built_is_rebuilt(embedding):
     identity = dataclasses.replace(IDENTITY)
-    embedding.index.store._connection.execute("UPDATE meta SET value = 'x' WHERE key = 'identity'")
+    embedding.index.connection.execute("UPDATE meta SET value = 'x' WHERE key = 'identity'")
     embedding.open(identity)
     assert embedding.index.store.build_differences[0][:2] == ("build", "unknown")
     embedding.sync()

@@ -224,8 +224,8 @@ def test_a_long_ledger_is_rewritten_with_a_line_a_key(ledger, path):
         assert other.get("b") == entry("b")
 
 
-def test_a_rewrite_keeps_the_newest_keys_and_every_pending_one(ledger, path, monkeypatch):
-    monkeypatch.setattr(module, "KEPT_KEYS", 10)
+def test_a_rewrite_keeps_the_newest_keys_and_every_pending_one(path):
+    ledger = Ledger(str(path), kept_keys=10)
     put(ledger, entry("old", AppendState.PENDING))
     fill(path, 3000)
     put(ledger, entry("b"))

@@ -60,7 +60,10 @@ RankedRow = tuple[Candidate, ChunkRow]
 
 @dataclass(frozen=True, slots=True)
 class SelectedRows:
-    """The rows of an answer, best first; whether a file read for it has changed, and how many hits have lost theirs."""
+    """The rows of an answer, best first.
+
+    `stale` is whether a file has changed since it was indexed; `gone` is the number of candidates without their file.
+    """
 
     rows: list[RankedRow]
     stale: bool

@@ -123,8 +123,14 @@ class Agent:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
         """
         await self.index.open(background=background, requested=requested)
-        if self._backend is not None:
+        if self._backend is None:
+            return
+        try:
             await self._backend.start(background=background)
+        except BaseException:
+            # An index that stays open would keep its lock, and the next attempt could not take it.
+            await self.index.close()
+            raise
 
     async def change_config(self, config: AgentConfig) -> None:
         """Continue with a configuration that the present one `can_become`; runs and searches under way continue."""

@@ -1,8 +1,8 @@
 """Run a query on one agent's index; what answers in front of it.
 
 `IndexSearch` is the builtin search: it gets the query's vector while the keyword search runs, searches on another
-thread, and searches again if the index was rebuilt meanwhile. `SearchBackend` is the protocol of a backend that answers
-in place of the builtin search, such as qmd.
+thread, and searches again if the index was rebuilt during the search. `SearchBackend` is the protocol of a backend that
+answers in place of the builtin search, such as qmd.
 """
 
 import asyncio
@@ -157,7 +157,7 @@ class SearchBackend(Protocol):
     """Carries out the agent's sync runs if memoryd keeps no index for the agent; None if the builtin index is kept."""
 
     async def start(self, *, background: bool) -> None:
-        """Begin to answer; `background` allows work that no caller asked for."""
+        """Begin to answer; `background` allows work that no caller requested."""
 
     async def stop(self) -> None:
         """Begin nothing more."""

@@ -164,7 +164,7 @@ class HealthReporter:
     async def check(self) -> None:
         """Search every open index; the daemon is NOT_SERVING if one does not answer.
 
-        An idle index answered when it was last in use, and the reconcile pass goes on checking it.
+        An idle index answered when it was last in use, and the reconcile pass continues to check it.
         """
         state = _Response.SERVING if await self._all_answer() else _Response.NOT_SERVING
         for service in _NAMES:

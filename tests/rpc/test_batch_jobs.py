@@ -128,7 +128,7 @@ async def test_where_a_job_fails_the_texts_go_directly(home, serve, provider, fa
     await check_whole(running, provider)
     status = await running.status()
     assert status.batch.failures == 1
-    wanted = "could not be processed" if fate == "failed" else "without an output file"
+    wanted = "could not be processed" if fate == "failed" else "no output file"
     assert wanted in status.batch.last_error
 
 

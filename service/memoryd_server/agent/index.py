@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -46,6 +47,15 @@ _PROBE = QueryTerm("memoryd")
 async def run_on(threads: Executor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return the result of `work`, called on one of `threads`."""
     return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *args, **kwargs))
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSizes:
+    """Bytes of the index, of its transaction log, and of the cache of embeddings with its own log."""
+
+    database_bytes: int
+    log_bytes: int
+    cache_bytes: int
 
 
 class AgentIndex:
@@ -347,8 +357,8 @@ class AgentIndex:
             return _unwatched(self.config)
         return watcher.verified_status() if verify else watcher.status()
 
-    def measure(self) -> tuple[IndexCounts, int, int, int]:
-        """Return what the index holds, and the bytes of the index, its log and its cache. Blocks.
+    def measure(self) -> tuple[IndexCounts, DiskSizes]:
+        """Return what the index holds, and its bytes on disk. Blocks.
 
         The counts of an idle index are remembered, so that its files stay closed.
 
@@ -359,7 +369,7 @@ class AgentIndex:
         if counts is None or counts.revision != self.monitor.current.revision:
             counts = self._counts()
         sizes = self.store.sizes()
-        return counts, sizes.database_bytes, sizes.log_bytes, self._storage.cache_bytes()
+        return counts, DiskSizes(sizes.database_bytes, sizes.log_bytes, self._storage.cache_bytes())
 
     def _counts(self) -> IndexCounts:
         with self.store.read() as reader:

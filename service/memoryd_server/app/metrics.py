@@ -51,14 +51,14 @@ def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) 
 
 def _of_agent(agent: Agent) -> AgentMetrics:
     index, snapshot = agent.index, agent.snapshot
-    counts, database_bytes, wal_bytes, cache_bytes = index.measure()
+    counts, sizes = index.measure()
     return AgentMetrics(
         agent_id=agent.config.agent_id,
         files=counts.files,
         chunks=counts.chunks,
-        database_bytes=database_bytes,
-        wal_bytes=wal_bytes,
-        cache_bytes=cache_bytes,
+        database_bytes=sizes.database_bytes,
+        wal_bytes=sizes.log_bytes,
+        cache_bytes=sizes.cache_bytes,
         revision=counts.revision,
         dirty=snapshot.dirty or snapshot.pending_files > 0,
         lag_seconds=index.monitor.lag_seconds,

@@ -1,4 +1,4 @@
-"""`memoryd doctor` on a status: everything is shown, each fault with its meaning and its remedy."""
+"""The checks that `memoryd doctor` derives from a status: every problem is reported, with its meaning and advice."""
 
 from datetime import UTC, datetime
 
@@ -22,7 +22,7 @@ def bad(answer):
     return [check for check in check_agent(answer) if check.verdict is not OK]
 
 
-def test_an_agent_that_is_well():
+def test_healthy_agent_passes_every_check():
     checks = list(check_agent(status()))
     assert {check.verdict for check in checks} == {OK}
     assert "3 files, 7 chunks, revision 2" in checks[0].detail
@@ -41,14 +41,14 @@ def test_the_daemons_kinds_are_all_explained():
     assert {kind.name for kind in DegradationKind} <= set(_EXPLAINED)
 
 
-def test_a_degradation_kind_of_a_newer_daemon_is_shown():
+def test_unknown_degradation_of_a_newer_daemon_is_reported():
     unspecified = m.Degradation(kind=0, reason="something new")
     (check,) = bad(status(degradations=[unspecified]))
     assert "something new" in check.detail
 
 
 @pytest.mark.parametrize(
-    ("fields", "verdict", "told"),
+    ("fields", "verdict", "text"),
     [
         ({"fulltext": m.FulltextStatus(error="no such table")}, FAILED, "no such table"),
         ({"index": m.IndexStatus(dirty=True, pending_files=4)}, WARNING, "4 files are not indexed yet"),
@@ -79,24 +79,24 @@ def test_a_degradation_kind_of_a_newer_daemon_is_shown():
         ),
     ],
 )
-def test_problems_of_an_agent_are_reported(fields, verdict, told):
+def test_problem_is_reported(fields, verdict, text):
     (check,) = bad(status(**fields))
-    assert (check.verdict, told in check.detail) == (verdict, True)
+    assert (check.verdict, text in check.detail) == (verdict, True)
 
 
-def test_healthy_agents_are_reported_too():
+def test_working_parts_are_reported_too():
     answer = status(
         embedding=m.EmbeddingStatus(provider="openai", model="m", probe=m.ProbeResult(ok=True)),
         watchers=[m.WatcherStatus(root=".", mode=m.WATCHER_MODE_POLLING, reason="polling is configured")],
         qmd=m.QmdStatus(configured=True, available=True, version="2.8"),
     )
-    told = " ".join(check.detail for check in check_agent(answer))
+    text = " ".join(check.detail for check in check_agent(answer))
     for words in ("openai m answers in 0 ms", ". is watched: polling, polling is configured", "qmd 2.8 answers"):
-        assert words in told
+        assert words in text
     assert not bad(answer)
 
 
-def test_the_last_sync_is_a_moment_in_utc():
+def test_time_of_the_last_sync_is_in_utc():
     answer = status()
     assert last_sync_time(answer) is None
     answer.index.last_sync_time.FromDatetime(datetime(2026, 1, 2, tzinfo=UTC))

@@ -47,6 +47,6 @@ def test_options_take_precedence_over_the_environment(tls):
     assert tls(Tls(ca_file="mine.pem"), **NAMED) == Tls(ca_file="mine.pem")
 
 
-def test_a_certificate_without_its_key_is_refused(tls):
+def test_certificate_without_its_key_is_refused(tls):
     with pytest.raises(SettingsError, match=r"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: .*together"):
         tls(MEMORYD_TLS_CERT="/c.pem")

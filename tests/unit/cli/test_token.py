@@ -1,4 +1,4 @@
-"""`memoryd token` on files alone; tests/e2e/test_access.py tests it with a daemon."""
+"""`memoryd token` without a daemon; tests/e2e/test_access.py tests it with one."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -36,7 +36,7 @@ def run(state, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "message"),
     [
         (("--agent", "wrok"), 3, "no agent 'wrok' is configured; configured agents: main, work"),
         (("--agent", ""), 2, "--agent"),
@@ -51,22 +51,22 @@ def run(state, monkeypatch):
         (("--name", "x" * 101), 2, "printable"),
     ],
 )
-def test_a_token_that_makes_no_sense_is_not_made(run, records, arguments, code, told):
-    assert told in run("new", *arguments, code=code).stderr
+def test_invalid_options_create_no_token(run, records, arguments, code, message):
+    assert message in run("new", *arguments, code=code).stderr
     assert records() == ()
 
 
 @pytest.mark.parametrize(
     ("text", "lifetime"), [("90d", timedelta(days=90)), ("12h", timedelta(hours=12)), ("2w", timedelta(weeks=2))]
 )
-def test_a_lifetime_is_counted_from_now(run, records, text, lifetime):
+def test_lifetime_starts_now(run, records, text, lifetime):
     run("new", "--expires", text)
     (record,) = records()
     assert record.expires - record.created == lifetime
     assert abs(record.created - datetime.now(UTC)) < timedelta(minutes=1)
 
 
-def test_the_token_alone_is_on_standard_output(run, records):
+def test_only_the_token_is_on_standard_output(run, records):
     done = run("new", "--agent", "WORK", "--agent", "main", "--agent", "work", "--name", "für alle")
     (record,) = records()
     assert done.stdout.startswith("memoryd_")
@@ -75,7 +75,7 @@ def test_the_token_alone_is_on_standard_output(run, records):
     assert (record.agents, record.name) == (("main", "work"), "für alle")
 
 
-def test_an_expired_token_is_listed_as_such(run, state):
+def test_expired_token_is_marked_in_the_list(run, state):
     now = datetime.now(UTC)
     TokenStore(TokenFiles.in_state_dir(state, None).store).add(
         "", None, now - timedelta(days=2), now - timedelta(days=1)
@@ -84,12 +84,12 @@ def test_an_expired_token_is_listed_as_such(run, state):
     assert [entry["expired"] for entry in json.loads(run("list", "--json").stdout)] == [True]
 
 
-def test_a_list_without_tokens_says_where_the_first_one_comes_from(run):
+def test_empty_list_says_where_the_first_token_comes_from(run):
     assert "No tokens" in run("list").stdout
     assert json.loads(run("list", "--json").stdout) == []
 
 
-def test_tokens_of_the_plain_file_are_counted_and_not_shown(run, state):
+def test_tokens_of_the_token_file_are_counted_but_not_shown(run, state):
     file = state / "memoryd.token"
     file.write_text("the-first\nthe-second\n")
     file.chmod(0o600)
@@ -99,7 +99,7 @@ def test_tokens_of_the_plain_file_are_counted_and_not_shown(run, state):
     assert "the-first" not in listed
 
 
-def test_a_store_that_others_can_read_is_not_used(run, records, state):
+def test_token_store_that_others_can_read_is_refused(run, records, state):
     run("new")
     store = TokenFiles.in_state_dir(state, None).store
     store.chmod(0o644)
@@ -109,7 +109,7 @@ def test_a_store_that_others_can_read_is_not_used(run, records, state):
     assert len(records()) == 1
 
 
-def test_only_what_is_there_can_be_revoked(run, records):
+def test_only_an_existing_token_can_be_revoked(run, records):
     run("new")
     (record,) = records()
     assert "there is no token 'x'" in run("revoke", "x", code=3).stderr

@@ -4,8 +4,11 @@ import importlib.util
 import itertools
 import uuid
 
+import grpc
 import pytest
 
+from memoryd.v1.entry_service_pb2 import ListEntriesRequest
+from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd_server.entries.model import DatasetLocation, EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.text.analyzer import Analyzer
@@ -14,6 +17,12 @@ from word_provider import word_vector
 needs_lancedb = pytest.mark.skipif(
     importlib.util.find_spec("lancedb") is None, reason="lancedb is missing: `make setup-lancedb` installs it"
 )
+
+
+def open_entries(address, seconds=120):
+    """Have a daemon import LanceDB, which takes longer than the documented deadlines on a busy machine."""
+    with grpc.insecure_channel(address) as channel:
+        EntryServiceStub(channel).ListEntries(ListEntriesRequest(), timeout=seconds)
 
 
 def embedded(text, identity="words", dimensions=16):

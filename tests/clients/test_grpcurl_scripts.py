@@ -11,6 +11,7 @@ from clients.daemon_fixture import ClientsDaemon
 from clients.runner import REPOSITORY
 from clients.test_grpcurl import grpcurl_command
 from daemon_process import environment
+from entry_fixture import open_entries
 from memoryd.v1 import entry_service_pb2, memory_service_pb2
 from rpc.agent_calls import HAS_LANCEDB
 
@@ -147,8 +148,10 @@ def test_a_script_calls_the_daemon_over_tls(daemon, tmp_path, name, arguments, e
 
 @pytest.mark.skipif(not HAS_LANCEDB, reason="LanceDB is missing: `make setup-lancedb` installs it")
 def test_entries_are_stored_recalled_and_forgotten(daemon, tmp_path):
+    open_entries(daemon.addresses[0])
     given = where(daemon, "tls")
     stored = shell(tmp_path, "remember", "the crane of pier seven", given=given)
+    assert stored.returncode == 0, stored.stderr
     for name, arguments, expected in ENTRIES:
         check(shell(tmp_path, name, *arguments, given=given), *expected)
     entry_id = json.loads(stored.stdout)["entry"]["entry_id"]

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from daemon_process import serving
-from entry_fixture import needs_lancedb
+from entry_fixture import needs_lancedb, open_entries
 
 pytestmark = needs_lancedb
 
@@ -31,6 +31,7 @@ def check(done, *, code=0, out="", err=""):
 def test_an_entry_is_stored_and_recalled(folders):
     workspace, state, home = folders
     with serving(workspace, state, home=home) as served:
+        open_entries(served.address)
         check(served.memoryd("entry", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
         check(served.memoryd("entry", "recall", "herons"), out="[fact] the heron nests")
 
@@ -39,6 +40,7 @@ def test_an_entry_is_stored_and_recalled(folders):
 def test_the_verbs_store_recall_list_forget_export_and_import(folders):
     workspace, state, home = folders
     with serving(workspace, state, home=home) as served:
+        open_entries(served.address)
         run = served.memoryd
         check(run("entry", "remember", "the heron nests", "--category", "fact"), out="Stored: ")
         check(run("entry", "remember", "the heron nests"), out="Duplicate: ")
@@ -69,4 +71,5 @@ def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     workspace, state, home = folders
     (state / "memoryd.json5").unlink()
     with serving(workspace, state, home=home) as served:
+        open_entries(served.address)
         check(served.memoryd("entry", "list"), code=1, err="memoryd.entries.enabled")

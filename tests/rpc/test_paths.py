@@ -20,7 +20,7 @@ SERVICE = Path(memoryd_server.__file__).parent
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
 FILES_OF_SEARCH = 52
 FILES_OF_NEW_QUERY = 57
-FILES_UNTIL_SEARCHABLE = 38
+FILES_UNTIL_SEARCHABLE = 37
 FILES_OF_VECTORS = 22
 
 # The health check, which may run during a trace.
@@ -75,7 +75,7 @@ sources/files.py read_file
 chunk/markdown.py indexable_chunks
 text/analyzer.py Analyzer.index_tokens
 sqlite/writer.py SqliteWriter.write
-sqlite/vector_index.py VectorIndex.apply
+sqlite/resident.py ResidentIndex.apply
 """
 VECTORS = """
 embedding/embedder.py Embedder.run

@@ -159,7 +159,7 @@ async def test_status_counts_each_source(home, serve):
 
 async def test_a_transcript_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
     quick = functools.partial(BackgroundSync, transcript_window_seconds=0.05)
-    monkeypatch.setattr("memoryd_server.agent.agent.BackgroundSync", quick)
+    monkeypatch.setattr("memoryd_server.agent.index.BackgroundSync", quick)
     say(home, "s1.jsonl", user("about the harbour"))
     memoryd = await serve(sessions(), background=True)
     await eventually(lambda: memoryd.memory().index.monitor.current.files == 1)

@@ -247,7 +247,7 @@ async def test_the_python_client_speaks_tls(serve, home, authority, pair):
         await asyncio.to_thread(ask, **{**named, "server_name": "elsewhere.example"})
     with pytest.raises(FileNotFoundError):
         await asyncio.to_thread(ask, cert_file=home.root / "none", key_file=key)
-    with pytest.raises(ValueError, match="needed together"):
+    with pytest.raises(ValueError, match="must be set together"):
         Tls(cert_file=certificate)
 
 

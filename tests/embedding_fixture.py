@@ -3,7 +3,8 @@
 import numpy as np
 
 from index_fixture import ANALYZER, IDENTITY, IndexFixture, RecordingObserver, connection_of
-from memoryd_server.embedding.embedder import CostLimit, Embedder
+from memoryd_server.embedding.cost import CostLimit
+from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.embedding.failover import ProviderFailover
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus

@@ -7,11 +7,9 @@ use cases. Methods belong to the event loop's thread unless they say "Blocks"; t
 
 import asyncio
 import math
-import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from memoryd_server.agent.background import BackgroundSync, make_watcher
 from memoryd_server.agent.config import AgentConfig, SyncConfig
 from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
+from memoryd_server.agent.damage_recovery import DamageRecovery
 from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
@@ -29,16 +28,13 @@ from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source
 from memoryd_server.providers import ProviderSelection
 from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
-from memoryd_server.store import BuildIdentity, Difference, IndexCounts, IndexHealth, VectorCache
+from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
 from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
 from memoryd_server.text import QueryTerm
 from memoryd_server.threads import SerialExecutor
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-MOST_WAIT_SECONDS = 2.0
-"""How long a search waits for the repair of a damaged index. A sync that waits for a provider repairs it later."""
 
 # A word that the index may or may not hold: what counts is that a real search answers.
 _PROBE = QueryTerm("memoryd")
@@ -374,49 +370,6 @@ class AgentIndex:
     def _counts(self) -> IndexCounts:
         with self.store.read() as reader:
             return reader.counts()
-
-
-class DamageRecovery:
-    """Keeps the monitor in line with the health of an index. Made on the event loop's thread.
-
-    `start_sync` starts a sync unless one is under way. A sync begins with the repair of a damaged index.
-    """
-
-    def __init__(self, health: IndexHealth, monitor: IndexMonitor, start_sync: Callable[[], None]) -> None:
-        self._health = health
-        self._monitor = monitor
-        self._start_sync = start_sync
-        self._loop = asyncio.get_running_loop()
-        health.watch(self._on_change)
-
-    def _on_change(self) -> None:
-        # The loop may be closed already.
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._update)
-
-    def _update(self) -> None:
-        if self._health.damage is not None:
-            self._monitor.update(unavailable=True, dirty=True)
-            self._start_sync()
-        elif self._monitor.current.unavailable:
-            self._monitor.update(unavailable=False, whole=False, files=0, building=self._monitor.current.syncing)
-
-    async def read(self, call: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
-        """Return the result of `call`; see `AgentIndex.read`."""
-        try:
-            return await call()
-        except IndexDamaged:
-            # Once more: the sync that began when the damage was found may have failed.
-            self._start_sync()
-            latest = time.monotonic() + MOST_WAIT_SECONDS
-            await self._repaired(latest if deadline is None else min(latest, deadline))
-        return await call()
-
-    async def _repaired(self, until: float) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(until - time.monotonic()):
-                while self._monitor.current.unavailable:
-                    await self._monitor.next_change()
 
 
 def _built_otherwise(differences: Sequence[Difference], waits: str) -> Degradation:

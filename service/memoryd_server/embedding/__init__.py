@@ -1,7 +1,8 @@
 """Embeds the chunks of an index: cache, provider, batch jobs, cost, failover, usage."""
 
 from memoryd_server.embedding.batch_jobs import BatchJobsState
-from memoryd_server.embedding.embedder import BYTES_A_TOKEN, CostLimit, Embedder, EmbeddingCost, VectorSetState
+from memoryd_server.embedding.cost import BYTES_A_TOKEN, CostLimit, EmbeddingCost
+from memoryd_server.embedding.embedder import Embedder, VectorSetState
 from memoryd_server.embedding.failover import ProviderChange, ProviderFailover, provider_and_model
 from memoryd_server.embedding.run import EmbeddingProgress
 from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder

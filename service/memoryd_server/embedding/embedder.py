@@ -1,4 +1,4 @@
-"""Embedder: the vectors of one index, made with one provider; their state, cost and cost limit.
+"""Embedder: the vectors of one index, made with one provider, and their state.
 
 Chunks that the provider cannot embed now stay pending: keyword search finds them, and the next sync tries again.
 """
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from memoryd_server.embedding.batch_jobs import BatchJobs, BatchJobsState
+from memoryd_server.embedding.cost import BYTES_A_TOKEN, CostLimit, EmbeddingCost
 from memoryd_server.embedding.run import (
     CHUNKS_A_BATCH,
     BatchJobContext,
@@ -21,32 +22,6 @@ from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.model import Chunk
 from memoryd_server.providers import BatchPolicy, EmbeddingProvider, batches_of
 from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, Writer
-
-# A rough estimate, usually too high: providers count about four bytes of prose per token.
-BYTES_A_TOKEN = 4
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingCost:
-    """The chunks to send to the provider, and the approximate number of their tokens."""
-
-    chunks: int = 0
-    tokens: int = 0
-
-    def __add__(self, other: "EmbeddingCost") -> "EmbeddingCost":
-        return EmbeddingCost(self.chunks + other.chunks, self.tokens + other.tokens)
-
-
-@dataclass(frozen=True, slots=True)
-class CostLimit:
-    """The number of tokens above which a remote provider needs confirmation; 0 means never."""
-
-    confirm_above_tokens: int
-    remote: bool
-
-    def refuses(self, tokens: int) -> bool:
-        """Return whether this number of tokens needs confirmation."""
-        return self.remote and 0 < self.confirm_above_tokens < tokens
 
 
 @dataclass(frozen=True, slots=True)

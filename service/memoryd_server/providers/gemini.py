@@ -12,9 +12,10 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.api_keys import Header
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
 from memoryd_server.providers.http_errors import public_url
-from memoryd_server.providers.pacing import Header, WaitLimit
+from memoryd_server.providers.pacing import WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
     BadResponse,

@@ -16,13 +16,10 @@ import httpx
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json
+from memoryd_server.providers.api_keys import KEY_COOLDOWN_SECONDS, QUOTA_COOLDOWN_SECONDS, ApiKeyPool, Header
 from memoryd_server.providers.http_errors import SecretRedactor, public_url, raise_for
 from memoryd_server.providers.pacing import (
-    KEY_COOLDOWN_SECONDS,
-    QUOTA_COOLDOWN_SECONDS,
-    ApiKeyPool,
     CallerStopped,
-    Header,
     RateLimited,
     Throttle,
     ThrottleConfig,

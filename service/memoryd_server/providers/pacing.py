@@ -1,16 +1,15 @@
-"""Pacing of a remote provider: request rate, shared cooldown, key rotation and request slots.
+"""Pacing of a remote provider: request rate, shared cooldown and request slots.
 
 `Throttle` decides when a request may be sent: it limits the rate, applies one cooldown to all callers, and retries with
-growing pauses. `ApiKeyPool` changes to the next key when the server limits the current one. `RequestSlots` bounds the
-requests under way. Each runs on its own daemon thread, so that neither a caller nor the end of the process has to wait
-for a request that hangs.
+growing pauses. `RequestSlots` bounds the requests under way. Each runs on its own daemon thread, so that neither a
+caller nor the end of the process has to wait for a request that hangs.
 """
 
 import math
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -202,45 +201,6 @@ def retry_after(value: str | None) -> float | None:
     except (ValueError, OverflowError):
         return None
     return min(max(0.0, seconds), _MAX_RETRY_AFTER_SECONDS)
-
-
-KEY_COOLDOWN_SECONDS = 60.0
-"""Cooldown of a rate-limited key if the server requests no other."""
-QUOTA_COOLDOWN_SECONDS = 3600.0
-"""Cooldown of a key whose quota is used up."""
-
-_MIN_COOLDOWN_SECONDS = 1.0
-
-Header = Mapping[str, str]
-
-
-class ApiKeyPool:
-    """The headers that carry the keys, in order of preference; one empty header if there are no keys. Thread-safe."""
-
-    def __init__(self, headers: Sequence[Header]) -> None:
-        self._headers: Sequence[Header] = headers or ({},)
-        self._lock = threading.Lock()
-        self._cooldown_until = [0.0] * len(self._headers)
-
-    def __len__(self) -> int:
-        return len(self._headers)
-
-    def current(self) -> int:
-        """Return the number of the first available key, else of the one whose cooldown ends first."""
-        now = time.monotonic()
-        with self._lock:
-            return min(range(len(self)), key=lambda number: max(now, self._cooldown_until[number]))
-
-    def header(self, number: int) -> Header:
-        """Return the header that carries the key of this number."""
-        return self._headers[number]
-
-    def cool_down(self, number: int, seconds: float) -> bool:
-        """Start the cooldown of a key. Return whether another key is available now."""
-        now = time.monotonic()
-        with self._lock:
-            self._cooldown_until[number] = now + max(seconds, _MIN_COOLDOWN_SECONDS)
-            return min(self._cooldown_until) <= now
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock, Source
 from memoryd_server.sources import Discovery
 from memoryd_server.store import FileRow, Store, Writer
+from memoryd_server.sync.approval import RebuildApproval, price_files
 from memoryd_server.sync.executor import PlanExecutor
 from memoryd_server.sync.plan import LastComparison, SyncPlan
 from memoryd_server.sync.planner import FULL_SCOPE, SyncPlanner, SyncScope
@@ -29,7 +30,7 @@ from memoryd_server.sync.progress import (
     SyncProgress,
     YieldingObserver,
 )
-from memoryd_server.sync.rebuild import ProviderSwitch, RebuildApproval, price_files
+from memoryd_server.sync.provider_switch import ProviderSwitch
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import pytest
 
 from embedding_fixture import EmbeddingFixture
 from index_fixture import connection_of
-from memoryd_server.embedding.embedder import CostLimit
+from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider
 

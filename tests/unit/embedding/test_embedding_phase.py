@@ -7,7 +7,7 @@ import pytest
 
 from embedding_fixture import EmbeddingFixture, new_vector_index
 from index_fixture import OTHER_IDENTITY, RecordingObserver
-from memoryd_server.embedding.embedder import CostLimit
+from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.embedding.run import CHUNKS_A_BATCH
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.sync.progress import SyncMode, SyncPhase

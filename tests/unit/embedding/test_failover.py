@@ -5,7 +5,8 @@ import pytest
 
 from embedding_fixture import FREE, EmbeddingFixture
 from index_fixture import RecordingObserver
-from memoryd_server.embedding.embedder import CostLimit, Embedder
+from memoryd_server.embedding.cost import CostLimit
+from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.embedding.failover import (
     FIRST_STAY_MS,
     LONGEST_STAY_MS,

@@ -3,7 +3,7 @@
 import pytest
 
 from embedding_fixture import EmbeddingFixture
-from memoryd_server.embedding.embedder import CostLimit
+from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.sqlite.embedding_cache import REFUSED_FOR_MS, EmbeddingCache
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider

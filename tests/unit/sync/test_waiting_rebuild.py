@@ -7,11 +7,11 @@ import pytest
 
 from embedding_fixture import EmbeddingFixture
 from index_fixture import IDENTITY, OTHER_IDENTITY, SOUND, RecordingObserver
-from memoryd_server.embedding.embedder import CostLimit
+from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
+from memoryd_server.sync.approval import PRICE_VALID_SECONDS
 from memoryd_server.sync.progress import SyncMode
-from memoryd_server.sync.rebuild import PRICE_VALID_SECONDS
 from word_provider import WordProvider, word_vector
 
 DEAR = CostLimit(300, remote=True)

@@ -7,9 +7,10 @@ import pytest
 from fake_providers import fake_provider
 from fake_providers.faults import Refused
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.providers import pacing
+from memoryd_server.providers import api_keys
+from memoryd_server.providers.api_keys import ApiKeyPool
 from memoryd_server.providers.gemini import gemini
-from memoryd_server.providers.pacing import ApiKeyPool, ThrottleConfig
+from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.provider import EmbeddingFailure, RemoteConfig
 
 KEYS = ("key-one-0123", "key-two-0123", "key-three-0123")
@@ -118,4 +119,4 @@ def test_where_all_rest_the_first_to_wake_is_taken():
     assert ring.current() == 1
     assert not ring.cool_down(1, 30)
     assert ring.current() == 1
-    assert pacing.QUOTA_COOLDOWN_SECONDS > pacing.KEY_COOLDOWN_SECONDS
+    assert api_keys.QUOTA_COOLDOWN_SECONDS > api_keys.KEY_COOLDOWN_SECONDS

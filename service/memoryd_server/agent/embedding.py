@@ -209,6 +209,10 @@ class EmbeddingStatus:
     resident_bytes: int
 
 
+# The provider's embedder, the state of the index's vectors, the length of the provider's last vector, and its model.
+_FitKey = tuple[Embedder, VectorSetState, int, EmbeddingSpec]
+
+
 @dataclass(frozen=True, slots=True)
 class _Fit:
     """Whether a provider's vectors fit those of an index; valid while `key` is current.
@@ -217,7 +221,7 @@ class _Fit:
     provider may make one that fits.
     """
 
-    key: tuple[Embedder, VectorSetState, VectorIdentity]
+    key: _FitKey
     identity: VectorIdentity
     dimensions: int
     differences: tuple[Difference, ...]
@@ -225,9 +229,10 @@ class _Fit:
     reason: str
 
     @classmethod
-    def of(cls, embedder: Embedder, state: VectorSetState, identity: VectorIdentity) -> "_Fit":
-        """Return whether the vectors of `embedder` fit an index in this state."""
-        key, stored = (embedder, state, identity), state.stored
+    def of(cls, key: _FitKey) -> "_Fit":
+        """Return whether the vectors of the key's embedder fit an index in the key's state."""
+        embedder, state, _, spec = key
+        identity, stored = embedder.identity, state.stored
         if stored is None:
             return cls(key, identity, 0, (), "", state.reason or "no chunk has a vector yet; a sync makes them")
         differences = stored.differences(identity)
@@ -237,7 +242,7 @@ class _Fit:
             f"{state.reason or 'the next sync replaces them'}"
         )
         # A provider that does not fix the dimensions may make vectors that fit again.
-        is_fixed = embedder.provider.spec.dimensions is not None
+        is_fixed = spec.dimensions is not None
         cannot = any(field != "dimensions" for field, *_ in differences) or (bool(differences) and is_fixed)
         return cls(key, identity, stored.dimensions, differences, mismatch, mismatch if cannot else "")
 
@@ -440,9 +445,9 @@ class AgentEmbedding:
 
     def _fit(self, embedder: Embedder) -> _Fit:
         """Return whether the provider's vectors fit those of the index; computed again only after a change."""
-        kept, key = self._kept_fit, (embedder, embedder.state, embedder.identity)
+        kept, key = self._kept_fit, (embedder, embedder.state, embedder.texts.dimensions, embedder.provider.spec)
         if kept is None or kept.key != key:
-            kept = self._kept_fit = _Fit.of(*key)
+            kept = self._kept_fit = _Fit.of(key)
         return kept
 
     def mismatches(self) -> tuple[Difference, ...]:

@@ -34,23 +34,25 @@ class EmbedResult:
 class TextEmbedder:
     """Embeds texts with one provider and one cache. `cache` returns None while there is none; then nothing is cached.
 
+    `dimensions` is the length of the provider's last vector, 0 before the first one.
+
     `embed` and `probe` block and belong to the writer thread; the other methods may be called on any thread.
     """
 
     def __init__(self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None]) -> None:
         self.provider = provider
         self._cache = cache
-        self._dimensions = 0
+        self.dimensions = 0
 
     @property
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
         identity = VectorIdentity.of(self.provider.spec)
-        return identity if identity.dimensions else replace(identity, dimensions=self._dimensions)
+        return identity if identity.dimensions else replace(identity, dimensions=self.dimensions)
 
     def observe_dimensions(self, dimensions: int) -> None:
         """Record the length of a vector that the provider has just returned."""
-        self._dimensions = dimensions
+        self.dimensions = dimensions
 
     def cached(self, hashes: Sequence[bytes], dimensions: int) -> dict[bytes, bytes]:
         """Return the cached vectors of this length, by content hash; `dimensions` 0 means the most common length."""
@@ -83,7 +85,7 @@ class TextEmbedder:
         (answer,) = self.provider.embed_documents([PLAIN_TEXT], should_stop)
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
-        self._dimensions = answer.size
+        self.dimensions = answer.size
 
     def embed(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
         """Embed these texts with the provider. `dimensions` is the length of the index's vectors, 0 if it has none.
@@ -105,7 +107,7 @@ class TextEmbedder:
         fitting = _of_length(vectors, wanted)
         self._put(fitting)
         if len(fitting) == len(vectors):
-            self._dimensions = wanted if vectors else self._dimensions
+            self.dimensions = wanted if vectors else self.dimensions
         else:
             try:
                 refused |= self._refuse_other_lengths(vectors, wanted, should_stop)
@@ -123,8 +125,8 @@ class TextEmbedder:
             DimensionsChanged: the provider now returns other lengths for every text.
         """
         self.probe(should_stop)
-        if self._dimensions != wanted:
-            self._put(_of_length(vectors, self._dimensions))
+        if self.dimensions != wanted:
+            self._put(_of_length(vectors, self.dimensions))
             raise DimensionsChanged
         sizes = {key: len(blob) // FLOAT_BYTES for key, blob in vectors.items()}
         return {

@@ -28,7 +28,7 @@ type EntryCategory int32
 const (
 	// Treated as OTHER in a request.
 	EntryCategory_ENTRY_CATEGORY_UNSPECIFIED EntryCategory = 0
-	// A preference: what somebody likes or wants.
+	// A preference: something that a person likes or wants.
 	EntryCategory_ENTRY_CATEGORY_PREFERENCE EntryCategory = 1
 	// A fact.
 	EntryCategory_ENTRY_CATEGORY_FACT EntryCategory = 2
@@ -98,7 +98,7 @@ const (
 	// An equivalent entry exists, and nothing was stored. An entry is equivalent if its score is at least .95 or, without
 	// vectors, if its text is equal.
 	RememberAction_REMEMBER_ACTION_DUPLICATE RememberAction = 2
-	// The idempotency key had been used before, and nothing was stored.
+	// The idempotency key had already been used, and nothing was stored.
 	RememberAction_REMEMBER_ACTION_ALREADY_STORED RememberAction = 3
 )
 
@@ -211,15 +211,15 @@ const (
 	CaptureTrigger_CAPTURE_TRIGGER_UNSPECIFIED CaptureTrigger = 0
 	// The user asks the agent to remember something.
 	CaptureTrigger_CAPTURE_TRIGGER_REMEMBER CaptureTrigger = 1
-	// It contains a preference: what somebody likes, wants or prefers.
+	// The message contains a preference: something that a person likes, wants or prefers.
 	CaptureTrigger_CAPTURE_TRIGGER_PREFERENCE CaptureTrigger = 2
-	// It contains a decision.
+	// The message contains a decision.
 	CaptureTrigger_CAPTURE_TRIGGER_DECISION CaptureTrigger = 3
-	// It contains a telephone number or an e-mail address.
+	// The message contains a telephone number or an e-mail address.
 	CaptureTrigger_CAPTURE_TRIGGER_CONTACT CaptureTrigger = 4
-	// It describes something that belongs to the user.
+	// The message describes something that belongs to the user.
 	CaptureTrigger_CAPTURE_TRIGGER_OWN CaptureTrigger = 5
-	// It contains words such as "always", "never" or "important".
+	// The message contains words such as "always", "never" or "important".
 	CaptureTrigger_CAPTURE_TRIGGER_RULE CaptureTrigger = 6
 )
 
@@ -278,23 +278,23 @@ type CaptureExclusion int32
 const (
 	// Not used.
 	CaptureExclusion_CAPTURE_EXCLUSION_UNSPECIFIED CaptureExclusion = 0
-	// It is shorter than 10 characters.
+	// The message is shorter than 10 characters.
 	CaptureExclusion_CAPTURE_EXCLUSION_TOO_SHORT CaptureExclusion = 1
-	// It is longer than the setting `captureMaxChars`.
+	// The message is longer than the setting `captureMaxChars`.
 	CaptureExclusion_CAPTURE_EXCLUSION_TOO_LONG CaptureExclusion = 2
-	// It contains a block of recalled memories.
+	// The message contains a block of recalled memories.
 	CaptureExclusion_CAPTURE_EXCLUSION_RECALLED CaptureExclusion = 3
-	// It looks like markup.
+	// The message looks like markup.
 	CaptureExclusion_CAPTURE_EXCLUSION_MARKUP CaptureExclusion = 4
-	// It looks like a summary written by an agent.
+	// The message looks like a summary written by an agent.
 	CaptureExclusion_CAPTURE_EXCLUSION_SUMMARY CaptureExclusion = 5
-	// It contains more than three emoji.
+	// The message contains more than three emoji.
 	CaptureExclusion_CAPTURE_EXCLUSION_EMOJI CaptureExclusion = 6
-	// It looks like a prompt injection: instructions to the model that reads it later.
+	// The message looks like a prompt injection: instructions to a model that reads it later.
 	CaptureExclusion_CAPTURE_EXCLUSION_INJECTION CaptureExclusion = 7
 	// None of the triggers matches.
 	CaptureExclusion_CAPTURE_EXCLUSION_NO_TRIGGER CaptureExclusion = 8
-	// Three earlier messages of the turn are already suggested.
+	// Three earlier messages of the turn have already been suggested.
 	CaptureExclusion_CAPTURE_EXCLUSION_TURN_FULL CaptureExclusion = 9
 )
 
@@ -497,7 +497,7 @@ type ScoredEntry struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entry.
 	Entry *Entry `protobuf:"bytes,1,opt,name=entry,proto3" json:"entry,omitempty"`
-	// Score, 0..1, as described at EntryService.
+	// Score, 0..1, as described for EntryService.
 	Score         float64 `protobuf:"fixed64,2,opt,name=score,proto3" json:"score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -552,15 +552,16 @@ type RememberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Text to store, not blank, at most 128 KiB.
+	// Text to store, at most 128 KiB. Must not be blank.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Importance, 0..1. Default .7.
+	// Importance, 0..1. Default: .7.
 	Importance *float64 `protobuf:"fixed64,3,opt,name=importance,proto3,oneof" json:"importance,omitempty"`
 	// What the text is about.
 	Category EntryCategory `protobuf:"varint,4,opt,name=category,proto3,enum=memoryd.v1.EntryCategory" json:"category,omitempty"`
 	// Key of this call, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
-	// stored, and the existing entry is returned; with other contents it fails with INVALID_ARGUMENT. The key is kept as
-	// long as the entry. Empty means that a repeated call is only recognized as a duplicate text.
+	// stored, and the existing entry is returned. If the contents differ, the call fails with INVALID_ARGUMENT. The key
+	// is kept for as long as the entry exists. If the key is empty, a repeated call is recognized only as a duplicate
+	// text.
 	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -709,11 +710,12 @@ type RecallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Text to compare with the entries, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
+	// Text to compare with the entries, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
+	// query syntax.
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// Maximum number of entries. Default 5. Values above 50 are treated as 50; values below 1 are an error.
+	// Maximum number of entries. Default: 5. Values above 50 are treated as 50; values below 1 are an error.
 	Limit *int32 `protobuf:"varint,3,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// Minimum score, 0..1. Default .1.
+	// Minimum score, 0..1. Default: .1.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
 	// Categories to search. Empty means all.
 	Categories    []EntryCategory `protobuf:"varint,5,rep,packed,name=categories,proto3,enum=memoryd.v1.EntryCategory" json:"categories,omitempty"`
@@ -924,14 +926,14 @@ type isForgetRequest_Target interface {
 }
 
 type ForgetRequest_EntryId struct {
-	// Entry ID, a UUID. Fails with NOT_FOUND if the agent has no such entry.
+	// Entry ID, a UUID. The call fails with NOT_FOUND if the agent has no such entry.
 	EntryId string `protobuf:"bytes,2,opt,name=entry_id,json=entryId,proto3,oneof"`
 }
 
 type ForgetRequest_Query struct {
-	// A text, 1..4,096 bytes, not blank. Of the five best entries with a score of at least .7, the entry with a score
-	// above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned as
-	// candidates. Without vectors, an entry is deleted only if its text is equal.
+	// A text, 1..4,096 bytes. Must not be blank. Of the five best entries with a score of at least .7, the entry with a
+	// score above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned
+	// as candidates. Without vectors, an entry is deleted only if its text is equal.
 	Query string `protobuf:"bytes,3,opt,name=query,proto3,oneof"`
 }
 
@@ -1018,7 +1020,7 @@ type ListEntriesRequest struct {
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Maximum number of entries to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
-	// error. A page has fewer entries if their texts would exceed 1 MiB.
+	// error. A page contains fewer entries if their texts would exceed 1 MiB.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The `next_page_token` of the previous page. Empty means the first page.
 	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
@@ -1086,8 +1088,8 @@ func (x *ListEntriesRequest) GetCategories() []EntryCategory {
 	return nil
 }
 
-// Response message for ListEntries: one page of entries. New entries do not move the following pages, because they are
-// newer than the first page.
+// Response message for ListEntries: one page of entries. New entries do not change the following pages, because they
+// are newer than the entries of the first page.
 type ListEntriesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entries, newest first.
@@ -1156,8 +1158,8 @@ type SuggestCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Messages that the user wrote in this turn, in order, without text of the agent or of tools. At most 1,000 messages
-	// and 1 MiB in total.
+	// Messages that the user wrote in this turn, in order, at most 1,000 messages and 1 MiB in total. They should not
+	// include text from the agent or from tools.
 	UserMessages  []string `protobuf:"bytes,2,rep,name=user_messages,json=userMessages,proto3" json:"user_messages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

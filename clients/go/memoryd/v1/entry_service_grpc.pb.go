@@ -37,10 +37,10 @@ const (
 // the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
 // Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 //
-// A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+// A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
 // Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
-// vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
-// only useful for ordering.
+// vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+// such scores are only useful for ordering.
 type EntryServiceClient interface {
 	// Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
 	Remember(ctx context.Context, in *RememberRequest, opts ...grpc.CallOption) (*RememberResponse, error)
@@ -50,8 +50,8 @@ type EntryServiceClient interface {
 	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
 	// Lists an agent's entries, newest first. Default client deadline: 5 s.
 	ListEntries(ctx context.Context, in *ListEntriesRequest, opts ...grpc.CallOption) (*ListEntriesResponse, error)
-	// Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
-	// does not read the entries. Default client deadline: 1 s.
+	// Decides which of a turn's messages are worth storing, and returns the reason for each message. Has no side effects
+	// and does not read the entries. Default client deadline: 1 s.
 	SuggestCapture(ctx context.Context, in *SuggestCaptureRequest, opts ...grpc.CallOption) (*SuggestCaptureResponse, error)
 	// Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
 	// untrusted. Default client deadline: 5 s.
@@ -136,10 +136,10 @@ func (c *entryServiceClient) RecallBlock(ctx context.Context, in *RecallBlockReq
 // the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
 // Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 //
-// A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+// A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
 // Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
-// vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
-// only useful for ordering.
+// vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+// such scores are only useful for ordering.
 type EntryServiceServer interface {
 	// Stores an entry, unless an equivalent entry exists. Default client deadline: 10 s.
 	Remember(context.Context, *RememberRequest) (*RememberResponse, error)
@@ -149,8 +149,8 @@ type EntryServiceServer interface {
 	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
 	// Lists an agent's entries, newest first. Default client deadline: 5 s.
 	ListEntries(context.Context, *ListEntriesRequest) (*ListEntriesResponse, error)
-	// Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
-	// does not read the entries. Default client deadline: 1 s.
+	// Decides which of a turn's messages are worth storing, and returns the reason for each message. Has no side effects
+	// and does not read the entries. Default client deadline: 1 s.
 	SuggestCapture(context.Context, *SuggestCaptureRequest) (*SuggestCaptureResponse, error)
 	// Returns the entries that are relevant to a prompt, as a text to insert before it. The text is escaped and marked as
 	// untrusted. Default client deadline: 5 s.

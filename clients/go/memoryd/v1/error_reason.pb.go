@@ -44,9 +44,9 @@ const (
 	// [PERMISSION_DENIED] The token does not allow this agent, which may or may not exist.
 	ErrorReason_ERROR_REASON_AGENT_FORBIDDEN ErrorReason = 6
 	// [PERMISSION_DENIED] The path leads outside the roots or through a link, or is neither a Markdown memory file nor an
-	// indexed transcript; this is checked before whether the file exists. Or the file is larger than
-	// `memoryd.limits.maxFileBytes`, or the daemon is not permitted to read it. Example: metadata `path:
-	// "../../etc/passwd"`.
+	// indexed transcript; memoryd checks this before it checks whether the file exists. This reason also means that the
+	// file is larger than `memoryd.limits.maxFileBytes`, or that the daemon is not permitted to read it. Example:
+	// metadata `path: "../../etc/passwd"`.
 	ErrorReason_ERROR_REASON_PATH_NOT_ALLOWED ErrorReason = 7
 	// [NOT_FOUND] No agent with this ID is configured. The message lists the configured agents, unless the token is
 	// limited to some agents.
@@ -59,7 +59,7 @@ const (
 	ErrorReason_ERROR_REASON_EMBEDDING_NOT_CONFIGURED ErrorReason = 11
 	// [FAILED_PRECONDITION] The workspace is not writable.
 	ErrorReason_ERROR_REASON_WORKSPACE_READ_ONLY ErrorReason = 12
-	// [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry after it.
+	// [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry when it has ended.
 	ErrorReason_ERROR_REASON_SYNC_CONFLICT ErrorReason = 13
 	// [UNAVAILABLE] The request requires vector search, and the embedding provider is not available or cannot embed the
 	// query.
@@ -68,18 +68,19 @@ const (
 	ErrorReason_ERROR_REASON_EMBEDDING_QUOTA_EXCEEDED ErrorReason = 15
 	// [UNAVAILABLE] The configured backend failed, and the fallback is disabled.
 	ErrorReason_ERROR_REASON_BACKEND_UNAVAILABLE ErrorReason = 16
-	// [UNAVAILABLE] The index is in use by another process or could not be locked in time. Or another program locks the
-	// memory file of an append, or replaces it repeatedly; then `path` in the metadata is that file, and the text was not
-	// appended.
+	// [UNAVAILABLE] The index is in use by another process or could not be locked in time. This reason also means that
+	// another program locks the memory file of an append, or replaces it repeatedly. In that case, `path` in the metadata
+	// is that file, and the text was not appended.
 	ErrorReason_ERROR_REASON_INDEX_BUSY ErrorReason = 17
 	// [RESOURCE_EXHAUSTED] The disk is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 18
-	// [RESOURCE_EXHAUSTED] Too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says when to
-	// retry.
+	// [RESOURCE_EXHAUSTED] There are too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says
+	// when to retry.
 	ErrorReason_ERROR_REASON_TOO_MANY_REQUESTS ErrorReason = 19
 	// [UNAVAILABLE] The daemon is stopping, or it closed a stream to reopen the agent's memory with new settings.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 20
-	// [INTERNAL] A bug in memoryd. The metadata contains the request ID, and the daemon's log the details.
+	// [INTERNAL] The call failed because of a bug in memoryd. The metadata contains the request ID, and the daemon's log
+	// contains the details.
 	ErrorReason_ERROR_REASON_INTERNAL ErrorReason = 21
 	// [UNIMPLEMENTED] This version does not implement the feature, or the feature is disabled or not installed. The
 	// message says what is missing.

@@ -76,7 +76,7 @@ func (Source) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{0}
 }
 
-// Which searches a request runs, or a response is the result of.
+// The searches that a request runs, or that produced a response.
 type SearchMode int32
 
 const (
@@ -86,7 +86,7 @@ const (
 	SearchMode_SEARCH_MODE_HYBRID SearchMode = 1
 	// Only keyword search (BM25).
 	SearchMode_SEARCH_MODE_KEYWORD SearchMode = 2
-	// Only vector search. An error if no embedding provider is available.
+	// Only vector search. The call fails if no embedding provider is available.
 	SearchMode_SEARCH_MODE_VECTOR SearchMode = 3
 )
 
@@ -137,7 +137,7 @@ func (SearchMode) EnumDescriptor() ([]byte, []int) {
 type CitationMode int32
 
 const (
-	// Use the setting `memory.citations`.
+	// The setting `memory.citations` applies.
 	CitationMode_CITATION_MODE_UNSPECIFIED CitationMode = 0
 	// In direct chats only, as determined by the session key. An empty session key counts as a direct chat.
 	CitationMode_CITATION_MODE_AUTO CitationMode = 1
@@ -251,11 +251,12 @@ const (
 	IndexState_INDEX_STATE_UNSPECIFIED IndexState = 0
 	// Nothing is indexed. There may be memory files that are not indexed yet.
 	IndexState_INDEX_STATE_EMPTY IndexState = 1
-	// The index is up to date, as far as is known.
+	// The index is up to date, as far as memoryd knows.
 	IndexState_INDEX_STATE_READY IndexState = 2
 	// Files changed after they were indexed. Searches use the index as it is.
 	IndexState_INDEX_STATE_STALE IndexState = 3
-	// The first index is being built, or a new one that will replace the current index. Searches use what is indexed.
+	// The first index, or one that will replace the current index, is being built. Searches use the text that is already
+	// indexed.
 	IndexState_INDEX_STATE_BUILDING IndexState = 4
 	// The index is damaged or cannot be opened. The degradations contain the reason.
 	IndexState_INDEX_STATE_UNAVAILABLE IndexState = 5
@@ -377,7 +378,7 @@ func (EmptyReason) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
-// Kinds of degradations. A degraded response has status OK; if there can be no response, the call fails.
+// Kinds of degradations. A degraded response has status OK; if no response is possible, the call fails.
 type DegradationKind int32
 
 const (
@@ -395,7 +396,7 @@ const (
 	DegradationKind_DEGRADATION_KIND_FULLTEXT_MISSING DegradationKind = 5
 	// The stored vectors do not match the settings, for example because the model changed, and were not used.
 	DegradationKind_DEGRADATION_KIND_IDENTITY_MISMATCH DegradationKind = 6
-	// The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
+	// The index is damaged, read-only or not memoryd's, and cannot be fully used. The reason says what is used instead.
 	DegradationKind_DEGRADATION_KIND_INDEX_IMPAIRED DegradationKind = 7
 	// A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
 	DegradationKind_DEGRADATION_KIND_SOURCE_SKIPPED DegradationKind = 8
@@ -466,13 +467,13 @@ func (DegradationKind) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
-// How file changes of a root are detected.
+// How changes to the files of a root are detected.
 type WatcherMode int32
 
 const (
 	// Not used.
 	WatcherMode_WATCHER_MODE_UNSPECIFIED WatcherMode = 0
-	// By events of the operating system, for example inotify.
+	// By operating system events, for example inotify.
 	WatcherMode_WATCHER_MODE_NATIVE WatcherMode = 1
 	// By comparing the files at intervals.
 	WatcherMode_WATCHER_MODE_POLLING WatcherMode = 2
@@ -537,7 +538,7 @@ type Degradation struct {
 	Wanted string `protobuf:"bytes,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
 	// What was used instead. Empty if nothing was used.
 	Used string `protobuf:"bytes,3,opt,name=used,proto3" json:"used,omitempty"`
-	// Reason, as a text for operators.
+	// Reason, as text for operators.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -668,8 +669,8 @@ type SearchResult struct {
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
 	// Score, 0..1; larger is better. Scores of different responses cannot be compared.
 	Score float64 `protobuf:"fixed64,4,opt,name=score,proto3" json:"score,omitempty"`
-	// The part of the chunk that best matches the query, at most `max_snippet_chars` code points, never cut inside a
-	// character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
+	// The part of the chunk that best matches the query, at most `max_snippet_chars` code points. It is never cut inside
+	// a character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
 	Snippet string `protobuf:"bytes,5,opt,name=snippet,proto3" json:"snippet,omitempty"`
 	// First line of the snippet.
 	SnippetStartLine int32 `protobuf:"varint,6,opt,name=snippet_start_line,json=snippetStartLine,proto3" json:"snippet_start_line,omitempty"`
@@ -679,7 +680,7 @@ type SearchResult struct {
 	Source Source `protobuf:"varint,8,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
 	// Location of the chunk: `path#L12-L30`, or `path#L12` for a single line.
 	Citation string `protobuf:"bytes,9,opt,name=citation,proto3" json:"citation,omitempty"`
-	// Time of the file's last modification, when it was indexed.
+	// Time at which the file had last been modified when it was indexed.
 	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
 	// How the score was computed. Set only if `explain` is set in the request.
 	ScoreDetail   *ScoreDetail `protobuf:"bytes,11,opt,name=score_detail,json=scoreDetail,proto3" json:"score_detail,omitempty"`
@@ -794,7 +795,7 @@ func (x *SearchResult) GetScoreDetail() *ScoreDetail {
 	return nil
 }
 
-// Parts of a score. A part is unset if its search did not find the result.
+// Parts of a score. A part is unset if the corresponding search did not find the result.
 //
 // The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
 // anything. It is multiplied by `decay`, and increased if the query contains the date of the file. Results are ordered
@@ -889,14 +890,14 @@ func (x *ScoreDetail) GetKeywordRank() int32 {
 	return 0
 }
 
-// Report of the keyword search or the vector search of a request. Set only if `explain` is set in the request.
+// Report on the keyword search or the vector search of a request. Set only if `explain` is set in the request.
 type LegReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// KEYWORD or VECTOR.
 	Leg SearchMode `protobuf:"varint,1,opt,name=leg,proto3,enum=memoryd.v1.SearchMode" json:"leg,omitempty"`
 	// Whether the search ran.
 	Ran bool `protobuf:"varint,2,opt,name=ran,proto3" json:"ran,omitempty"`
-	// Number of results, before both searches were combined.
+	// Number of results, before the results of both searches were combined.
 	Candidates int32 `protobuf:"varint,3,opt,name=candidates,proto3" json:"candidates,omitempty"`
 	// Duration of the search.
 	Elapsed *durationpb.Duration `protobuf:"bytes,4,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
@@ -1053,19 +1054,19 @@ type SearchInfo struct {
 	// Whether files are known to have changed since this revision. If `sync.onSearch` is set, such a search starts a sync
 	// in the background and does not wait for it.
 	Stale bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
-	// Number of keyword search results, before both searches were combined.
+	// Number of keyword search results, before the results of both searches were combined.
 	KeywordCandidates int32 `protobuf:"varint,8,opt,name=keyword_candidates,json=keywordCandidates,proto3" json:"keyword_candidates,omitempty"`
-	// Number of vector search results, before both searches were combined.
+	// Number of vector search results, before the results of both searches were combined.
 	VectorCandidates int32 `protobuf:"varint,9,opt,name=vector_candidates,json=vectorCandidates,proto3" json:"vector_candidates,omitempty"`
 	// Number of results below `min_score` or the default minimum score.
 	DroppedByMinScore int32 `protobuf:"varint,10,opt,name=dropped_by_min_score,json=droppedByMinScore,proto3" json:"dropped_by_min_score,omitempty"`
-	// Time that the daemon needed for this call.
+	// Time that the daemon spent on this call.
 	Elapsed *durationpb.Duration `protobuf:"bytes,11,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// Why `results` is empty. UNSPECIFIED if it is not empty.
 	EmptyReason EmptyReason `protobuf:"varint,12,opt,name=empty_reason,json=emptyReason,proto3,enum=memoryd.v1.EmptyReason" json:"empty_reason,omitempty"`
-	// Explanation of `empty_reason`, with what to do about it. Empty if there are results.
+	// Explanation of `empty_reason`, with a suggested action. Empty if there are results.
 	EmptyExplanation string `protobuf:"bytes,13,opt,name=empty_explanation,json=emptyExplanation,proto3" json:"empty_explanation,omitempty"`
-	// Reports of keyword search and vector search. Set only if `explain` is set in the request.
+	// Reports on keyword search and vector search. Set only if `explain` is set in the request.
 	Legs []*LegReport `protobuf:"bytes,14,rep,name=legs,proto3" json:"legs,omitempty"`
 	// Largest share of the query's terms that one result contains, weighted by IDF, 0..1. Unset if it was not computed.
 	Coverage      *float64 `protobuf:"fixed64,15,opt,name=coverage,proto3,oneof" json:"coverage,omitempty"`
@@ -1354,7 +1355,7 @@ func (x *SourceStatus) GetFilesFailed() int32 {
 	return 0
 }
 
-// Settings that the vectors of an index were computed with.
+// Settings with which the vectors of an index were computed.
 type Identity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Provider.
@@ -1532,8 +1533,8 @@ type IndexStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// State of the index.
 	State IndexState `protobuf:"varint,1,opt,name=state,proto3,enum=memoryd.v1.IndexState" json:"state,omitempty"`
-	// Increases whenever a sync changes the index, and never decreases, even if the index is lost and rebuilt. Only the
-	// order of revisions is meaningful.
+	// Revision of the index. It increases whenever a sync changes the index, and never decreases, even if the index is
+	// lost and rebuilt. Only the order of revisions is meaningful.
 	Revision int64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Schema version of the index file.
 	SchemaVersion int32 `protobuf:"varint,3,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
@@ -1553,14 +1554,14 @@ type IndexStatus struct {
 	Sources []*SourceStatus `protobuf:"bytes,10,rep,name=sources,proto3" json:"sources,omitempty"`
 	// Whether the files on disk differ from the index. This call compares them; it does not rely on file events.
 	Dirty bool `protobuf:"varint,11,opt,name=dirty,proto3" json:"dirty,omitempty"`
-	// Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
-	// folder is not available.
+	// Number of files that were added, changed or deleted on disk and are not yet updated in the index, plus indexed
+	// files whose folder is not available.
 	PendingFiles int32 `protobuf:"varint,12,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
-	// Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
-	// since disk and index were last equal. Unset if there are no pending files.
+	// Maximum time for which the oldest pending file can have been waiting: the shorter of the time since the file
+	// changed and the time since disk and index last matched. Unset if there are no pending files.
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
-	// Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
-	// the vectors are those of another provider or model; 0 if vectors are not configured.
+	// Number of chunks that need a vector and have no usable one. This is the number of all chunks if the configured
+	// provider cannot be used or the vectors are those of another provider or model, and 0 if vectors are not configured.
 	PendingEmbeddings int32 `protobuf:"varint,14,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
 	// Version of the text analyzer that built the keyword index.
 	AnalyzerVersion string `protobuf:"bytes,15,opt,name=analyzer_version,json=analyzerVersion,proto3" json:"analyzer_version,omitempty"`
@@ -1721,7 +1722,7 @@ type EmbeddingStatus struct {
 	Provider string `protobuf:"bytes,2,opt,name=provider,proto3" json:"provider,omitempty"`
 	// Model in use.
 	Model string `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
-	// Number of dimensions of its vectors; 0 if not known yet.
+	// Number of dimensions of the model's vectors; 0 if not known yet.
 	Dimensions int32 `protobuf:"varint,4,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	// Provider that the fallback replaced. Empty if the fallback is not in use.
 	FallbackFrom string `protobuf:"bytes,5,opt,name=fallback_from,json=fallbackFrom,proto3" json:"fallback_from,omitempty"`
@@ -1734,7 +1735,7 @@ type EmbeddingStatus struct {
 	// Result of the probe. Set only if `probe` is set in the request.
 	Probe *ProbeResult `protobuf:"bytes,9,opt,name=probe,proto3" json:"probe,omitempty"`
 	// Usage of each provider and model since the index was created, ordered by name. The counts are kept in the embedding
-	// cache; if the cache is disabled, they start at 0 with each start of the daemon.
+	// cache; if the cache is disabled, they start at 0 each time the daemon starts.
 	Usage         []*ProviderUsage `protobuf:"bytes,10,rep,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1853,7 +1854,7 @@ type ProviderUsage struct {
 	Tokens int64 `protobuf:"varint,4,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	// Number of these calls that were retries after a failure.
 	Retries int64 `protobuf:"varint,5,opt,name=retries,proto3" json:"retries,omitempty"`
-	// Number of vectors that were found in this agent's cache instead.
+	// Number of vectors that were found in this agent's cache and therefore not requested from the provider.
 	CacheHits     int64 `protobuf:"varint,6,opt,name=cache_hits,json=cacheHits,proto3" json:"cache_hits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2008,12 +2009,12 @@ type VectorStatus struct {
 	LoadError string `protobuf:"bytes,4,opt,name=load_error,json=loadError,proto3" json:"load_error,omitempty"`
 	// Number of dimensions of the stored vectors.
 	Dimensions int32 `protobuf:"varint,5,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
-	// What is kept in memory of the vectors. `whole`: the vectors. `bits`: the signs of their components, which select
-	// the vectors of a large index to read and compare. Empty: nothing, because there was no search yet, the index was
-	// idle for long, or `memoryd.vectorMemoryBytes` would be exceeded; vectors are read from disk for each search. The
-	// results are the same.
+	// Form in which the vectors are kept in memory. `whole` means the vectors themselves. `bits` means the signs of their
+	// components, which select the vectors of a large index that are read and compared. Empty means that no form is kept,
+	// because there was no search yet, the index was idle for a long time, or `memoryd.vectorMemoryBytes` would be
+	// exceeded; vectors are then read from disk for each search. The results are the same in all cases.
 	ResidentForm string `protobuf:"bytes,6,opt,name=resident_form,json=residentForm,proto3" json:"resident_form,omitempty"`
-	// Memory used for this in bytes.
+	// Memory used by this form, in bytes.
 	ResidentBytes int64 `protobuf:"varint,7,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2392,9 +2393,9 @@ type ServiceStatus struct {
 	SettingsAwaitingRestart []string `protobuf:"bytes,3,rep,name=settings_awaiting_restart,json=settingsAwaitingRestart,proto3" json:"settings_awaiting_restart,omitempty"`
 	// Warnings about the settings, for example OpenClaw settings that memoryd does not support.
 	SettingsWarnings []string `protobuf:"bytes,4,rep,name=settings_warnings,json=settingsWarnings,proto3" json:"settings_warnings,omitempty"`
-	// Time at which the current settings were read: at the start, or by the last successful reload.
+	// Time at which the current settings were read: at startup, or by the last successful reload.
 	SettingsLoadTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=settings_load_time,json=settingsLoadTime,proto3" json:"settings_load_time,omitempty"`
-	// How often the settings were read, including at the start and by refused reloads.
+	// Number of times that the settings were read, including at startup and by refused reloads.
 	SettingsLoads int64 `protobuf:"varint,6,opt,name=settings_loads,json=settingsLoads,proto3" json:"settings_loads,omitempty"`
 	// Why the last reload was refused, or which part of it could not be applied. Empty otherwise.
 	SettingsError string `protobuf:"bytes,7,opt,name=settings_error,json=settingsError,proto3" json:"settings_error,omitempty"`

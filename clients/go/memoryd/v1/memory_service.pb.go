@@ -86,11 +86,11 @@ type TurnKind int32
 const (
 	// Treated as USER.
 	TurnKind_TURN_KIND_UNSPECIFIED TurnKind = 0
-	// A message of the user.
+	// A message from the user.
 	TurnKind_TURN_KIND_USER TurnKind = 1
 	// A heartbeat.
 	TurnKind_TURN_KIND_HEARTBEAT TurnKind = 2
-	// A turn of a command-line provider.
+	// A turn run by a command-line provider.
 	TurnKind_TURN_KIND_CLI TurnKind = 3
 )
 
@@ -137,7 +137,7 @@ func (TurnKind) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
 }
 
-// Reason of a flush decision.
+// Reason for a flush decision.
 type FlushReason int32
 
 const (
@@ -153,7 +153,7 @@ const (
 	FlushReason_FLUSH_REASON_WORKSPACE_NOT_WRITABLE FlushReason = 4
 	// No flush: this is a heartbeat turn.
 	FlushReason_FLUSH_REASON_HEARTBEAT_TURN FlushReason = 5
-	// No flush: this is a turn of a command-line provider.
+	// No flush: this turn is run by a command-line provider.
 	FlushReason_FLUSH_REASON_CLI_TURN FlushReason = 6
 	// No flush: there was already a flush in this compaction cycle.
 	FlushReason_FLUSH_REASON_ALREADY_FLUSHED FlushReason = 7
@@ -353,28 +353,30 @@ type MemorySearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The question in natural language, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
+	// The question in natural language, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
+	// query syntax.
 	Query string `protobuf:"bytes,2,opt,name=query,proto3" json:"query,omitempty"`
-	// Maximum number of results. If unset, the setting `maxResults` (6 by default). Values above 50 are treated as 50;
-	// values below 1 are an error.
+	// Maximum number of results. If unset, the setting `maxResults` (6 by default) applies. Values above 50 are treated
+	// as 50; values below 1 are an error.
 	MaxResults *int32 `protobuf:"varint,3,opt,name=max_results,json=maxResults,proto3,oneof" json:"max_results,omitempty"`
-	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies, but does not remove results of keyword
-	// search while there are fewer than `max_results`. If that setting is unset too, results found only by vector search
-	// need a minimum cosine that depends on the embedding model; `info.legs` reports it.
+	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies, except that keyword search results below
+	// it are kept as long as there are fewer than `max_results` results. If that setting is also unset, results found
+	// only by vector search must reach a minimum cosine similarity, which depends on the embedding model and is reported
+	// in `info.legs`.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
 	// Sources to search. Empty means all configured sources.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
-	// Which of keyword search and vector search to use. UNSPECIFIED means both if an embedding provider is configured,
-	// otherwise only keyword search.
+	// Whether to use keyword search, vector search or both. UNSPECIFIED means both if an embedding provider is
+	// configured, and only keyword search otherwise.
 	Mode SearchMode `protobuf:"varint,6,opt,name=mode,proto3,enum=memoryd.v1.SearchMode" json:"mode,omitempty"`
-	// Maximum length of a snippet in code points. Default 700. Values above 4,000 are treated as 4,000; values below 1
+	// Maximum length of a snippet in code points. Default: 700. Values above 4,000 are treated as 4,000; values below 1
 	// are an error.
 	MaxSnippetChars *int32 `protobuf:"varint,7,opt,name=max_snippet_chars,json=maxSnippetChars,proto3,oneof" json:"max_snippet_chars,omitempty"`
-	// Whether to set `score_detail` of each result, and `info.legs`.
+	// Whether to set `info.legs`, and `score_detail` in each result.
 	Explain bool `protobuf:"varint,8,opt,name=explain,proto3" json:"explain,omitempty"`
-	// Key of the session that the search is for, for example `agent:main:telegram:direct:42`, at most 1,024 bytes.
-	// CITATION_MODE_AUTO and the setting `memory.qmd.scope` depend on it. If `sync.onSessionStart` is set, the first
-	// request with a new key starts a sync in the background.
+	// Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`.
+	// The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the key. If `sync.onSessionStart`
+	// is true, the first request with a new key starts a sync in the background.
 	SessionKey string `protobuf:"bytes,9,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	// Whether snippets end with a citation line.
 	Citations CitationMode `protobuf:"varint,10,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
@@ -382,10 +384,11 @@ type MemorySearchRequest struct {
 	// DEADLINE_EXCEEDED (REVISION_NOT_REACHED) if the deadline is reached first. While an index is being built from
 	// scratch, no revision counts as reached.
 	MinRevision *int64 `protobuf:"varint,11,opt,name=min_revision,json=minRevision,proto3,oneof" json:"min_revision,omitempty"`
-	// Maximum length of all snippets together in code points, at least 1. The first snippet that exceeds the rest of this
-	// budget is cut, and the results after it are left out. Unset means no limit.
+	// Maximum combined length of all snippets in code points, at least 1. The first snippet that exceeds the remaining
+	// length is cut, and the results after it are omitted. Unset means no limit.
 	MaxTotalChars *int32 `protobuf:"varint,12,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
-	// The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's time.
+	// The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's clock
+	// is used.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -512,13 +515,13 @@ func (x *MemorySearchRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
-// Response message for MemorySearch. There are no pages: a second page could come from another revision of the index,
-// so increase `max_results` to get more results.
+// Response message for MemorySearch. Results are not paginated, because a second page could come from another revision
+// of the index. To get more results, increase `max_results`.
 type MemorySearchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Results, best first.
 	Results []*SearchResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// How the results were found; if there are none, the reason.
+	// How the results were found or, if there are none, the reason why.
 	Info          *SearchInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -574,14 +577,14 @@ type MemoryGetRequest struct {
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
-	// files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
-	// transcript is returned as the text of its message. Any other path is PERMISSION_DENIED (PATH_NOT_ALLOWED), whether
-	// or not it exists.
+	// files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
+	// transcript is returned as the text of its message. A call with any other path fails with PERMISSION_DENIED
+	// (PATH_NOT_ALLOWED), whether or not the path exists.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// First line to return. Default 1; values below 1 are an error. If it is after the end of the file, the text is empty
-	// and the status is OK.
+	// First line to return. Default: 1. Values below 1 are an error. If the line is after the end of the file, the text
+	// is empty and the status is OK.
 	StartLine *int32 `protobuf:"varint,3,opt,name=start_line,json=startLine,proto3,oneof" json:"start_line,omitempty"`
-	// Maximum number of lines. Default 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
+	// Maximum number of lines. Default: 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
 	// lines are returned if the text would exceed 256 KiB.
 	LineCount     *int32 `protobuf:"varint,4,opt,name=line_count,json=lineCount,proto3,oneof" json:"line_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -654,13 +657,13 @@ type MemoryGetResponse struct {
 	// The lines, separated by line feeds. Bytes that are not valid UTF-8 are replaced by U+FFFD; all other text is
 	// unchanged.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// First line returned. If the text is empty, the requested line.
+	// First line returned. If the text is empty, this is the requested line.
 	StartLine int32 `protobuf:"varint,3,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line returned. If the text is empty, `start_line` - 1.
+	// Last line returned. If the text is empty, this is `start_line` - 1.
 	EndLine int32 `protobuf:"varint,4,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
-	// Number of lines of the file.
+	// Number of lines in the file.
 	TotalLines int32 `protobuf:"varint,5,opt,name=total_lines,json=totalLines,proto3" json:"total_lines,omitempty"`
-	// `start_line` of the request that continues the text; 0 at the end of the file.
+	// Value for `start_line` in the next request to continue reading; 0 at the end of the file.
 	NextStartLine int32 `protobuf:"varint,6,opt,name=next_start_line,json=nextStartLine,proto3" json:"next_start_line,omitempty"`
 	// Whether the last line was cut at the size limit. The rest of that line cannot be read.
 	Truncated     bool `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
@@ -815,7 +818,7 @@ type StatusResponse struct {
 	ConfiguredBackend Backend `protobuf:"varint,4,opt,name=configured_backend,json=configuredBackend,proto3,enum=memoryd.v1.Backend" json:"configured_backend,omitempty"`
 	// Backend in use. Differs from `configured_backend` after a fallback.
 	ActiveBackend Backend `protobuf:"varint,5,opt,name=active_backend,json=activeBackend,proto3,enum=memoryd.v1.Backend" json:"active_backend,omitempty"`
-	// Current degradations: what does not work as configured, with the reasons.
+	// Current degradations: the features that do not work as configured, with the reasons.
 	Degradations []*Degradation `protobuf:"bytes,6,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	// Status of the index.
 	Index *IndexStatus `protobuf:"bytes,7,opt,name=index,proto3" json:"index,omitempty"`
@@ -1076,24 +1079,25 @@ type SyncRequest struct {
 	// Reason for the run: MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are
 	// reserved for the daemon.
 	Trigger SyncTrigger `protobuf:"varint,3,opt,name=trigger,proto3,enum=memoryd.v1.SyncTrigger" json:"trigger,omitempty"`
-	// Where to resume the stream: the `cursor` of the last event received. Empty means at the beginning. Fails with
-	// OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
+	// Where to resume the stream: the `cursor` of the last event received. If empty, the stream starts at the beginning.
+	// The call fails with OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
 	Cursor string `protobuf:"bytes,4,opt,name=cursor,proto3" json:"cursor,omitempty"`
-	// What happens to the run when this stream is closed by the caller.
+	// What happens to the run when the caller closes this stream.
 	OnDisconnect OnDisconnect `protobuf:"varint,5,opt,name=on_disconnect,json=onDisconnect,proto3,enum=memoryd.v1.OnDisconnect" json:"on_disconnect,omitempty"`
-	// Time without an event after which a heartbeat is sent, 1..60 s. Default 10 s.
+	// Time without an event after which a heartbeat is sent, 1..60 s. Default: 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,6,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
-	// Whether to only estimate the cost of a run. Nothing is written, and no run is joined.
+	// Whether to only estimate the cost of a run. If so, nothing is written, and no run is joined.
 	DryRun bool `protobuf:"varint,7,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
-	// Sources to update. Empty means all configured sources. A source that is not configured is INVALID_ARGUMENT.
+	// Sources to update. Empty means all configured sources. A source that is not configured causes INVALID_ARGUMENT.
 	Sources []Source `protobuf:"varint,8,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
-	// Text for the log, at most 256 bytes.
+	// Reason for the run in words, at most 256 bytes. Currently not used.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	// File name of the compacted transcript in the agent's sessions folder, with POST_COMPACTION only. It is indexed even
-	// if it has grown by less than the configured thresholds. INVALID_ARGUMENT if transcripts are not a configured
-	// source; NOT_FOUND if there is no such file.
+	// File name of the compacted transcript in the agent's sessions folder. Valid only with POST_COMPACTION. Unless the
+	// setting `sync.sessions.postCompactionForce` is false, the transcript is indexed even if it has grown by less than
+	// the configured thresholds. The call fails with INVALID_ARGUMENT if transcripts are not a configured source, and
+	// with NOT_FOUND if there is no such file.
 	Transcript string `protobuf:"bytes,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
-	// Key of the session that starts, with SESSION_START only.
+	// Key of the session that is starting. Used only with SESSION_START.
 	SessionKey    string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1206,7 +1210,7 @@ func (x *SyncRequest) GetSessionKey() string {
 	return ""
 }
 
-// An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous;
+// An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous one;
 // `file_failed` and `completed` are never dropped. A stream that ends with status OK always ends with `completed`.
 type SyncResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1387,7 +1391,7 @@ type WatchIndexRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Time without a change after which a heartbeat is sent, 1..60 s. Default 10 s.
+	// Time without a change after which a heartbeat is sent, 1..60 s. Default: 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1437,8 +1441,8 @@ func (x *WatchIndexRequest) GetHeartbeatInterval() *durationpb.Duration {
 	return nil
 }
 
-// The complete state of an agent's index. Each response replaces the previous one. At most ten are sent per second; the
-// latest state is always sent.
+// The complete state of an agent's index. Each response replaces the previous one. At most ten responses are sent per
+// second; the latest state is always sent.
 type WatchIndexResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID.
@@ -1457,7 +1461,7 @@ type WatchIndexResponse struct {
 	ActiveSync *ActiveSync `protobuf:"bytes,7,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
 	// How file changes are detected, for each root.
 	Watchers []*WatcherStatus `protobuf:"bytes,8,rep,name=watchers,proto3" json:"watchers,omitempty"`
-	// Whether this is a heartbeat: the state did not change.
+	// Whether this is a heartbeat, which means that the state did not change.
 	Heartbeat     bool `protobuf:"varint,9,opt,name=heartbeat,proto3" json:"heartbeat,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1559,39 +1563,41 @@ func (x *WatchIndexResponse) GetHeartbeat() bool {
 // Request message for FlushDecision: the state of a session. Numbers must be at least 0.
 type FlushDecisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`. Its settings provide the defaults below.
+	// Agent ID. Empty means `main`. The agent's settings provide the defaults below.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Tokens in the context after the last turn. Unset means unknown.
+	// Number of tokens in the context after the last turn. Unset means unknown.
 	TotalTokens *int64 `protobuf:"varint,2,opt,name=total_tokens,json=totalTokens,proto3,oneof" json:"total_tokens,omitempty"`
 	// Whether `total_tokens` was measured after the last turn. If false, `total_tokens` is ignored. Unset means true.
 	TotalTokensFresh *bool `protobuf:"varint,3,opt,name=total_tokens_fresh,json=totalTokensFresh,proto3,oneof" json:"total_tokens_fresh,omitempty"`
-	// Estimated tokens of the next prompt.
+	// Estimated number of tokens in the next prompt.
 	IncomingPromptTokens int64 `protobuf:"varint,4,opt,name=incoming_prompt_tokens,json=incomingPromptTokens,proto3" json:"incoming_prompt_tokens,omitempty"`
-	// Tokens of the last reply, if `total_tokens` does not include them yet.
+	// Number of tokens in the last reply, if `total_tokens` does not include them yet.
 	LastOutputTokens int64 `protobuf:"varint,5,opt,name=last_output_tokens,json=lastOutputTokens,proto3" json:"last_output_tokens,omitempty"`
 	// Size of the model's context window in tokens. 0 means 200,000.
 	ContextWindowTokens int64 `protobuf:"varint,6,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
-	// Tokens reserved for the model's reply. If unset, the setting (20,000 by default).
+	// Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` (20,000 by
+	// default) applies.
 	ReserveTokensFloor *int64 `protobuf:"varint,7,opt,name=reserve_tokens_floor,json=reserveTokensFloor,proto3,oneof" json:"reserve_tokens_floor,omitempty"`
-	// Tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
+	// Number of tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
 	EffectiveReserveTokens *int64 `protobuf:"varint,8,opt,name=effective_reserve_tokens,json=effectiveReserveTokens,proto3,oneof" json:"effective_reserve_tokens,omitempty"`
-	// Distance in tokens from the reserve at which a flush is due. If unset, the setting (4,000 by default).
+	// Number of tokens before the start of the reserve at which a flush becomes due. If unset, the setting
+	// `memoryFlush.softThresholdTokens` (4,000 by default) applies.
 	SoftThresholdTokens *int64 `protobuf:"varint,9,opt,name=soft_threshold_tokens,json=softThresholdTokens,proto3,oneof" json:"soft_threshold_tokens,omitempty"`
 	// Size of the transcript in bytes. Unset means unknown.
 	TranscriptBytes *int64 `protobuf:"varint,10,opt,name=transcript_bytes,json=transcriptBytes,proto3,oneof" json:"transcript_bytes,omitempty"`
 	// Number of compactions of this session.
 	CompactionCount int64 `protobuf:"varint,11,opt,name=compaction_count,json=compactionCount,proto3" json:"compaction_count,omitempty"`
-	// The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means a flush before the first
-	// compaction.
+	// The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means that the last flush took
+	// place before the first compaction.
 	LastFlushCompactionCount *int64 `protobuf:"varint,12,opt,name=last_flush_compaction_count,json=lastFlushCompactionCount,proto3,oneof" json:"last_flush_compaction_count,omitempty"`
 	// Whether the agent's tools can write to its workspace.
 	WorkspaceAccess WorkspaceAccess `protobuf:"varint,13,opt,name=workspace_access,json=workspaceAccess,proto3,enum=memoryd.v1.WorkspaceAccess" json:"workspace_access,omitempty"`
 	// What started the turn.
 	TurnKind TurnKind `protobuf:"varint,14,opt,name=turn_kind,json=turnKind,proto3,enum=memoryd.v1.TurnKind" json:"turn_kind,omitempty"`
-	// IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
-	// time zone.
+	// IANA time zone that determines the date of the log. If empty, the setting `agents.defaults.userTimezone` is used
+	// or, if that is unset, the daemon's time zone.
 	TimeZone string `protobuf:"bytes,15,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's time. If unset, the daemon's time.
+	// The caller's time. If unset, the daemon's clock is used.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1808,12 +1814,12 @@ type FlushDecisionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether to flush now.
 	Flush bool `protobuf:"varint,1,opt,name=flush,proto3" json:"flush,omitempty"`
-	// Reason of the decision.
+	// Reason for the decision.
 	Reason FlushReason `protobuf:"varint,2,opt,name=reason,proto3,enum=memoryd.v1.FlushReason" json:"reason,omitempty"`
 	// Number of tokens at which a flush is due: context window - max(reserve floor, effective reserve) - soft threshold,
 	// at least 0.
 	ThresholdTokens int64 `protobuf:"varint,3,opt,name=threshold_tokens,json=thresholdTokens,proto3" json:"threshold_tokens,omitempty"`
-	// Total + last output + incoming tokens; 0 if the total is unknown or outdated.
+	// Sum of the total, last output and incoming tokens; 0 if the total is unknown or outdated.
 	ProjectedTokens int64 `protobuf:"varint,4,opt,name=projected_tokens,json=projectedTokens,proto3" json:"projected_tokens,omitempty"`
 	// `threshold_tokens` - `projected_tokens`; negative above the threshold.
 	RemainingTokens int64 `protobuf:"varint,5,opt,name=remaining_tokens,json=remainingTokens,proto3" json:"remaining_tokens,omitempty"`
@@ -1928,21 +1934,21 @@ type MemoryAppendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Markdown to append, not blank, without NUL, at most 256 KiB.
+	// Markdown to append, at most 256 KiB. Must not be blank or contain NUL.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
-	// Created if it does not exist.
+	// The file is created if it does not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
-	// written, and the response is that of the first call; with other contents it fails with INVALID_ARGUMENT. Empty
-	// means that a repeated call appends again.
+	// written, and the response is that of the first call. If the contents differ, the call fails with INVALID_ARGUMENT.
+	// If the key is empty, a repeated call appends again.
 	IdempotencyKey string `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	// Heading to write above the text as `## heading`; one line of at most 200 characters. Empty means no heading.
 	Heading string `protobuf:"bytes,5,opt,name=heading,proto3" json:"heading,omitempty"`
-	// IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
-	// time zone.
+	// IANA time zone that determines the date of the log. If empty, the setting `agents.defaults.userTimezone` is used
+	// or, if that is unset, the daemon's time zone.
 	TimeZone string `protobuf:"bytes,6,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's time, which determines the date of the log. If unset, the daemon's time.
+	// The caller's time, which determines the date of the log. If unset, the daemon's clock is used.
 	Now           *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2039,7 +2045,7 @@ type MemoryAppendResponse struct {
 	// A revision of the index that contains the text; pass it as `min_revision` of a search. Unset if the deadline was
 	// reached before the text was indexed.
 	IndexRevision *int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
-	// Whether the key had been used before, so that nothing was written.
+	// Whether the key had already been used. If so, nothing was written.
 	AlreadyAppended bool `protobuf:"varint,5,opt,name=already_appended,json=alreadyAppended,proto3" json:"already_appended,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -2124,8 +2130,9 @@ type MemoryForgetRequest struct {
 	//	*MemoryForgetRequest_Text
 	Target isMemoryForgetRequest_Target `protobuf_oneof:"target"`
 	// Whether to also delete the source: the Markdown file, which must be in the workspace itself, or all transcripts of
-	// the session, including rotated ones. INVALID_ARGUMENT with `text`. If false, a memory file is not indexed again
-	// until its content changes, and a session is never indexed again, even if its transcripts grow or are renamed.
+	// the session, including rotated ones. If true with `text`, the call fails with INVALID_ARGUMENT. If false, a memory
+	// file is not indexed again until its content changes, and a session is never indexed again, even if its transcripts
+	// grow or are renamed.
 	DeleteSource  bool `protobuf:"varint,5,opt,name=delete_source,json=deleteSource,proto3" json:"delete_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2214,18 +2221,18 @@ type isMemoryForgetRequest_Target interface {
 }
 
 type MemoryForgetRequest_Path struct {
-	// Path of a memory file: removes its chunks and all data derived from them.
+	// Path of a memory file. Its chunks and all data derived from them are removed.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3,oneof"`
 }
 
 type MemoryForgetRequest_SessionId struct {
-	// Session ID: removes the chunks of the session's transcripts and all data derived from them.
+	// Session ID. The chunks of the session's transcripts and all data derived from them are removed.
 	SessionId string `protobuf:"bytes,3,opt,name=session_id,json=sessionId,proto3,oneof"`
 }
 
 type MemoryForgetRequest_Text struct {
-	// A text, at most 256 KiB: removes the cached embeddings of the text, of the chunks that it would be split into,
-	// and of the indexed chunks that contain it.
+	// A text, at most 256 KiB. The cached embeddings of the text, of the chunks into which it would be split, and of
+	// the indexed chunks that contain it are removed.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
 
@@ -2235,8 +2242,9 @@ func (*MemoryForgetRequest_SessionId) isMemoryForgetRequest_Target() {}
 
 func (*MemoryForgetRequest_Text) isMemoryForgetRequest_Target() {}
 
-// Response message for MemoryForget: the number of removed items per store. A retry counts only what the earlier call
-// left, so all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
+// Response message for MemoryForget: the number of removed items per store. A retry counts only the items that the
+// earlier call did not remove, so all counts can be 0. If a file or session is neither on disk nor in the index, the
+// call fails with NOT_FOUND.
 type MemoryForgetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of chunks.
@@ -2253,8 +2261,9 @@ type MemoryForgetResponse struct {
 	SourceFiles int32 `protobuf:"varint,6,opt,name=source_files,json=sourceFiles,proto3" json:"source_files,omitempty"`
 	// Revision of the index after the removal.
 	IndexRevision int64 `protobuf:"varint,7,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// Whether the removed words were not yet overwritten on disk when the deadline was reached, because a search still
-	// reads an older state of the index or a QMD update is running. The daemon overwrites them within about a minute.
+	// True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
+	// that still reads an older state of the index, or a running QMD update. The daemon overwrites the words within about
+	// a minute.
 	PurgePending  bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2351,18 +2360,18 @@ type SessionContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Session key, at most 1,024 bytes. Determines whether the session is the agent's private main session: `main`, the
-	// agent's own `agent:<id>:main`, and the threads of these are; any other key, and an empty one, is not. If
-	// `sync.onSessionStart` is set, the first request with a new key starts a sync in the background.
+	// Session key, at most 1,024 bytes. The session is the agent's private main session only if the key is `main`, the
+	// agent's own `agent:<id>:main`, or the key of a thread of either. With an empty key, it is not. If
+	// `sync.onSessionStart` is true, the first request with a new key starts a sync in the background.
 	SessionKey string `protobuf:"bytes,2,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
-	// IANA time zone that determines which logs are today's and yesterday's. If empty, `agents.defaults.userTimezone`, or
-	// else the daemon's time zone.
+	// IANA time zone that determines which logs are today's and yesterday's. If empty, the setting
+	// `agents.defaults.userTimezone` is used or, if that is unset, the daemon's time zone.
 	TimeZone string `protobuf:"bytes,3,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's time. If unset, the daemon's time.
+	// The caller's time. If unset, the daemon's clock is used.
 	Now *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"`
-	// Maximum length of all texts together in code points, at least 1. Each file gets an equal share, and the unused part
-	// of a share is given to the other files. Unset means no limit. The text of each file is always limited to 65,536
-	// code points.
+	// Maximum combined length of all texts in code points, at least 1. Each file gets an equal share, and the unused part
+	// of a share is given to the other files. If unset, the combined length is not limited. The text of each file is
+	// always limited to 65,536 code points.
 	MaxTotalChars *int32 `protobuf:"varint,5,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
 	// Whether to set `recall_prompt` and `tool_schemas`.
 	IncludeRecallPrompt bool `protobuf:"varint,6,opt,name=include_recall_prompt,json=includeRecallPrompt,proto3" json:"include_recall_prompt,omitempty"`
@@ -2371,7 +2380,7 @@ type SessionContextRequest struct {
 	// Names of the tools that the model has, at most 1,024. Only `memory_search` and `memory_get` are considered. Empty
 	// means that the model has both.
 	Tools []string `protobuf:"bytes,8,rep,name=tools,proto3" json:"tools,omitempty"`
-	// Whether replies should cite paths. UNSPECIFIED means the setting `memory.citations`.
+	// Whether replies should cite paths. If UNSPECIFIED, the setting `memory.citations` applies.
 	Citations     CitationMode `protobuf:"varint,9,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2476,7 +2485,7 @@ type SessionContextFile struct {
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
-	// of a log. If no whole line fits, the beginning of a line.
+	// of a log. If no whole line fits, the text is the beginning of a line.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the text was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
@@ -2578,8 +2587,8 @@ type ToolSchema struct {
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Description of the tool.
 	Description string `protobuf:"bytes,2,opt,name=description,proto3" json:"description,omitempty"`
-	// Parameters as JSON Schema. Valid arguments are a request of the API in proto3 JSON, without the agent ID and the
-	// session key, which the gateway adds.
+	// Parameters as JSON Schema. Valid arguments form an API request in proto3 JSON, without the agent ID and the session
+	// key, which the gateway adds.
 	ParametersJson string `protobuf:"bytes,3,opt,name=parameters_json,json=parametersJson,proto3" json:"parameters_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
@@ -2720,15 +2729,16 @@ type SessionArchiveRequest struct {
 	// messages yet, the newest rotated transcript of the session is used.
 	Transcript string `protobuf:"bytes,2,opt,name=transcript,proto3" json:"transcript,omitempty"`
 	// Short name for the file, at most 256 bytes. Characters other than letters and digits are replaced by hyphens, and
-	// only the first 60 characters are used. If empty, the name is derived from the messages, or else from the time.
+	// only the first 60 characters are used. If empty, the name is derived from the user's messages or, if that is not
+	// possible, from the time.
 	Slug string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Number of messages to write, counted from the end, without commands and system notices. Default 15. Values above
-	// 200 are treated as 200; values below 1 are an error.
+	// Number of messages to write, counted from the end and not including commands and system notices. Default: 15.
+	// Values above 200 are treated as 200; values below 1 are an error.
 	MessageCount *int32 `protobuf:"varint,4,opt,name=message_count,json=messageCount,proto3,oneof" json:"message_count,omitempty"`
-	// IANA time zone that determines the date in the file name. If empty, `agents.defaults.userTimezone`, or else the
-	// daemon's time zone.
+	// IANA time zone that determines the date in the file name. If empty, the setting `agents.defaults.userTimezone` is
+	// used or, if that is unset, the daemon's time zone.
 	TimeZone string `protobuf:"bytes,5,opt,name=time_zone,json=timeZone,proto3" json:"time_zone,omitempty"`
-	// The caller's time. If unset, the daemon's time.
+	// The caller's time. If unset, the daemon's clock is used.
 	Now *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=now,proto3" json:"now,omitempty"`
 	// Session key to write at the top of the file; one line of at most 1,024 bytes.
 	SessionKey    string `protobuf:"bytes,7,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
@@ -2819,14 +2829,15 @@ func (x *SessionArchiveRequest) GetSessionKey() string {
 // to it.
 type SessionArchiveResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path of the new file relative to the workspace. Empty if the transcript has no messages; then nothing was written.
+	// Path of the new file relative to the workspace. Empty if the transcript has no messages. In that case, nothing was
+	// written.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Number of messages written.
 	Messages int32 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
 	// A revision of the index that contains the file. Unset if the deadline was reached before it was indexed.
 	IndexRevision *int64 `protobuf:"varint,3,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
-	// Whether the same messages were already archived on that day or the day before, for example by an earlier attempt.
-	// If so, nothing was written.
+	// Whether the same messages had already been archived on the day of this call or the day before, for example by an
+	// earlier attempt. If so, nothing was written.
 	AlreadyArchived bool `protobuf:"varint,4,opt,name=already_archived,json=alreadyArchived,proto3" json:"already_archived,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -3155,7 +3166,7 @@ type File struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Source of the file.
 	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// Size on disk in bytes. If the file is gone, the size when it was indexed.
+	// Size on disk in bytes. If the file is gone, this is its size when it was indexed.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Time of the last modification.
 	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`

@@ -41,7 +41,7 @@ const (
 //
 // Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
 // `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-// inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+// inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
 type MemoryServiceClient interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
@@ -57,9 +57,9 @@ type MemoryServiceClient interface {
 	// Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
 	// client deadline: none.
 	WatchIndex(ctx context.Context, in *WatchIndexRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchIndexResponse], error)
-	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-	// no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
-	// Default client deadline: 1 s.
+	// Decides whether to flush now, that is, whether the agent should write notes to its memory before its host compacts
+	// the context. Has no side effects. The response depends only on the request, the settings and, if `now` is unset,
+	// the daemon's clock. Default client deadline: 1 s.
 	FlushDecision(ctx context.Context, in *FlushDecisionRequest, opts ...grpc.CallOption) (*FlushDecisionResponse, error)
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.
@@ -67,7 +67,7 @@ type MemoryServiceClient interface {
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
 	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(ctx context.Context, in *MemoryForgetRequest, opts ...grpc.CallOption) (*MemoryForgetResponse, error)
-	// Returns the memory files that a session loads at its start. Default client deadline: 2 s.
+	// Returns the memory files that a session loads when it starts. Default client deadline: 2 s.
 	SessionContext(ctx context.Context, in *SessionContextRequest, opts ...grpc.CallOption) (*SessionContextResponse, error)
 	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
 	// deadline: 10 s.
@@ -232,7 +232,7 @@ func (c *memoryServiceClient) ListFiles(ctx context.Context, in *ListFilesReques
 //
 // Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
 // `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-// inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+// inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
 type MemoryServiceServer interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
@@ -248,9 +248,9 @@ type MemoryServiceServer interface {
 	// Streams the state of an agent's index: the current state first, then each change. Does not start a sync. Default
 	// client deadline: none.
 	WatchIndex(*WatchIndexRequest, grpc.ServerStreamingServer[WatchIndexResponse]) error
-	// Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-	// no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
-	// Default client deadline: 1 s.
+	// Decides whether to flush now, that is, whether the agent should write notes to its memory before its host compacts
+	// the context. Has no side effects. The response depends only on the request, the settings and, if `now` is unset,
+	// the daemon's clock. Default client deadline: 1 s.
 	FlushDecision(context.Context, *FlushDecisionRequest) (*FlushDecisionResponse, error)
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.
@@ -258,7 +258,7 @@ type MemoryServiceServer interface {
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
 	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(context.Context, *MemoryForgetRequest) (*MemoryForgetResponse, error)
-	// Returns the memory files that a session loads at its start. Default client deadline: 2 s.
+	// Returns the memory files that a session loads when it starts. Default client deadline: 2 s.
 	SessionContext(context.Context, *SessionContextRequest) (*SessionContextResponse, error)
 	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
 	// deadline: 10 s.

@@ -82,7 +82,7 @@ type SyncTrigger int32
 const (
 	// Treated as MANUAL.
 	SyncTrigger_SYNC_TRIGGER_UNSPECIFIED SyncTrigger = 0
-	// A call of Sync.
+	// A call to Sync.
 	SyncTrigger_SYNC_TRIGGER_MANUAL SyncTrigger = 1
 	// A session started.
 	SyncTrigger_SYNC_TRIGGER_SESSION_START SyncTrigger = 2
@@ -169,7 +169,7 @@ const (
 	OnDisconnect_ON_DISCONNECT_UNSPECIFIED OnDisconnect = 0
 	// The run continues.
 	OnDisconnect_ON_DISCONNECT_CONTINUE OnDisconnect = 1
-	// The run is cancelled after the current file, unless another caller follows it.
+	// The run is cancelled after the current file, unless another caller follows the run.
 	OnDisconnect_ON_DISCONNECT_CANCEL OnDisconnect = 2
 )
 
@@ -222,7 +222,7 @@ const (
 	SyncPhase_SYNC_PHASE_UNSPECIFIED SyncPhase = 0
 	// Comparing the files with the index.
 	SyncPhase_SYNC_PHASE_PLANNING SyncPhase = 1
-	// Reading files, splitting them into chunks and writing these to the index.
+	// Reading files, splitting them into chunks and writing the chunks to the index.
 	SyncPhase_SYNC_PHASE_INDEXING SyncPhase = 2
 	// Computing vectors.
 	SyncPhase_SYNC_PHASE_EMBEDDING SyncPhase = 3
@@ -389,7 +389,7 @@ type SyncProgress struct {
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// Estimated remaining time. Unset if it cannot be estimated yet.
 	Eta *durationpb.Duration `protobuf:"bytes,10,opt,name=eta,proto3" json:"eta,omitempty"`
-	// Number of batch jobs at the embedding provider that the run waits for.
+	// Number of batch jobs at the embedding provider for which the run is waiting.
 	BatchJobs     int32 `protobuf:"varint,11,opt,name=batch_jobs,json=batchJobs,proto3" json:"batch_jobs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,7 +623,7 @@ type SyncEstimate struct {
 	Chunks int32 `protobuf:"varint,3,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	// Number of these chunks whose vector is not in the cache.
 	CacheMisses int32 `protobuf:"varint,4,opt,name=cache_misses,json=cacheMisses,proto3" json:"cache_misses,omitempty"`
-	// Estimated number of tokens to send to the embedding provider; 0 without a provider.
+	// Estimated number of tokens to send to the embedding provider; 0 if there is no provider.
 	EstimatedTokens int64 `protobuf:"varint,5,opt,name=estimated_tokens,json=estimatedTokens,proto3" json:"estimated_tokens,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -719,15 +719,16 @@ type SyncCompleted struct {
 	// Estimated cost of a run. Set only by a dry run.
 	Estimate *SyncEstimate `protobuf:"bytes,10,opt,name=estimate,proto3" json:"estimate,omitempty"`
 	// Number of chunks in the index that need a vector and have no usable one, as in `IndexStatus.pending_embeddings`.
-	// Keyword search finds these chunks. After a dry run, the number in the current index.
+	// Keyword search finds these chunks. After a dry run, this is the number in the current index.
 	PendingEmbeddings int32 `protobuf:"varint,11,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
 	// Number of the `pending_embeddings` chunks whose text the provider refused. INCREMENTAL runs send a refused text
-	// again after a day, FULL runs immediately.
+	// again after a day; FULL runs send it again immediately.
 	RefusedEmbeddings int32 `protobuf:"varint,12,opt,name=refused_embeddings,json=refusedEmbeddings,proto3" json:"refused_embeddings,omitempty"`
 	// Whether vectors are configured but missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
-	// approval of its cost. `memoryd index` then exits with 1. False if vectors are not configured.
+	// approval of its cost. In that case, `memoryd index` exits with status 1. Always false if vectors are not
+	// configured.
 	VectorsMissing bool `protobuf:"varint,13,opt,name=vectors_missing,json=vectorsMissing,proto3" json:"vectors_missing,omitempty"`
-	// Degradations of the vectors at the end of the run, with the reasons, as in Status. May be set even if no vector is
+	// Degradations of the vectors at the end of the run, with the reasons, as in Status. Can be set even if no vector is
 	// missing, for example if the fallback provider computed them.
 	Degradations  []*Degradation `protobuf:"bytes,14,rep,name=degradations,proto3" json:"degradations,omitempty"`
 	unknownFields protoimpl.UnknownFields

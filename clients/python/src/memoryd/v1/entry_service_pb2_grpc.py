@@ -32,10 +32,10 @@ class EntryServiceStub(object):
     the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
     Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
     Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
-    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
-    only useful for ordering.
+    vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+    such scores are only useful for ordering.
     """
 
     def __init__(self, channel):
@@ -83,10 +83,10 @@ class EntryServiceServicer(object):
     the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
     Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
     Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
-    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
-    only useful for ordering.
+    vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+    such scores are only useful for ordering.
     """
 
     def Remember(self, request, context):
@@ -118,8 +118,8 @@ class EntryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SuggestCapture(self, request, context):
-        """Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
-        does not read the entries. Default client deadline: 1 s.
+        """Decides which of a turn's messages are worth storing, and returns the reason for each message. Has no side effects
+        and does not read the entries. Default client deadline: 1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -181,10 +181,10 @@ class EntryService(object):
     the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
     Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
 
-    A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+    A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
     Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
-    vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
-    only useful for ordering.
+    vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+    such scores are only useful for ordering.
     """
 
     @staticmethod

@@ -30,7 +30,7 @@ class MemoryServiceStub(object):
 
     Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
     `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+    inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
     """
 
     def __init__(self, channel):
@@ -106,7 +106,7 @@ class MemoryServiceServicer(object):
 
     Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
     `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+    inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
     """
 
     def MemorySearch(self, request, context):
@@ -149,9 +149,9 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def FlushDecision(self, request, context):
-        """Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-        no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
-        Default client deadline: 1 s.
+        """Decides whether to flush now, that is, whether the agent should write notes to its memory before its host compacts
+        the context. Has no side effects. The response depends only on the request, the settings and, if `now` is unset,
+        the daemon's clock. Default client deadline: 1 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,7 +174,7 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SessionContext(self, request, context):
-        """Returns the memory files that a session loads at its start. Default client deadline: 2 s.
+        """Returns the memory files that a session loads when it starts. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -278,7 +278,7 @@ class MemoryService(object):
 
     Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
     `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-    inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+    inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
     """
 
     @staticmethod

@@ -79,7 +79,7 @@ export type ScoredEntry = Message<"memoryd.v1.ScoredEntry"> & {
   entry?: Entry;
 
   /**
-   * Score, 0..1, as described at EntryService.
+   * Score, 0..1, as described for EntryService.
    *
    * @generated from field: double score = 2;
    */
@@ -107,14 +107,14 @@ export type RememberRequest = Message<"memoryd.v1.RememberRequest"> & {
   agentId: string;
 
   /**
-   * Text to store, not blank, at most 128 KiB.
+   * Text to store, at most 128 KiB. Must not be blank.
    *
    * @generated from field: string text = 2;
    */
   text: string;
 
   /**
-   * Importance, 0..1. Default .7.
+   * Importance, 0..1. Default: .7.
    *
    * @generated from field: optional double importance = 3;
    */
@@ -129,8 +129,9 @@ export type RememberRequest = Message<"memoryd.v1.RememberRequest"> & {
 
   /**
    * Key of this call, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
-   * stored, and the existing entry is returned; with other contents it fails with INVALID_ARGUMENT. The key is kept as
-   * long as the entry. Empty means that a repeated call is only recognized as a duplicate text.
+   * stored, and the existing entry is returned. If the contents differ, the call fails with INVALID_ARGUMENT. The key
+   * is kept for as long as the entry exists. If the key is empty, a repeated call is recognized only as a duplicate
+   * text.
    *
    * @generated from field: string idempotency_key = 5;
    */
@@ -200,21 +201,22 @@ export type RecallRequest = Message<"memoryd.v1.RecallRequest"> & {
   agentId: string;
 
   /**
-   * Text to compare with the entries, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
+   * Text to compare with the entries, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
+   * query syntax.
    *
    * @generated from field: string query = 2;
    */
   query: string;
 
   /**
-   * Maximum number of entries. Default 5. Values above 50 are treated as 50; values below 1 are an error.
+   * Maximum number of entries. Default: 5. Values above 50 are treated as 50; values below 1 are an error.
    *
    * @generated from field: optional int32 limit = 3;
    */
   limit?: number;
 
   /**
-   * Minimum score, 0..1. Default .1.
+   * Minimum score, 0..1. Default: .1.
    *
    * @generated from field: optional double min_score = 4;
    */
@@ -283,7 +285,7 @@ export type ForgetRequest = Message<"memoryd.v1.ForgetRequest"> & {
    */
   target: {
     /**
-     * Entry ID, a UUID. Fails with NOT_FOUND if the agent has no such entry.
+     * Entry ID, a UUID. The call fails with NOT_FOUND if the agent has no such entry.
      *
      * @generated from field: string entry_id = 2;
      */
@@ -291,9 +293,9 @@ export type ForgetRequest = Message<"memoryd.v1.ForgetRequest"> & {
     case: "entryId";
   } | {
     /**
-     * A text, 1..4,096 bytes, not blank. Of the five best entries with a score of at least .7, the entry with a score
-     * above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned as
-     * candidates. Without vectors, an entry is deleted only if its text is equal.
+     * A text, 1..4,096 bytes. Must not be blank. Of the five best entries with a score of at least .7, the entry with a
+     * score above .9 is deleted if there is exactly one. Otherwise nothing is deleted, and these entries are returned
+     * as candidates. Without vectors, an entry is deleted only if its text is equal.
      *
      * @generated from field: string query = 3;
      */
@@ -366,7 +368,7 @@ export type ListEntriesRequest = Message<"memoryd.v1.ListEntriesRequest"> & {
 
   /**
    * Maximum number of entries to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
-   * error. A page has fewer entries if their texts would exceed 1 MiB.
+   * error. A page contains fewer entries if their texts would exceed 1 MiB.
    *
    * @generated from field: int32 page_size = 2;
    */
@@ -395,8 +397,8 @@ export const ListEntriesRequestSchema: GenMessage<ListEntriesRequest> = /*@__PUR
   messageDesc(file_memoryd_v1_entry_service, 8);
 
 /**
- * Response message for ListEntries: one page of entries. New entries do not move the following pages, because they are
- * newer than the first page.
+ * Response message for ListEntries: one page of entries. New entries do not change the following pages, because they
+ * are newer than the entries of the first page.
  *
  * @generated from message memoryd.v1.ListEntriesResponse
  */
@@ -444,8 +446,8 @@ export type SuggestCaptureRequest = Message<"memoryd.v1.SuggestCaptureRequest"> 
   agentId: string;
 
   /**
-   * Messages that the user wrote in this turn, in order, without text of the agent or of tools. At most 1,000 messages
-   * and 1 MiB in total.
+   * Messages that the user wrote in this turn, in order, at most 1,000 messages and 1 MiB in total. They should not
+   * include text from the agent or from tools.
    *
    * @generated from field: repeated string user_messages = 2;
    */
@@ -656,7 +658,7 @@ export enum EntryCategory {
   UNSPECIFIED = 0,
 
   /**
-   * A preference: what somebody likes or wants.
+   * A preference: something that a person likes or wants.
    *
    * @generated from enum value: ENTRY_CATEGORY_PREFERENCE = 1;
    */
@@ -726,7 +728,7 @@ export enum RememberAction {
   DUPLICATE = 2,
 
   /**
-   * The idempotency key had been used before, and nothing was stored.
+   * The idempotency key had already been used, and nothing was stored.
    *
    * @generated from enum value: REMEMBER_ACTION_ALREADY_STORED = 3;
    */
@@ -802,35 +804,35 @@ export enum CaptureTrigger {
   REMEMBER = 1,
 
   /**
-   * It contains a preference: what somebody likes, wants or prefers.
+   * The message contains a preference: something that a person likes, wants or prefers.
    *
    * @generated from enum value: CAPTURE_TRIGGER_PREFERENCE = 2;
    */
   PREFERENCE = 2,
 
   /**
-   * It contains a decision.
+   * The message contains a decision.
    *
    * @generated from enum value: CAPTURE_TRIGGER_DECISION = 3;
    */
   DECISION = 3,
 
   /**
-   * It contains a telephone number or an e-mail address.
+   * The message contains a telephone number or an e-mail address.
    *
    * @generated from enum value: CAPTURE_TRIGGER_CONTACT = 4;
    */
   CONTACT = 4,
 
   /**
-   * It describes something that belongs to the user.
+   * The message describes something that belongs to the user.
    *
    * @generated from enum value: CAPTURE_TRIGGER_OWN = 5;
    */
   OWN = 5,
 
   /**
-   * It contains words such as "always", "never" or "important".
+   * The message contains words such as "always", "never" or "important".
    *
    * @generated from enum value: CAPTURE_TRIGGER_RULE = 6;
    */
@@ -857,49 +859,49 @@ export enum CaptureExclusion {
   UNSPECIFIED = 0,
 
   /**
-   * It is shorter than 10 characters.
+   * The message is shorter than 10 characters.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TOO_SHORT = 1;
    */
   TOO_SHORT = 1,
 
   /**
-   * It is longer than the setting `captureMaxChars`.
+   * The message is longer than the setting `captureMaxChars`.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TOO_LONG = 2;
    */
   TOO_LONG = 2,
 
   /**
-   * It contains a block of recalled memories.
+   * The message contains a block of recalled memories.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_RECALLED = 3;
    */
   RECALLED = 3,
 
   /**
-   * It looks like markup.
+   * The message looks like markup.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_MARKUP = 4;
    */
   MARKUP = 4,
 
   /**
-   * It looks like a summary written by an agent.
+   * The message looks like a summary written by an agent.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_SUMMARY = 5;
    */
   SUMMARY = 5,
 
   /**
-   * It contains more than three emoji.
+   * The message contains more than three emoji.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_EMOJI = 6;
    */
   EMOJI = 6,
 
   /**
-   * It looks like a prompt injection: instructions to the model that reads it later.
+   * The message looks like a prompt injection: instructions to a model that reads it later.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_INJECTION = 7;
    */
@@ -913,7 +915,7 @@ export enum CaptureExclusion {
   NO_TRIGGER = 8,
 
   /**
-   * Three earlier messages of the turn are already suggested.
+   * Three earlier messages of the turn have already been suggested.
    *
    * @generated from enum value: CAPTURE_EXCLUSION_TURN_FULL = 9;
    */
@@ -974,10 +976,10 @@ export const RecallBlockEmptyReasonSchema: GenEnum<RecallBlockEmptyReason> = /*@
  * the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
  * Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
  *
- * A score is the similarity of an entry and a text, 0..1. With vectors it is 1 / (1 + d), where d is the squared
+ * A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
  * Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
- * vectors are not available, as a degradation reports, it is b / (1 + b), where b is the BM25 score; such scores are
- * only useful for ordering.
+ * vectors are not available, which is reported as a degradation, the score is b / (1 + b), where b is the BM25 score;
+ * such scores are only useful for ordering.
  *
  * @generated from service memoryd.v1.EntryService
  */
@@ -1023,8 +1025,8 @@ export const EntryService: GenService<{
     output: typeof ListEntriesResponseSchema;
   },
   /**
-   * Returns which of a turn's messages are worth storing, with the reason for each message. Has no side effects and
-   * does not read the entries. Default client deadline: 1 s.
+   * Decides which of a turn's messages are worth storing, and returns the reason for each message. Has no side effects
+   * and does not read the entries. Default client deadline: 1 s.
    *
    * @generated from rpc memoryd.v1.EntryService.SuggestCapture
    */

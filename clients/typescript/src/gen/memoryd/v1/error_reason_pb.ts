@@ -72,9 +72,9 @@ export enum ErrorReason {
 
   /**
    * [PERMISSION_DENIED] The path leads outside the roots or through a link, or is neither a Markdown memory file nor an
-   * indexed transcript; this is checked before whether the file exists. Or the file is larger than
-   * `memoryd.limits.maxFileBytes`, or the daemon is not permitted to read it. Example: metadata `path:
-   * "../../etc/passwd"`.
+   * indexed transcript; memoryd checks this before it checks whether the file exists. This reason also means that the
+   * file is larger than `memoryd.limits.maxFileBytes`, or that the daemon is not permitted to read it. Example:
+   * metadata `path: "../../etc/passwd"`.
    *
    * @generated from enum value: ERROR_REASON_PATH_NOT_ALLOWED = 7;
    */
@@ -117,7 +117,7 @@ export enum ErrorReason {
   WORKSPACE_READ_ONLY = 12,
 
   /**
-   * [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry after it.
+   * [ABORTED] A FULL sync was requested while another run is in progress. Follow that run, or retry when it has ended.
    *
    * @generated from enum value: ERROR_REASON_SYNC_CONFLICT = 13;
    */
@@ -146,9 +146,9 @@ export enum ErrorReason {
   BACKEND_UNAVAILABLE = 16,
 
   /**
-   * [UNAVAILABLE] The index is in use by another process or could not be locked in time. Or another program locks the
-   * memory file of an append, or replaces it repeatedly; then `path` in the metadata is that file, and the text was not
-   * appended.
+   * [UNAVAILABLE] The index is in use by another process or could not be locked in time. This reason also means that
+   * another program locks the memory file of an append, or replaces it repeatedly. In that case, `path` in the metadata
+   * is that file, and the text was not appended.
    *
    * @generated from enum value: ERROR_REASON_INDEX_BUSY = 17;
    */
@@ -162,8 +162,8 @@ export enum ErrorReason {
   DISK_FULL = 18,
 
   /**
-   * [RESOURCE_EXHAUSTED] Too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says when to
-   * retry.
+   * [RESOURCE_EXHAUSTED] There are too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says
+   * when to retry.
    *
    * @generated from enum value: ERROR_REASON_TOO_MANY_REQUESTS = 19;
    */
@@ -177,7 +177,8 @@ export enum ErrorReason {
   SHUTTING_DOWN = 20,
 
   /**
-   * [INTERNAL] A bug in memoryd. The metadata contains the request ID, and the daemon's log the details.
+   * [INTERNAL] The call failed because of a bug in memoryd. The metadata contains the request ID, and the daemon's log
+   * contains the details.
    *
    * @generated from enum value: ERROR_REASON_INTERNAL = 21;
    */

@@ -42,7 +42,7 @@ export type Degradation = Message<"memoryd.v1.Degradation"> & {
   used: string;
 
   /**
-   * Reason, as a text for operators.
+   * Reason, as text for operators.
    *
    * @generated from field: string reason = 4;
    */
@@ -120,8 +120,8 @@ export type SearchResult = Message<"memoryd.v1.SearchResult"> & {
   score: number;
 
   /**
-   * The part of the chunk that best matches the query, at most `max_snippet_chars` code points, never cut inside a
-   * character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
+   * The part of the chunk that best matches the query, at most `max_snippet_chars` code points. It is never cut inside
+   * a character. If citations are on, it ends with a blank line and `Source: path#L12-L30`.
    *
    * @generated from field: string snippet = 5;
    */
@@ -156,7 +156,7 @@ export type SearchResult = Message<"memoryd.v1.SearchResult"> & {
   citation: string;
 
   /**
-   * Time of the file's last modification, when it was indexed.
+   * Time at which the file had last been modified when it was indexed.
    *
    * @generated from field: google.protobuf.Timestamp modified_time = 10;
    */
@@ -178,7 +178,7 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 2);
 
 /**
- * Parts of a score. A part is unset if its search did not find the result.
+ * Parts of a score. A part is unset if the corresponding search did not find the result.
  *
  * The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
  * anything. It is multiplied by `decay`, and increased if the query contains the date of the file. Results are ordered
@@ -238,7 +238,7 @@ export const ScoreDetailSchema: GenMessage<ScoreDetail> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 3);
 
 /**
- * Report of the keyword search or the vector search of a request. Set only if `explain` is set in the request.
+ * Report on the keyword search or the vector search of a request. Set only if `explain` is set in the request.
  *
  * @generated from message memoryd.v1.LegReport
  */
@@ -258,7 +258,7 @@ export type LegReport = Message<"memoryd.v1.LegReport"> & {
   ran: boolean;
 
   /**
-   * Number of results, before both searches were combined.
+   * Number of results, before the results of both searches were combined.
    *
    * @generated from field: int32 candidates = 3;
    */
@@ -378,14 +378,14 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   stale: boolean;
 
   /**
-   * Number of keyword search results, before both searches were combined.
+   * Number of keyword search results, before the results of both searches were combined.
    *
    * @generated from field: int32 keyword_candidates = 8;
    */
   keywordCandidates: number;
 
   /**
-   * Number of vector search results, before both searches were combined.
+   * Number of vector search results, before the results of both searches were combined.
    *
    * @generated from field: int32 vector_candidates = 9;
    */
@@ -399,7 +399,7 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   droppedByMinScore: number;
 
   /**
-   * Time that the daemon needed for this call.
+   * Time that the daemon spent on this call.
    *
    * @generated from field: google.protobuf.Duration elapsed = 11;
    */
@@ -413,14 +413,14 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   emptyReason: EmptyReason;
 
   /**
-   * Explanation of `empty_reason`, with what to do about it. Empty if there are results.
+   * Explanation of `empty_reason`, with a suggested action. Empty if there are results.
    *
    * @generated from field: string empty_explanation = 13;
    */
   emptyExplanation: string;
 
   /**
-   * Reports of keyword search and vector search. Set only if `explain` is set in the request.
+   * Reports on keyword search and vector search. Set only if `explain` is set in the request.
    *
    * @generated from field: repeated memoryd.v1.LegReport legs = 14;
    */
@@ -526,7 +526,7 @@ export const SourceStatusSchema: GenMessage<SourceStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 8);
 
 /**
- * Settings that the vectors of an index were computed with.
+ * Settings with which the vectors of an index were computed.
  *
  * @generated from message memoryd.v1.Identity
  */
@@ -644,8 +644,8 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   state: IndexState;
 
   /**
-   * Increases whenever a sync changes the index, and never decreases, even if the index is lost and rebuilt. Only the
-   * order of revisions is meaningful.
+   * Revision of the index. It increases whenever a sync changes the index, and never decreases, even if the index is
+   * lost and rebuilt. Only the order of revisions is meaningful.
    *
    * @generated from field: int64 revision = 2;
    */
@@ -715,24 +715,24 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
   dirty: boolean;
 
   /**
-   * Number of files that were added, changed or deleted on disk but not yet in the index, plus indexed files whose
-   * folder is not available.
+   * Number of files that were added, changed or deleted on disk and are not yet updated in the index, plus indexed
+   * files whose folder is not available.
    *
    * @generated from field: int32 pending_files = 12;
    */
   pendingFiles: number;
 
   /**
-   * Maximum time that the oldest pending file can have waited: the shorter of the time since it changed and the time
-   * since disk and index were last equal. Unset if there are no pending files.
+   * Maximum time for which the oldest pending file can have been waiting: the shorter of the time since the file
+   * changed and the time since disk and index last matched. Unset if there are no pending files.
    *
    * @generated from field: google.protobuf.Duration oldest_unindexed_age = 13;
    */
   oldestUnindexedAge?: Duration;
 
   /**
-   * Number of chunks that need a vector and have no usable one. All chunks if the configured provider cannot be used or
-   * the vectors are those of another provider or model; 0 if vectors are not configured.
+   * Number of chunks that need a vector and have no usable one. This is the number of all chunks if the configured
+   * provider cannot be used or the vectors are those of another provider or model, and 0 if vectors are not configured.
    *
    * @generated from field: int32 pending_embeddings = 14;
    */
@@ -788,7 +788,7 @@ export type EmbeddingStatus = Message<"memoryd.v1.EmbeddingStatus"> & {
   model: string;
 
   /**
-   * Number of dimensions of its vectors; 0 if not known yet.
+   * Number of dimensions of the model's vectors; 0 if not known yet.
    *
    * @generated from field: int32 dimensions = 4;
    */
@@ -831,7 +831,7 @@ export type EmbeddingStatus = Message<"memoryd.v1.EmbeddingStatus"> & {
 
   /**
    * Usage of each provider and model since the index was created, ordered by name. The counts are kept in the embedding
-   * cache; if the cache is disabled, they start at 0 with each start of the daemon.
+   * cache; if the cache is disabled, they start at 0 each time the daemon starts.
    *
    * @generated from field: repeated memoryd.v1.ProviderUsage usage = 10;
    */
@@ -887,7 +887,7 @@ export type ProviderUsage = Message<"memoryd.v1.ProviderUsage"> & {
   retries: bigint;
 
   /**
-   * Number of vectors that were found in this agent's cache instead.
+   * Number of vectors that were found in this agent's cache and therefore not requested from the provider.
    *
    * @generated from field: int64 cache_hits = 6;
    */
@@ -978,17 +978,17 @@ export type VectorStatus = Message<"memoryd.v1.VectorStatus"> & {
   dimensions: number;
 
   /**
-   * What is kept in memory of the vectors. `whole`: the vectors. `bits`: the signs of their components, which select
-   * the vectors of a large index to read and compare. Empty: nothing, because there was no search yet, the index was
-   * idle for long, or `memoryd.vectorMemoryBytes` would be exceeded; vectors are read from disk for each search. The
-   * results are the same.
+   * Form in which the vectors are kept in memory. `whole` means the vectors themselves. `bits` means the signs of their
+   * components, which select the vectors of a large index that are read and compared. Empty means that no form is kept,
+   * because there was no search yet, the index was idle for a long time, or `memoryd.vectorMemoryBytes` would be
+   * exceeded; vectors are then read from disk for each search. The results are the same in all cases.
    *
    * @generated from field: string resident_form = 6;
    */
   residentForm: string;
 
   /**
-   * Memory used for this in bytes.
+   * Memory used by this form, in bytes.
    *
    * @generated from field: int64 resident_bytes = 7;
    */
@@ -1198,14 +1198,14 @@ export type ServiceStatus = Message<"memoryd.v1.ServiceStatus"> & {
   settingsWarnings: string[];
 
   /**
-   * Time at which the current settings were read: at the start, or by the last successful reload.
+   * Time at which the current settings were read: at startup, or by the last successful reload.
    *
    * @generated from field: google.protobuf.Timestamp settings_load_time = 5;
    */
   settingsLoadTime?: Timestamp;
 
   /**
-   * How often the settings were read, including at the start and by refused reloads.
+   * Number of times that the settings were read, including at startup and by refused reloads.
    *
    * @generated from field: int64 settings_loads = 6;
    */
@@ -1261,7 +1261,7 @@ export const SourceSchema: GenEnum<Source> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 0);
 
 /**
- * Which searches a request runs, or a response is the result of.
+ * The searches that a request runs, or that produced a response.
  *
  * @generated from enum memoryd.v1.SearchMode
  */
@@ -1288,7 +1288,7 @@ export enum SearchMode {
   KEYWORD = 2,
 
   /**
-   * Only vector search. An error if no embedding provider is available.
+   * Only vector search. The call fails if no embedding provider is available.
    *
    * @generated from enum value: SEARCH_MODE_VECTOR = 3;
    */
@@ -1308,7 +1308,7 @@ export const SearchModeSchema: GenEnum<SearchMode> = /*@__PURE__*/
  */
 export enum CitationMode {
   /**
-   * Use the setting `memory.citations`.
+   * The setting `memory.citations` applies.
    *
    * @generated from enum value: CITATION_MODE_UNSPECIFIED = 0;
    */
@@ -1397,7 +1397,7 @@ export enum IndexState {
   EMPTY = 1,
 
   /**
-   * The index is up to date, as far as is known.
+   * The index is up to date, as far as memoryd knows.
    *
    * @generated from enum value: INDEX_STATE_READY = 2;
    */
@@ -1411,7 +1411,8 @@ export enum IndexState {
   STALE = 3,
 
   /**
-   * The first index is being built, or a new one that will replace the current index. Searches use what is indexed.
+   * The first index, or one that will replace the current index, is being built. Searches use the text that is already
+   * indexed.
    *
    * @generated from enum value: INDEX_STATE_BUILDING = 4;
    */
@@ -1494,7 +1495,7 @@ export const EmptyReasonSchema: GenEnum<EmptyReason> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 5);
 
 /**
- * Kinds of degradations. A degraded response has status OK; if there can be no response, the call fails.
+ * Kinds of degradations. A degraded response has status OK; if no response is possible, the call fails.
  *
  * @generated from enum memoryd.v1.DegradationKind
  */
@@ -1549,7 +1550,7 @@ export enum DegradationKind {
   IDENTITY_MISMATCH = 6,
 
   /**
-   * The index is damaged, read-only or not memoryd's, and cannot be used fully. The reason says what is used instead.
+   * The index is damaged, read-only or not memoryd's, and cannot be fully used. The reason says what is used instead.
    *
    * @generated from enum value: DEGRADATION_KIND_INDEX_IMPAIRED = 7;
    */
@@ -1591,7 +1592,7 @@ export const DegradationKindSchema: GenEnum<DegradationKind> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 6);
 
 /**
- * How file changes of a root are detected.
+ * How changes to the files of a root are detected.
  *
  * @generated from enum memoryd.v1.WatcherMode
  */
@@ -1604,7 +1605,7 @@ export enum WatcherMode {
   UNSPECIFIED = 0,
 
   /**
-   * By events of the operating system, for example inotify.
+   * By operating system events, for example inotify.
    *
    * @generated from enum value: WATCHER_MODE_NATIVE = 1;
    */

@@ -32,24 +32,26 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   agentId: string;
 
   /**
-   * The question in natural language, 1..4,096 bytes, not blank. Any Unicode text is valid; there is no query syntax.
+   * The question in natural language, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
+   * query syntax.
    *
    * @generated from field: string query = 2;
    */
   query: string;
 
   /**
-   * Maximum number of results. If unset, the setting `maxResults` (6 by default). Values above 50 are treated as 50;
-   * values below 1 are an error.
+   * Maximum number of results. If unset, the setting `maxResults` (6 by default) applies. Values above 50 are treated
+   * as 50; values below 1 are an error.
    *
    * @generated from field: optional int32 max_results = 3;
    */
   maxResults?: number;
 
   /**
-   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies, but does not remove results of keyword
-   * search while there are fewer than `max_results`. If that setting is unset too, results found only by vector search
-   * need a minimum cosine that depends on the embedding model; `info.legs` reports it.
+   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies, except that keyword search results below
+   * it are kept as long as there are fewer than `max_results` results. If that setting is also unset, results found
+   * only by vector search must reach a minimum cosine similarity, which depends on the embedding model and is reported
+   * in `info.legs`.
    *
    * @generated from field: optional double min_score = 4;
    */
@@ -63,15 +65,15 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   sources: Source[];
 
   /**
-   * Which of keyword search and vector search to use. UNSPECIFIED means both if an embedding provider is configured,
-   * otherwise only keyword search.
+   * Whether to use keyword search, vector search or both. UNSPECIFIED means both if an embedding provider is
+   * configured, and only keyword search otherwise.
    *
    * @generated from field: memoryd.v1.SearchMode mode = 6;
    */
   mode: SearchMode;
 
   /**
-   * Maximum length of a snippet in code points. Default 700. Values above 4,000 are treated as 4,000; values below 1
+   * Maximum length of a snippet in code points. Default: 700. Values above 4,000 are treated as 4,000; values below 1
    * are an error.
    *
    * @generated from field: optional int32 max_snippet_chars = 7;
@@ -79,16 +81,16 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   maxSnippetChars?: number;
 
   /**
-   * Whether to set `score_detail` of each result, and `info.legs`.
+   * Whether to set `info.legs`, and `score_detail` in each result.
    *
    * @generated from field: bool explain = 8;
    */
   explain: boolean;
 
   /**
-   * Key of the session that the search is for, for example `agent:main:telegram:direct:42`, at most 1,024 bytes.
-   * CITATION_MODE_AUTO and the setting `memory.qmd.scope` depend on it. If `sync.onSessionStart` is set, the first
-   * request with a new key starts a sync in the background.
+   * Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`.
+   * The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the key. If `sync.onSessionStart`
+   * is true, the first request with a new key starts a sync in the background.
    *
    * @generated from field: string session_key = 9;
    */
@@ -111,15 +113,16 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   minRevision?: bigint;
 
   /**
-   * Maximum length of all snippets together in code points, at least 1. The first snippet that exceeds the rest of this
-   * budget is cut, and the results after it are left out. Unset means no limit.
+   * Maximum combined length of all snippets in code points, at least 1. The first snippet that exceeds the remaining
+   * length is cut, and the results after it are omitted. Unset means no limit.
    *
    * @generated from field: optional int32 max_total_chars = 12;
    */
   maxTotalChars?: number;
 
   /**
-   * The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's time.
+   * The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's clock
+   * is used.
    *
    * @generated from field: google.protobuf.Timestamp now = 13;
    */
@@ -134,8 +137,8 @@ export const MemorySearchRequestSchema: GenMessage<MemorySearchRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 0);
 
 /**
- * Response message for MemorySearch. There are no pages: a second page could come from another revision of the index,
- * so increase `max_results` to get more results.
+ * Response message for MemorySearch. Results are not paginated, because a second page could come from another revision
+ * of the index. To get more results, increase `max_results`.
  *
  * @generated from message memoryd.v1.MemorySearchResponse
  */
@@ -148,7 +151,7 @@ export type MemorySearchResponse = Message<"memoryd.v1.MemorySearchResponse"> & 
   results: SearchResult[];
 
   /**
-   * How the results were found; if there are none, the reason.
+   * How the results were found or, if there are none, the reason why.
    *
    * @generated from field: memoryd.v1.SearchInfo info = 2;
    */
@@ -177,24 +180,24 @@ export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
 
   /**
    * Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
-   * files can be read, and transcripts (`sessions/<file name>`) if they are a configured source; each line of a
-   * transcript is returned as the text of its message. Any other path is PERMISSION_DENIED (PATH_NOT_ALLOWED), whether
-   * or not it exists.
+   * files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
+   * transcript is returned as the text of its message. A call with any other path fails with PERMISSION_DENIED
+   * (PATH_NOT_ALLOWED), whether or not the path exists.
    *
    * @generated from field: string path = 2;
    */
   path: string;
 
   /**
-   * First line to return. Default 1; values below 1 are an error. If it is after the end of the file, the text is empty
-   * and the status is OK.
+   * First line to return. Default: 1. Values below 1 are an error. If the line is after the end of the file, the text
+   * is empty and the status is OK.
    *
    * @generated from field: optional int32 start_line = 3;
    */
   startLine?: number;
 
   /**
-   * Maximum number of lines. Default 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
+   * Maximum number of lines. Default: 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
    * lines are returned if the text would exceed 256 KiB.
    *
    * @generated from field: optional int32 line_count = 4;
@@ -231,28 +234,28 @@ export type MemoryGetResponse = Message<"memoryd.v1.MemoryGetResponse"> & {
   text: string;
 
   /**
-   * First line returned. If the text is empty, the requested line.
+   * First line returned. If the text is empty, this is the requested line.
    *
    * @generated from field: int32 start_line = 3;
    */
   startLine: number;
 
   /**
-   * Last line returned. If the text is empty, `start_line` - 1.
+   * Last line returned. If the text is empty, this is `start_line` - 1.
    *
    * @generated from field: int32 end_line = 4;
    */
   endLine: number;
 
   /**
-   * Number of lines of the file.
+   * Number of lines in the file.
    *
    * @generated from field: int32 total_lines = 5;
    */
   totalLines: number;
 
   /**
-   * `start_line` of the request that continues the text; 0 at the end of the file.
+   * Value for `start_line` in the next request to continue reading; 0 at the end of the file.
    *
    * @generated from field: int32 next_start_line = 6;
    */
@@ -343,7 +346,7 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   activeBackend: Backend;
 
   /**
-   * Current degradations: what does not work as configured, with the reasons.
+   * Current degradations: the features that do not work as configured, with the reasons.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 6;
    */
@@ -506,59 +509,60 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   trigger: SyncTrigger;
 
   /**
-   * Where to resume the stream: the `cursor` of the last event received. Empty means at the beginning. Fails with
-   * OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
+   * Where to resume the stream: the `cursor` of the last event received. If empty, the stream starts at the beginning.
+   * The call fails with OUT_OF_RANGE (CURSOR_EXPIRED) if the run is no longer known.
    *
    * @generated from field: string cursor = 4;
    */
   cursor: string;
 
   /**
-   * What happens to the run when this stream is closed by the caller.
+   * What happens to the run when the caller closes this stream.
    *
    * @generated from field: memoryd.v1.OnDisconnect on_disconnect = 5;
    */
   onDisconnect: OnDisconnect;
 
   /**
-   * Time without an event after which a heartbeat is sent, 1..60 s. Default 10 s.
+   * Time without an event after which a heartbeat is sent, 1..60 s. Default: 10 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 6;
    */
   heartbeatInterval?: Duration;
 
   /**
-   * Whether to only estimate the cost of a run. Nothing is written, and no run is joined.
+   * Whether to only estimate the cost of a run. If so, nothing is written, and no run is joined.
    *
    * @generated from field: bool dry_run = 7;
    */
   dryRun: boolean;
 
   /**
-   * Sources to update. Empty means all configured sources. A source that is not configured is INVALID_ARGUMENT.
+   * Sources to update. Empty means all configured sources. A source that is not configured causes INVALID_ARGUMENT.
    *
    * @generated from field: repeated memoryd.v1.Source sources = 8;
    */
   sources: Source[];
 
   /**
-   * Text for the log, at most 256 bytes.
+   * Reason for the run in words, at most 256 bytes. Currently not used.
    *
    * @generated from field: string reason = 9;
    */
   reason: string;
 
   /**
-   * File name of the compacted transcript in the agent's sessions folder, with POST_COMPACTION only. It is indexed even
-   * if it has grown by less than the configured thresholds. INVALID_ARGUMENT if transcripts are not a configured
-   * source; NOT_FOUND if there is no such file.
+   * File name of the compacted transcript in the agent's sessions folder. Valid only with POST_COMPACTION. Unless the
+   * setting `sync.sessions.postCompactionForce` is false, the transcript is indexed even if it has grown by less than
+   * the configured thresholds. The call fails with INVALID_ARGUMENT if transcripts are not a configured source, and
+   * with NOT_FOUND if there is no such file.
    *
    * @generated from field: string transcript = 10;
    */
   transcript: string;
 
   /**
-   * Key of the session that starts, with SESSION_START only.
+   * Key of the session that is starting. Used only with SESSION_START.
    *
    * @generated from field: string session_key = 11;
    */
@@ -573,7 +577,7 @@ export const SyncRequestSchema: GenMessage<SyncRequest> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 7);
 
 /**
- * An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous;
+ * An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous one;
  * `file_failed` and `completed` are never dropped. A stream that ends with status OK always ends with `completed`.
  *
  * @generated from message memoryd.v1.SyncResponse
@@ -677,7 +681,7 @@ export type WatchIndexRequest = Message<"memoryd.v1.WatchIndexRequest"> & {
   agentId: string;
 
   /**
-   * Time without a change after which a heartbeat is sent, 1..60 s. Default 10 s.
+   * Time without a change after which a heartbeat is sent, 1..60 s. Default: 10 s.
    *
    * @generated from field: google.protobuf.Duration heartbeat_interval = 2;
    */
@@ -692,8 +696,8 @@ export const WatchIndexRequestSchema: GenMessage<WatchIndexRequest> = /*@__PURE_
   messageDesc(file_memoryd_v1_memory_service, 9);
 
 /**
- * The complete state of an agent's index. Each response replaces the previous one. At most ten are sent per second; the
- * latest state is always sent.
+ * The complete state of an agent's index. Each response replaces the previous one. At most ten responses are sent per
+ * second; the latest state is always sent.
  *
  * @generated from message memoryd.v1.WatchIndexResponse
  */
@@ -755,7 +759,7 @@ export type WatchIndexResponse = Message<"memoryd.v1.WatchIndexResponse"> & {
   watchers: WatcherStatus[];
 
   /**
-   * Whether this is a heartbeat: the state did not change.
+   * Whether this is a heartbeat, which means that the state did not change.
    *
    * @generated from field: bool heartbeat = 9;
    */
@@ -776,14 +780,14 @@ export const WatchIndexResponseSchema: GenMessage<WatchIndexResponse> = /*@__PUR
  */
 export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & {
   /**
-   * Agent ID. Empty means `main`. Its settings provide the defaults below.
+   * Agent ID. Empty means `main`. The agent's settings provide the defaults below.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Tokens in the context after the last turn. Unset means unknown.
+   * Number of tokens in the context after the last turn. Unset means unknown.
    *
    * @generated from field: optional int64 total_tokens = 2;
    */
@@ -797,14 +801,14 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   totalTokensFresh?: boolean;
 
   /**
-   * Estimated tokens of the next prompt.
+   * Estimated number of tokens in the next prompt.
    *
    * @generated from field: int64 incoming_prompt_tokens = 4;
    */
   incomingPromptTokens: bigint;
 
   /**
-   * Tokens of the last reply, if `total_tokens` does not include them yet.
+   * Number of tokens in the last reply, if `total_tokens` does not include them yet.
    *
    * @generated from field: int64 last_output_tokens = 5;
    */
@@ -818,21 +822,23 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   contextWindowTokens: bigint;
 
   /**
-   * Tokens reserved for the model's reply. If unset, the setting (20,000 by default).
+   * Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` (20,000 by
+   * default) applies.
    *
    * @generated from field: optional int64 reserve_tokens_floor = 7;
    */
   reserveTokensFloor?: bigint;
 
   /**
-   * Tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
+   * Number of tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
    *
    * @generated from field: optional int64 effective_reserve_tokens = 8;
    */
   effectiveReserveTokens?: bigint;
 
   /**
-   * Distance in tokens from the reserve at which a flush is due. If unset, the setting (4,000 by default).
+   * Number of tokens before the start of the reserve at which a flush becomes due. If unset, the setting
+   * `memoryFlush.softThresholdTokens` (4,000 by default) applies.
    *
    * @generated from field: optional int64 soft_threshold_tokens = 9;
    */
@@ -853,8 +859,8 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   compactionCount: bigint;
 
   /**
-   * The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means a flush before the first
-   * compaction.
+   * The `flush_compaction_count` of the last flush. Leave unset if there was no flush; 0 means that the last flush took
+   * place before the first compaction.
    *
    * @generated from field: optional int64 last_flush_compaction_count = 12;
    */
@@ -875,15 +881,15 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   turnKind: TurnKind;
 
   /**
-   * IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
-   * time zone.
+   * IANA time zone that determines the date of the log. If empty, the setting `agents.defaults.userTimezone` is used
+   * or, if that is unset, the daemon's time zone.
    *
    * @generated from field: string time_zone = 15;
    */
   timeZone: string;
 
   /**
-   * The caller's time. If unset, the daemon's time.
+   * The caller's time. If unset, the daemon's clock is used.
    *
    * @generated from field: google.protobuf.Timestamp now = 16;
    */
@@ -946,7 +952,7 @@ export type FlushDecisionResponse = Message<"memoryd.v1.FlushDecisionResponse"> 
   flush: boolean;
 
   /**
-   * Reason of the decision.
+   * Reason for the decision.
    *
    * @generated from field: memoryd.v1.FlushReason reason = 2;
    */
@@ -961,7 +967,7 @@ export type FlushDecisionResponse = Message<"memoryd.v1.FlushDecisionResponse"> 
   thresholdTokens: bigint;
 
   /**
-   * Total + last output + incoming tokens; 0 if the total is unknown or outdated.
+   * Sum of the total, last output and incoming tokens; 0 if the total is unknown or outdated.
    *
    * @generated from field: int64 projected_tokens = 4;
    */
@@ -1025,7 +1031,7 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
   agentId: string;
 
   /**
-   * Markdown to append, not blank, without NUL, at most 256 KiB.
+   * Markdown to append, at most 256 KiB. Must not be blank or contain NUL.
    *
    * @generated from field: string text = 2;
    */
@@ -1033,7 +1039,7 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
 
   /**
    * File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
-   * Created if it does not exist.
+   * The file is created if it does not exist.
    *
    * @generated from field: string path = 3;
    */
@@ -1041,8 +1047,8 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
 
   /**
    * Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
-   * written, and the response is that of the first call; with other contents it fails with INVALID_ARGUMENT. Empty
-   * means that a repeated call appends again.
+   * written, and the response is that of the first call. If the contents differ, the call fails with INVALID_ARGUMENT.
+   * If the key is empty, a repeated call appends again.
    *
    * @generated from field: string idempotency_key = 4;
    */
@@ -1056,15 +1062,15 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
   heading: string;
 
   /**
-   * IANA time zone that determines the date of the log. If empty, `agents.defaults.userTimezone`, or else the daemon's
-   * time zone.
+   * IANA time zone that determines the date of the log. If empty, the setting `agents.defaults.userTimezone` is used
+   * or, if that is unset, the daemon's time zone.
    *
    * @generated from field: string time_zone = 6;
    */
   timeZone: string;
 
   /**
-   * The caller's time, which determines the date of the log. If unset, the daemon's time.
+   * The caller's time, which determines the date of the log. If unset, the daemon's clock is used.
    *
    * @generated from field: google.protobuf.Timestamp now = 7;
    */
@@ -1114,7 +1120,7 @@ export type MemoryAppendResponse = Message<"memoryd.v1.MemoryAppendResponse"> & 
   indexRevision?: bigint;
 
   /**
-   * Whether the key had been used before, so that nothing was written.
+   * Whether the key had already been used. If so, nothing was written.
    *
    * @generated from field: bool already_appended = 5;
    */
@@ -1148,7 +1154,7 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
    */
   target: {
     /**
-     * Path of a memory file: removes its chunks and all data derived from them.
+     * Path of a memory file. Its chunks and all data derived from them are removed.
      *
      * @generated from field: string path = 2;
      */
@@ -1156,7 +1162,7 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
     case: "path";
   } | {
     /**
-     * Session ID: removes the chunks of the session's transcripts and all data derived from them.
+     * Session ID. The chunks of the session's transcripts and all data derived from them are removed.
      *
      * @generated from field: string session_id = 3;
      */
@@ -1164,8 +1170,8 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
     case: "sessionId";
   } | {
     /**
-     * A text, at most 256 KiB: removes the cached embeddings of the text, of the chunks that it would be split into,
-     * and of the indexed chunks that contain it.
+     * A text, at most 256 KiB. The cached embeddings of the text, of the chunks into which it would be split, and of
+     * the indexed chunks that contain it are removed.
      *
      * @generated from field: string text = 4;
      */
@@ -1175,8 +1181,9 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
 
   /**
    * Whether to also delete the source: the Markdown file, which must be in the workspace itself, or all transcripts of
-   * the session, including rotated ones. INVALID_ARGUMENT with `text`. If false, a memory file is not indexed again
-   * until its content changes, and a session is never indexed again, even if its transcripts grow or are renamed.
+   * the session, including rotated ones. If true with `text`, the call fails with INVALID_ARGUMENT. If false, a memory
+   * file is not indexed again until its content changes, and a session is never indexed again, even if its transcripts
+   * grow or are renamed.
    *
    * @generated from field: bool delete_source = 5;
    */
@@ -1191,8 +1198,9 @@ export const MemoryForgetRequestSchema: GenMessage<MemoryForgetRequest> = /*@__P
   messageDesc(file_memoryd_v1_memory_service, 16);
 
 /**
- * Response message for MemoryForget: the number of removed items per store. A retry counts only what the earlier call
- * left, so all counts can be 0. A file or session that is neither on disk nor in the index is NOT_FOUND.
+ * Response message for MemoryForget: the number of removed items per store. A retry counts only the items that the
+ * earlier call did not remove, so all counts can be 0. If a file or session is neither on disk nor in the index, the
+ * call fails with NOT_FOUND.
  *
  * @generated from message memoryd.v1.MemoryForgetResponse
  */
@@ -1247,8 +1255,9 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
   indexRevision: bigint;
 
   /**
-   * Whether the removed words were not yet overwritten on disk when the deadline was reached, because a search still
-   * reads an older state of the index or a QMD update is running. The daemon overwrites them within about a minute.
+   * True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
+   * that still reads an older state of the index, or a running QMD update. The daemon overwrites the words within about
+   * a minute.
    *
    * @generated from field: bool purge_pending = 8;
    */
@@ -1276,33 +1285,33 @@ export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> 
   agentId: string;
 
   /**
-   * Session key, at most 1,024 bytes. Determines whether the session is the agent's private main session: `main`, the
-   * agent's own `agent:<id>:main`, and the threads of these are; any other key, and an empty one, is not. If
-   * `sync.onSessionStart` is set, the first request with a new key starts a sync in the background.
+   * Session key, at most 1,024 bytes. The session is the agent's private main session only if the key is `main`, the
+   * agent's own `agent:<id>:main`, or the key of a thread of either. With an empty key, it is not. If
+   * `sync.onSessionStart` is true, the first request with a new key starts a sync in the background.
    *
    * @generated from field: string session_key = 2;
    */
   sessionKey: string;
 
   /**
-   * IANA time zone that determines which logs are today's and yesterday's. If empty, `agents.defaults.userTimezone`, or
-   * else the daemon's time zone.
+   * IANA time zone that determines which logs are today's and yesterday's. If empty, the setting
+   * `agents.defaults.userTimezone` is used or, if that is unset, the daemon's time zone.
    *
    * @generated from field: string time_zone = 3;
    */
   timeZone: string;
 
   /**
-   * The caller's time. If unset, the daemon's time.
+   * The caller's time. If unset, the daemon's clock is used.
    *
    * @generated from field: google.protobuf.Timestamp now = 4;
    */
   now?: Timestamp;
 
   /**
-   * Maximum length of all texts together in code points, at least 1. Each file gets an equal share, and the unused part
-   * of a share is given to the other files. Unset means no limit. The text of each file is always limited to 65,536
-   * code points.
+   * Maximum combined length of all texts in code points, at least 1. Each file gets an equal share, and the unused part
+   * of a share is given to the other files. If unset, the combined length is not limited. The text of each file is
+   * always limited to 65,536 code points.
    *
    * @generated from field: optional int32 max_total_chars = 5;
    */
@@ -1331,7 +1340,7 @@ export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> 
   tools: string[];
 
   /**
-   * Whether replies should cite paths. UNSPECIFIED means the setting `memory.citations`.
+   * Whether replies should cite paths. If UNSPECIFIED, the setting `memory.citations` applies.
    *
    * @generated from field: memoryd.v1.CitationMode citations = 9;
    */
@@ -1360,7 +1369,7 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
 
   /**
    * Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
-   * of a log. If no whole line fits, the beginning of a line.
+   * of a log. If no whole line fits, the text is the beginning of a line.
    *
    * @generated from field: string text = 2;
    */
@@ -1430,8 +1439,8 @@ export type ToolSchema = Message<"memoryd.v1.ToolSchema"> & {
   description: string;
 
   /**
-   * Parameters as JSON Schema. Valid arguments are a request of the API in proto3 JSON, without the agent ID and the
-   * session key, which the gateway adds.
+   * Parameters as JSON Schema. Valid arguments form an API request in proto3 JSON, without the agent ID and the session
+   * key, which the gateway adds.
    *
    * @generated from field: string parameters_json = 3;
    */
@@ -1512,30 +1521,31 @@ export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> 
 
   /**
    * Short name for the file, at most 256 bytes. Characters other than letters and digits are replaced by hyphens, and
-   * only the first 60 characters are used. If empty, the name is derived from the messages, or else from the time.
+   * only the first 60 characters are used. If empty, the name is derived from the user's messages or, if that is not
+   * possible, from the time.
    *
    * @generated from field: string slug = 3;
    */
   slug: string;
 
   /**
-   * Number of messages to write, counted from the end, without commands and system notices. Default 15. Values above
-   * 200 are treated as 200; values below 1 are an error.
+   * Number of messages to write, counted from the end and not including commands and system notices. Default: 15.
+   * Values above 200 are treated as 200; values below 1 are an error.
    *
    * @generated from field: optional int32 message_count = 4;
    */
   messageCount?: number;
 
   /**
-   * IANA time zone that determines the date in the file name. If empty, `agents.defaults.userTimezone`, or else the
-   * daemon's time zone.
+   * IANA time zone that determines the date in the file name. If empty, the setting `agents.defaults.userTimezone` is
+   * used or, if that is unset, the daemon's time zone.
    *
    * @generated from field: string time_zone = 5;
    */
   timeZone: string;
 
   /**
-   * The caller's time. If unset, the daemon's time.
+   * The caller's time. If unset, the daemon's clock is used.
    *
    * @generated from field: google.protobuf.Timestamp now = 6;
    */
@@ -1564,7 +1574,8 @@ export const SessionArchiveRequestSchema: GenMessage<SessionArchiveRequest> = /*
  */
 export type SessionArchiveResponse = Message<"memoryd.v1.SessionArchiveResponse"> & {
   /**
-   * Path of the new file relative to the workspace. Empty if the transcript has no messages; then nothing was written.
+   * Path of the new file relative to the workspace. Empty if the transcript has no messages. In that case, nothing was
+   * written.
    *
    * @generated from field: string path = 1;
    */
@@ -1585,8 +1596,8 @@ export type SessionArchiveResponse = Message<"memoryd.v1.SessionArchiveResponse"
   indexRevision?: bigint;
 
   /**
-   * Whether the same messages were already archived on that day or the day before, for example by an earlier attempt.
-   * If so, nothing was written.
+   * Whether the same messages had already been archived on the day of this call or the day before, for example by an
+   * earlier attempt. If so, nothing was written.
    *
    * @generated from field: bool already_archived = 4;
    */
@@ -1763,7 +1774,7 @@ export type File = Message<"memoryd.v1.File"> & {
   source: Source;
 
   /**
-   * Size on disk in bytes. If the file is gone, the size when it was indexed.
+   * Size on disk in bytes. If the file is gone, this is its size when it was indexed.
    *
    * @generated from field: int64 size_bytes = 3;
    */
@@ -1888,7 +1899,7 @@ export enum TurnKind {
   UNSPECIFIED = 0,
 
   /**
-   * A message of the user.
+   * A message from the user.
    *
    * @generated from enum value: TURN_KIND_USER = 1;
    */
@@ -1902,7 +1913,7 @@ export enum TurnKind {
   HEARTBEAT = 2,
 
   /**
-   * A turn of a command-line provider.
+   * A turn run by a command-line provider.
    *
    * @generated from enum value: TURN_KIND_CLI = 3;
    */
@@ -1916,7 +1927,7 @@ export const TurnKindSchema: GenEnum<TurnKind> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory_service, 1);
 
 /**
- * Reason of a flush decision.
+ * Reason for a flush decision.
  *
  * @generated from enum memoryd.v1.FlushReason
  */
@@ -1964,7 +1975,7 @@ export enum FlushReason {
   HEARTBEAT_TURN = 5,
 
   /**
-   * No flush: this is a turn of a command-line provider.
+   * No flush: this turn is run by a command-line provider.
    *
    * @generated from enum value: FLUSH_REASON_CLI_TURN = 6;
    */
@@ -2113,7 +2124,7 @@ export const FileStateSchema: GenEnum<FileState> = /*@__PURE__*/
  *
  * Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
  * `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
- * inclusive. Text limits are in bytes of UTF-8 or in Unicode code points, as each field says.
+ * inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
  *
  * @generated from service memoryd.v1.MemoryService
  */
@@ -2173,9 +2184,9 @@ export const MemoryService: GenService<{
     output: typeof WatchIndexResponseSchema;
   },
   /**
-   * Decides whether the agent should write notes to its memory now, before its host compacts the context (a flush). Has
-   * no side effects. The response depends only on the request, the settings and, if `now` is unset, the daemon's clock.
-   * Default client deadline: 1 s.
+   * Decides whether to flush now, that is, whether the agent should write notes to its memory before its host compacts
+   * the context. Has no side effects. The response depends only on the request, the settings and, if `now` is unset,
+   * the daemon's clock. Default client deadline: 1 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.FlushDecision
    */
@@ -2207,7 +2218,7 @@ export const MemoryService: GenService<{
     output: typeof MemoryForgetResponseSchema;
   },
   /**
-   * Returns the memory files that a session loads at its start. Default client deadline: 2 s.
+   * Returns the memory files that a session loads when it starts. Default client deadline: 2 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.SessionContext
    */

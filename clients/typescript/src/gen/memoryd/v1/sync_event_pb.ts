@@ -149,7 +149,7 @@ export type SyncProgress = Message<"memoryd.v1.SyncProgress"> & {
   eta?: Duration;
 
   /**
-   * Number of batch jobs at the embedding provider that the run waits for.
+   * Number of batch jobs at the embedding provider for which the run is waiting.
    *
    * @generated from field: int32 batch_jobs = 11;
    */
@@ -254,7 +254,7 @@ export type SyncEstimate = Message<"memoryd.v1.SyncEstimate"> & {
   cacheMisses: number;
 
   /**
-   * Estimated number of tokens to send to the embedding provider; 0 without a provider.
+   * Estimated number of tokens to send to the embedding provider; 0 if there is no provider.
    *
    * @generated from field: int64 estimated_tokens = 5;
    */
@@ -347,7 +347,7 @@ export type SyncCompleted = Message<"memoryd.v1.SyncCompleted"> & {
 
   /**
    * Number of chunks in the index that need a vector and have no usable one, as in `IndexStatus.pending_embeddings`.
-   * Keyword search finds these chunks. After a dry run, the number in the current index.
+   * Keyword search finds these chunks. After a dry run, this is the number in the current index.
    *
    * @generated from field: int32 pending_embeddings = 11;
    */
@@ -355,7 +355,7 @@ export type SyncCompleted = Message<"memoryd.v1.SyncCompleted"> & {
 
   /**
    * Number of the `pending_embeddings` chunks whose text the provider refused. INCREMENTAL runs send a refused text
-   * again after a day, FULL runs immediately.
+   * again after a day; FULL runs send it again immediately.
    *
    * @generated from field: int32 refused_embeddings = 12;
    */
@@ -363,14 +363,15 @@ export type SyncCompleted = Message<"memoryd.v1.SyncCompleted"> & {
 
   /**
    * Whether vectors are configured but missing: `pending_embeddings` is above 0, or a rebuild of the index waits for
-   * approval of its cost. `memoryd index` then exits with 1. False if vectors are not configured.
+   * approval of its cost. In that case, `memoryd index` exits with status 1. Always false if vectors are not
+   * configured.
    *
    * @generated from field: bool vectors_missing = 13;
    */
   vectorsMissing: boolean;
 
   /**
-   * Degradations of the vectors at the end of the run, with the reasons, as in Status. May be set even if no vector is
+   * Degradations of the vectors at the end of the run, with the reasons, as in Status. Can be set even if no vector is
    * missing, for example if the fallback provider computed them.
    *
    * @generated from field: repeated memoryd.v1.Degradation degradations = 14;
@@ -433,7 +434,7 @@ export enum SyncTrigger {
   UNSPECIFIED = 0,
 
   /**
-   * A call of Sync.
+   * A call to Sync.
    *
    * @generated from enum value: SYNC_TRIGGER_MANUAL = 1;
    */
@@ -530,7 +531,7 @@ export enum OnDisconnect {
   CONTINUE = 1,
 
   /**
-   * The run is cancelled after the current file, unless another caller follows it.
+   * The run is cancelled after the current file, unless another caller follows the run.
    *
    * @generated from enum value: ON_DISCONNECT_CANCEL = 2;
    */
@@ -564,7 +565,7 @@ export enum SyncPhase {
   PLANNING = 1,
 
   /**
-   * Reading files, splitting them into chunks and writing these to the index.
+   * Reading files, splitting them into chunks and writing the chunks to the index.
    *
    * @generated from enum value: SYNC_PHASE_INDEXING = 2;
    */

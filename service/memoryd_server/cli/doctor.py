@@ -24,7 +24,8 @@ _MARKS: Mapping[str, str] = {"ok": "ok  ", "warning": "WARN", "failed": "FAIL"}
 def doctor(common: CommonOptions, as_json: bool) -> None:
     """Check the settings, the machine and every agent's memory.
 
-    Exits with 1 if a check failed. Warnings do not change the exit status: the memory works, with limitations.
+    Exits with 1 if a check failed. Warnings do not change the exit status, because the memory still works, with
+    limitations.
     """
     # Help does not need SQLite and the modules of the daemon.
     from memoryd_server.cli.doctor_checks import all_checks  # noqa: PLC0415

@@ -62,7 +62,7 @@ def remember(
 ) -> None:
     """Store TEXT, unless an entry with the same meaning exists.
 
-    If TEXT is `-`, it is read from standard input.
+    If TEXT is `-`, the text is read from standard input.
     """
     content = sys.stdin.read() if text == "-" else text
     with connected(common) as daemon:
@@ -123,8 +123,8 @@ def _recalled_lines(answer: messages.RecallResponse) -> Iterator[str]:
 def forget(common: CommonOptions, agent: str, as_json: bool, entry_id: str | None, query: str | None) -> None:
     """Delete an entry.
 
-    The entry is named by --id, or described by QUERY. If QUERY matches no single entry clearly, nothing is deleted, and
-    the candidates are printed.
+    The entry is named by --id, or described by QUERY. If QUERY does not clearly match a single entry, nothing is
+    deleted and the candidates are printed.
     """
     if (entry_id is None) == (query is None):
         raise click.UsageError("give either --id or QUERY")

@@ -233,12 +233,15 @@ def _labels(value: str) -> tuple[str, ...]:
     "--data", type=_FOLDER, required=True, help="Folder with queries.jsonl, or with subfolders that contain it."
 )
 @click.option(
-    "--limit", type=click.IntRange(min=1), help="Maximum number of queries of each dataset, picked at equal intervals."
+    "--limit",
+    type=click.IntRange(min=1),
+    help="Maximum number of queries to run from each dataset; they are picked at equal intervals.",
 )
 @click.option(
     "--by",
     default=",".join(LABELS),
-    help="Labels to group the results by, one table each, for example dataset,dataset/lang,kind.",
+    help="Comma-separated labels to group the results by, for example dataset,dataset/lang,kind. Each label gets its "
+    "own table.",
 )
 @click.option("--keyword", is_flag=True, help="Search by keywords only; nothing is embedded.")
 @click.option(
@@ -247,7 +250,7 @@ def _labels(value: str) -> tuple[str, ...]:
     help="Folder in which to keep the indexes for the next run.",
 )
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Also write the JSON to this file.")
-@click.option("--min-recall", type=_SHARE, help="Exit with 1 if the recall over all queries is below this.")
+@click.option("--min-recall", type=_SHARE, help="Exit with 1 if the recall over all queries is below this value.")
 def evaluate(
     config: Path | None,
     state_dir: Path | None,
@@ -266,7 +269,9 @@ def evaluate(
     """Measure search quality on a golden set.
 
     Each workspace of the golden set is indexed, separately from the agent's own index, and searched over gRPC with the
-    agent's settings. docs/search-quality.md explains the results.
+    agent's settings.
+
+    docs/search-quality.md explains the results.
     """
     labels = _labels(by)
     with reported():

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 @click.option(
     "--force",
     is_flag=True,
-    help="Rebuild the index, and approve its cost. Searches use the old index until the new one is complete.",
+    help="Rebuild the index, and approve the cost of the rebuild. Searches use the old index until the new one is "
+    "complete.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would be done.")
 def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run: bool) -> None:
     """Update the index from the memory files.
 
-    Exits with 1 if a file failed, or if vectors are missing that should exist.
+    Exits with 1 if a file failed, or if vectors that should exist are missing.
     """
     with connected(common) as daemon:
         agents = [agent] if agent else _enabled_agents(daemon.client)
@@ -132,7 +133,10 @@ def _dry_run_line(agent: str, done: messages.SyncCompleted) -> str:
 @agent_option
 @json_option
 def watch(common: CommonOptions, agent: str, as_json: bool) -> None:
-    """Show an agent's index state and its changes until Ctrl-C."""
+    """Print the state of an agent's index, now and after each change.
+
+    Runs until Ctrl-C is pressed.
+    """
     with connected(common, background=True) as daemon, daemon.client.watch(agent_id=agent) as states:
         for state in states:
             if as_json:

@@ -26,7 +26,9 @@ _MODES = ("hybrid", "keyword", "vector")
 @click.option("--min-score", type=float, help="Minimum score, 0 to 1.")
 @click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid).")
 @click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
-@click.option("--session-key", help="Key of the calling session. Default: a direct chat at the command line.")
+@click.option(
+    "--session-key", help="Key of the calling session. Default: the key of a direct chat at the command line."
+)
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)
 def search(

@@ -46,7 +46,8 @@ def serve(
 ) -> None:
     """Run the daemon until SIGTERM or Ctrl-C.
 
-    Prints `listening on ...` when it is ready. SIGHUP or `memoryd reload` makes it read its settings again.
+    Prints `listening on ...` when the daemon is ready. SIGHUP or `memoryd reload` makes the daemon read its settings
+    again.
     """
     # Neither `reload` nor help needs the modules of the daemon.
     from memoryd_server.app import run_daemon  # noqa: PLC0415
@@ -104,11 +105,11 @@ _POLL_SECONDS = 0.05
 def reload(state_dir: Path | None, as_json: bool) -> None:
     """Make the running daemon read its settings again.
 
-    The daemon keeps the flags and the environment variables that it was started with. Prints the keys that took effect
-    and the keys that need a restart.
+    The daemon keeps the flags and the environment variables that it was started with. The command prints the settings
+    keys that took effect and those that need a restart.
 
-    Exits with 1 if the settings are invalid, in which case the old ones stay in effect, or if the memory of an agent
-    cannot be opened with the new ones. Exits with 5 if no daemon is running.
+    Exits with 1 if the settings are invalid (the old settings then stay in effect) or if an agent's memory cannot be
+    opened with the new settings. Exits with 5 if no daemon is running.
     """
     from memoryd_server.settings import process_environment, state_directory  # noqa: PLC0415 -- not needed for help
 

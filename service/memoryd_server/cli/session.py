@@ -23,7 +23,7 @@ def session() -> None:
 @agent_option
 @json_option
 @click.option("--session-key", default="", help="Key of the session. Only the agent's main session loads MEMORY.md.")
-@click.option("--max-chars", type=int, help="Maximum length of all texts together, in characters.")
+@click.option("--max-chars", type=int, help="Maximum total length of all texts, in characters.")
 @click.option("--recall", is_flag=True, help="Also show the recall section of the system prompt, and the tool schemas.")
 @click.option("--time-zone", default="", help="IANA time zone of the session's date.")
 def context(
@@ -72,9 +72,9 @@ def _file_note(file: messages.SessionContextFile) -> str:
 @common_options
 @agent_option
 @json_option
-@click.option("--slug", default="", help="Short name for the file. Default: made from the text.")
+@click.option("--slug", default="", help="Short name for the file. Default: a name derived from the text.")
 @click.option("--messages", "count", type=int, help="Number of messages to keep, counted from the end.  [default: 15]")
-@click.option("--session-key", default="", help="Key of the session, for the head of the file.")
+@click.option("--session-key", default="", help="Session key to write in the header of the file.")
 @click.option("--time-zone", default="", help="IANA time zone of the file's date.")
 @click.argument("transcript")
 def archive(

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
     """Show index, provider and sync status.
 
-    Exits with 1 if a status cannot be read or a sync fails; with --index, also if a file failed or vectors are missing.
+    Exits with 1 if a status cannot be read. With --index, it also exits with 1 if a sync or a file fails, or if vectors
+    are missing.
     """
     with connected(common) as daemon:
         agents = [each for each in all_agents(daemon.client) if agent in ("", each.agent_id)]

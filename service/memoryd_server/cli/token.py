@@ -126,7 +126,7 @@ def list_tokens(as_json: bool, **options: Path | None) -> None:
 @settings_options
 @click.argument("token_id", metavar="ID")
 def revoke(token_id: str, **options: Path | None) -> None:
-    """Revoke the token with this ID.
+    """Revoke the token with the given ID.
 
     New calls with the token are refused immediately, and its open streams end within seconds.
     """

@@ -38,7 +38,7 @@ def append(
 ) -> None:
     """Append TEXT to a memory file.
 
-    If TEXT is `-`, it is read from standard input.
+    If TEXT is `-`, the text is read from standard input.
     """
     content = sys.stdin.read() if text == "-" else text
     with connected(common) as daemon:
@@ -106,8 +106,10 @@ def _decision_lines(decision: messages.FlushDecisionResponse) -> Iterator[str]:
 @common_options
 @agent_option
 @json_option
-@click.option("--session", "session_id", help="Id of a session: remove its transcripts, including rotated ones.")
-@click.option("--text", help="A text: remove its cached embeddings.")
+@click.option(
+    "--session", "session_id", help="Remove the transcripts of the session with this id, including rotated ones."
+)
+@click.option("--text", help="Remove the cached embeddings of this text.")
 @click.option("--delete-source", is_flag=True, help="Also delete the Markdown file or the transcripts.")
 @click.argument("path", required=False)
 def forget(
@@ -119,7 +121,7 @@ def forget(
     delete_source: bool,
     path: str | None,
 ) -> None:
-    """Remove a file, a session or a text from the index and the caches.
+    """Remove a file, a session or text from the index and the caches.
 
     PATH is a memory file. The file itself is kept unless --delete-source is given; it is indexed again if its content
     changes. Prints what was removed.

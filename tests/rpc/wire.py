@@ -156,8 +156,7 @@ class Running:
 
     def runs(self, agent_id="main"):
         """Return the active run, if any, and the past ones, newest first."""
-        coordinator = self.memory(agent_id).index.coordinator
-        return [*([coordinator.active] if coordinator.active else []), *coordinator._past]
+        return self.memory(agent_id).index.coordinator.runs()
 
     async def release_memory(self, agent_id="main"):
         """Make an agent idle, as after its idle time."""

@@ -64,9 +64,9 @@ class EmbeddingFixture:
     def remove(self, name):
         (self.index.workspace / "memory" / f"{name}.md").unlink()
 
-    def engine(self, clock=None):
+    def engine(self, clock=None, new_preparer=FilePreparer):
         clock = clock or Clock()
-        preparer = FilePreparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
+        preparer = new_preparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
         survey = SyncPlanner(Corpus(self.index.roots))
         return SyncEngine(
             self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()

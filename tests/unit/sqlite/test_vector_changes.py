@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from memoryd_server.errors import DeadlineTooShort
-from memoryd_server.sqlite import resident
 from memoryd_server.sqlite.exact import SlotArrays
 from memoryd_server.threads import RWLock
 from properties import examples
 from vector_fixture import VectorFixture, check_same, clusters, numbered, residency_of, resident_of
 
 DIMENSIONS = 5
+PAGE_ROWS = 3
 IDS = st.integers(1, 40)
 ENGINES = [
     {},
@@ -35,22 +35,17 @@ def fixture(tmp_path):
     fixture.close()
 
 
-@pytest.fixture
-def small_pages(monkeypatch):
-    monkeypatch.setattr(resident, "PAGE", 100)
-
-
 def direction(seed):
     return np.random.default_rng(seed).standard_normal(DIMENSIONS)
 
 
-def broken_off(reader, pages):
-    """A reader whose deadline passes after this number of pages."""
+def broken_off(reader, pages, page_rows):
+    """A reader whose deadline passes after this number of pages of `page_rows`."""
     after = reader.embeddings_after
     left = [pages]
 
     def embeddings_after(chunk_id, limit):
-        if limit == resident.PAGE:
+        if limit == page_rows:
             left[0] -= 1
         if left[0] < 0:
             raise DeadlineTooShort("the deadline passed")
@@ -65,11 +60,9 @@ class Changes(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(resident, "PAGE", 3)
         self.temporary = tempfile.TemporaryDirectory()
         self.fixture = VectorFixture(Path(self.temporary.name))
-        self.legs = [self.fixture.leg(**options) for options in ENGINES]
+        self.legs = [self.fixture.leg(**options, page_rows=PAGE_ROWS) for options in ENGINES]
         self.old = []
 
     def teardown(self):
@@ -77,7 +70,6 @@ class Changes(RuleBasedStateMachine):
             opened.__exit__(None, None, None)
         self.fixture.close()
         self.temporary.cleanup()
-        self.patch.undo()
 
     @rule(added=st.dictionaries(IDS, st.integers(0, 9), max_size=12), removed=st.sets(IDS, max_size=12))
     def commit(self, added, removed):
@@ -94,7 +86,7 @@ class Changes(RuleBasedStateMachine):
     @rule(leg=st.sampled_from(range(len(ENGINES))), pages=st.integers(0, 6))
     def search_until_the_deadline(self, leg, pages):
         with self.fixture.read() as reader, suppress(DeadlineTooShort):
-            self.legs[leg].search(broken_off(reader, pages), direction(1), 4)
+            self.legs[leg].search(broken_off(reader, pages, PAGE_ROWS), direction(1), 4)
 
     @rule()
     def keep_a_snapshot(self):
@@ -155,26 +147,26 @@ def test_a_chunk_that_a_snapshot_lacks_is_dropped_from_its_answer(fixture):
     assert [hit.chunk_id for hit in fixture.search(leg, np.ones(4), 5)] == [2]
 
 
-def test_a_load_interrupted_by_a_deadline_is_continued_by_the_next_search(fixture, small_pages):
+def test_a_load_interrupted_by_a_deadline_is_continued_by_the_next_search(fixture):
     fixture.commit(numbered(clusters(1_000, 64)))
-    leg = fixture.leg()
+    leg = fixture.leg(page_rows=100)
     with fixture.read() as reader, pytest.raises(DeadlineTooShort):
-        leg.search(broken_off(reader, 4), np.ones(64), 3)
+        leg.search(broken_off(reader, 4, 100), np.ones(64), 3)
     assert residency_of(leg)._load.position == 400
     fixture.commit({2: np.ones(64), 999: np.ones(64)}, removed=[1, 1_000])
     with fixture.read() as reader:
-        assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6), np.ones(64), 2)] == [2, 999]
+        assert [hit.chunk_id for hit in leg.search(broken_off(reader, 6, 100), np.ones(64), 2)] == [2, 999]
     check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
 
 
-def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixture, small_pages):
+def test_an_old_snapshot_does_not_go_on_with_a_load_that_a_newer_one_began(fixture):
     fixture.commit(numbered(clusters(400, 64)))
-    leg = fixture.leg()
+    leg = fixture.leg(page_rows=100)
     with fixture.read() as old:
         old.counts()
         fixture.commit({300: np.ones(64)})
         with fixture.read() as reader, pytest.raises(DeadlineTooShort):
-            leg.search(broken_off(reader, 2), np.ones(64), 3)
+            leg.search(broken_off(reader, 2, 100), np.ones(64), 3)
         leg.search(old, np.ones(64), 3)
     check_same(fixture.search(leg, np.ones(64)), fixture.exact(np.ones(64)))
 
@@ -187,10 +179,9 @@ def test_a_search_does_not_wait_for_the_load_of_another(fixture):
         assert leg.memory_bytes == 0
 
 
-def test_the_mean_is_computed_again_when_vectors_have_doubled_and_searches_go_on(fixture, monkeypatch):
-    monkeypatch.setattr(resident, "PAGE", 500)
+def test_the_mean_is_computed_again_when_vectors_have_doubled_and_searches_go_on(fixture):
     fixture.commit(numbered(clusters(1_100, 64)))
-    leg = fixture.leg(coarse_above=0)
+    leg = fixture.leg(coarse_above=0, page_rows=500)
     fixture.search(leg, np.ones(64))
     first = resident_of(leg)
     fixture.commit(numbered(clusters(1_500, 64, seed=5), first=1_101))

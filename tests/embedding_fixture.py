@@ -34,14 +34,14 @@ class EmbeddingFixture:
 
     def __init__(self, folder):
         self.index = IndexFixture(folder)
-        self.leg = new_vector_index()
+        self.vector_index = new_vector_index()
         self.cache = None
         self.provider = WordProvider()
         self.open(IDENTITY)
 
     def open(self, identity):
         self.index.close()
-        self.index.store = SqliteStore(self.index.path, identity, self.leg)
+        self.index.store = SqliteStore(self.index.path, identity, self.vector_index)
         self.index.store.open()
         self.cache = self.cache or EmbeddingCache(self.index.path.with_name("c.sqlite"), 10_000, lambda: 1)
         self.use(self.provider)
@@ -64,9 +64,9 @@ class EmbeddingFixture:
     def remove(self, name):
         (self.index.workspace / "memory" / f"{name}.md").unlink()
 
-    def engine(self, clock=None):
+    def engine(self, clock=None, new_preparer=FilePreparer):
         clock = clock or Clock()
-        preparer = FilePreparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
+        preparer = new_preparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
         survey = SyncPlanner(Corpus(self.index.roots))
         return SyncEngine(
             self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()
@@ -90,9 +90,11 @@ class EmbeddingFixture:
         assert count == len(rows), "a vector without a chunk"
         return {text: np.frombuffer(blob, "<f4") for text, blob in rows}
 
-    def nearest(self, text, leg=None, limit=1_000):
+    def nearest(self, text, vector_index=None, limit=1_000):
         with self.index.store.read() as reader:
-            hits = (leg or self.leg).search(reader, word_vector(text, self.provider.dimensions), limit)
+            hits = (vector_index or self.vector_index).search(
+                reader, word_vector(text, self.provider.dimensions), limit
+            )
             rows = reader.chunks([hit.chunk_id for hit in hits])
         return [(rows[hit.chunk_id].path, round(hit.cosine, 5)) for hit in hits]
 

@@ -33,9 +33,10 @@ def new(text, importance=0.7, category=EntryCategory.OTHER, key=""):
     return NewEntry(text, importance, category, key)
 
 
-def store_at(folder, ticks=None):
+def store_at(folder, ticks=None, **options):
     ticks = ticks or itertools.count(1_000)
-    return EntryStore(DatasetLocation(str(folder)), Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()))
+    place = DatasetLocation(str(folder))
+    return EntryStore(place, Analyzer(), lambda: next(ticks), lambda: str(uuid.uuid4()), **options)
 
 
 def dataset_of(store):

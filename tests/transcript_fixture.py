@@ -52,7 +52,7 @@ class TranscriptFixture(IndexFixture):
     def rotate(self, name, suffix):
         return (self.sessions / name).rename(self.sessions / f"{name}.{suffix}")
 
-    def engine(self, *, files_per_transaction=100, clock=None):
+    def engine(self, *, files_per_transaction=100, clock=None, **options):
         clock = clock or Clock(now_ns=self.now_ns)
         growth = None if self.limits is None else GrowthRule(self.limits, clock.now_ns)
         preparer = FilePreparer(
@@ -64,7 +64,9 @@ class TranscriptFixture(IndexFixture):
             part_chars=self.part_chars,
         )
         survey = SyncPlanner(self.corpus, self.asks, growth, self.is_forgotten)
-        return SyncEngine(self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock)
+        return SyncEngine(
+            self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock, **options
+        )
 
     def ask(self, **ask):
         """Sync with the scope of `ask`."""

@@ -57,18 +57,20 @@ class VectorFixture:
                 )
         self.pool = ReaderPool(self.path, 4)
         self.last = ReaderCaches()
-        self.legs = []
+        self.vector_indexes = []
 
     def close(self):
         self.pool.close()
         self.connection.close()
 
-    def leg(self, *, probed=True, **options):
-        leg = VectorIndex(**{"sqlite_vec": False, "extension_path": None, "memory_budget_bytes": PLENTY, **options})
+    def new_vector_index(self, *, probed=True, **options):
+        vector_index = VectorIndex(
+            **{"sqlite_vec": False, "extension_path": None, "memory_budget_bytes": PLENTY, **options}
+        )
         if probed:
-            leg.probe()
-        self.legs.append(leg)
-        return leg
+            vector_index.probe()
+        self.vector_indexes.append(vector_index)
+        return vector_index
 
     def commit(self, added=None, removed=(), source=Source.MEMORY):
         """Commit one transaction, then apply it to every vector index."""
@@ -85,17 +87,17 @@ class VectorFixture:
             )
             self.connection.executemany("INSERT INTO vectors VALUES(?, ?)", list(blobs.items()))
             schema.set_meta(self.connection, "revision", int(schema.get_meta(self.connection, "revision")) + 1)
-        for leg in self.legs:
-            leg.resident.apply(blobs, removed)
+        for vector_index in self.vector_indexes:
+            vector_index.resident.apply(blobs, removed)
 
     @contextmanager
     def read(self, deadline=None):
         with reading(self.pool, self.last, deadline) as reader:
             yield reader
 
-    def search(self, leg, query, limit=10, sources=()):
+    def search(self, vector_index, query, limit=10, sources=()):
         with self.read() as reader:
-            return leg.search(reader, np.asarray(query, np.float32), limit, sources)
+            return vector_index.search(reader, np.asarray(query, np.float32), limit, sources)
 
     def exact(self, query, limit=10, among=None):
         """Return (id, cosine) of the nearest vectors, computed from the blobs."""

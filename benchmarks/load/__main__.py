@@ -44,7 +44,7 @@ TARGETS = {
 }
 
 
-class Ground:
+class IndexedDaemon:
     """A daemon with an indexed workspace and cached query vectors, stopped at the end of the `with` block."""
 
     def __init__(self, directory: Path, chunks: int) -> None:
@@ -72,7 +72,7 @@ class Ground:
 
     def load(self, kind: str, concurrency: int, seconds: float) -> dict[str, Any]:
         """Return the callers' report and the daemon's CPU time."""
-        told = {
+        request = {
             "address": self.daemon.address,
             "kind": kind,
             "concurrency": concurrency,
@@ -82,7 +82,7 @@ class Ground:
         }
         before = self.daemon.cpu_seconds()
         done = subprocess.run(
-            [sys.executable, HERE / "client.py"], input=json.dumps(told), capture_output=True, text=True, check=True
+            [sys.executable, HERE / "client.py"], input=json.dumps(request), capture_output=True, text=True, check=True
         )
         spent = self.daemon.cpu_seconds() - before
         return {**json.loads(done.stdout), "daemon_cpu_seconds": spent}
@@ -101,14 +101,14 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def calls(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
+def calls(indexed: IndexedDaemon, options: argparse.Namespace) -> dict[str, Any]:
     """Measure each kind of call with each number of callers."""
-    found: dict[str, Any] = {"chunks": ground.chunks}
+    found: dict[str, Any] = {"chunks": indexed.chunks}
     for kind in KINDS:
         for concurrency in CONCURRENCY:
             name = f"{kind}_{concurrency}"
-            found[name] = summary(ground.load(kind, concurrency, options.seconds))
-            found[name]["rss_mib"] = round(ground.daemon.rss_mib())
+            found[name] = summary(indexed.load(kind, concurrency, options.seconds))
+            found[name]["rss_mib"] = round(indexed.daemon.rss_mib())
             print(json.dumps({name: found[name]}), flush=True)
     return found
 
@@ -132,11 +132,11 @@ class RssSampler(threading.Thread):
         return self._found
 
 
-def soak(ground: Ground, options: argparse.Namespace) -> dict[str, Any]:
+def soak(indexed: IndexedDaemon, options: argparse.Namespace) -> dict[str, Any]:
     """Run the mix from eight callers for minutes. Memory growth is the last tenth compared with the settled state."""
-    sampler = RssSampler(ground.daemon)
+    sampler = RssSampler(indexed.daemon)
     sampler.start()
-    report = ground.load("mix", 8, 60 * options.minutes)
+    report = indexed.load("mix", 8, 60 * options.minutes)
     samples = sampler.end()
     settled = samples[int(SETTLING_SHARE * len(samples)) :]
     tenth = max(1, len(settled) // 10)
@@ -202,10 +202,10 @@ def main() -> None:
     parts = json.loads(options.out.read_text("utf-8"))["parts"] if options.only and options.out.exists() else {}
     with tempfile.TemporaryDirectory() as directory:
         if {"calls", "soak"} & {*wanted}:
-            with Ground(Path(directory) / "load", options.chunks) as ground:
+            with IndexedDaemon(Path(directory) / "load", options.chunks) as indexed:
                 for name, part in (("calls", calls), ("soak", soak)):
                     if name in wanted:
-                        parts[name] = part(ground, options)
+                        parts[name] = part(indexed, options)
         if "cold" in wanted:
             parts["cold"] = cold(Path(directory) / "cold", options.files)
     result = {"parts": parts, "targets": TARGETS, "met": met(parts)}

@@ -75,7 +75,7 @@ class IsolationDaemon:
         self.daemon.start()
         try:
             with (
-                grpc.insecure_channel(self.served._server.addresses[0]) as by_tcp,
+                grpc.insecure_channel(self.served.server.addresses[0]) as by_tcp,
                 grpc.insecure_channel(f"unix:{self.home.socket}") as by_socket,
             ):
                 self.stub, self.owner = (stubs.MemoryServiceStub(channel) for channel in (by_tcp, by_socket))

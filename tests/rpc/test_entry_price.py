@@ -78,4 +78,4 @@ async def test_a_full_sync_that_waits_for_a_yes_gets_it(changed, provider):
 async def test_a_full_sync_of_an_agent_without_entries_opens_none(serve):
     running = await serve()
     await running.synced(mode=FULL)
-    assert not running.entry_memories._opening
+    assert not running.entry_memories.was_used("main")

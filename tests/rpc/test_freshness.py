@@ -8,7 +8,6 @@ import time
 import pytest
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.app import daemon
 from memoryd_server.sources import watcher
 from memoryd_server.sources.inotify import InotifyReader
 from rpc.sync_streams import FULL
@@ -33,8 +32,7 @@ def begin(serve, home):
 
     async def begin(**options):
         home.write(first="the first heron")
-        workspace = options.pop("workspace", None)
-        flags = {} if workspace is None else {"workspace": str(workspace)}
+        flags = {name: options.pop(name) for name in ("workspace", "open_native") if name in options}
         running = await serve(settings(**options), background=True, **flags)
         await eventually(lambda: check_found(running, "heron", "memory/first.md"))
         return running
@@ -202,7 +200,7 @@ async def test_another_folder_in_its_place_is_the_workspace_now(begin, home):
 async def test_a_workspace_behind_a_link_follows_the_link(begin, home):
     link = home.root / "link"
     link.symlink_to(home.workspace)
-    running = await begin(workspace=link)
+    running = await begin(workspace=str(link))
     link.unlink()
     await check_away(running, link, files=1)
     other = home.root / "other"
@@ -263,10 +261,9 @@ class Deaf(InotifyReader):
 
 
 async def test_events_that_never_come_are_made_up_for_and_the_root_is_polled(begin, home, monkeypatch):
-    monkeypatch.setattr(daemon, "open_inotify", Deaf)
     monkeypatch.setattr(watcher, "SKEW_NS", 0)
     monkeypatch.setattr(watcher, "LATE_NS", 1_000_000)
-    running = await begin()
+    running = await begin(open_native=Deaf)
     await check_mode(running, NATIVE)
     await check_new_file_found(running, home)
     await eventually(lambda: polls(running))
@@ -280,9 +277,8 @@ class Short(InotifyReader):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-async def test_without_inotify_watches_the_root_is_polled_and_says_so(begin, home, monkeypatch):
-    monkeypatch.setattr(daemon, "open_inotify", Short)
-    running = await begin(reconcile_seconds=3600)
+async def test_without_inotify_watches_the_root_is_polled_and_says_so(begin, home):
+    running = await begin(reconcile_seconds=3600, open_native=Short)
     status = await check_mode(running, POLLING, "max_user_watches")
     assert kinds(status.degradations) == ["WATCHER_IMPAIRED"]
     await check_new_file_found(running, home)

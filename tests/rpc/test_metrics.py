@@ -154,7 +154,6 @@ async def test_names_and_units_are_as_prometheus_wants_them(home, serve, server)
 async def test_off_is_the_default(home, serve):
     running = await serve()
     assert running.daemon.metrics_url == ""
-    assert running.daemon._metrics is None
 
 
 async def test_the_metrics_listener_ends_with_the_daemon(home, serve):

@@ -92,8 +92,8 @@ async def test_limits_and_the_log_level_hold_at_once(home):
         limits = {"maxConcurrentCalls": 3, "defaultDeadlineSeconds": 4, "shutdownGraceSeconds": 5}
         settings = {**quiet(), "memoryd": {"limits": limits, "log": {"level": "error"}}}
         await daemon.reload(lambda: home.settings(settings))
-        assert daemon._gate.admission.limits.max_concurrent_calls == 3
-        assert daemon._service.ceiling_seconds == 4
+        assert daemon.authorizer.admission.limits.max_concurrent_calls == 3
+        assert daemon.service.ceiling_seconds == 4
         assert daemon.grace_seconds == 5
         assert "reload-settings" not in log.getvalue(), "an event below the new level"
         await daemon.reload(lambda: home.settings(quiet()))
@@ -115,14 +115,14 @@ async def test_limits_and_the_log_level_hold_at_once(home):
     ],
 )
 async def test_a_file_that_cannot_be_used_changes_no_setting_and_is_reported(running, home, text, words, changed):
-    before = running.daemon._settings
+    before = running.daemon.settings
     (home.state_dir / "memoryd.json5").write_text(text)
     load_time = (await service(running)).settings_load_time
     flags = {"state_dir": str(home.state_dir)}
     report = await running.daemon.reload(lambda: load(environ={}, home=home.root, flags=flags))
     assert words in report.error
     assert report.changed == changed
-    kept = running.daemon._settings
+    kept = running.daemon.settings
     assert replace(kept, remote_embeddings_blocked_by=(), warnings=before.warnings) == before
     told = await service(running)
     assert (told.settings_loads, words in told.settings_error, told.settings_load_time) == (2, True, load_time)

@@ -15,6 +15,7 @@ from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd_server.app.daemon import Daemon
 from memoryd_server.observe.log import make_log
 from memoryd_server.settings.loading import load
+from memoryd_server.sources.watcher import open_inotify
 
 # A machine that others use, too, may take this long for the first call that imports LanceDB.
 TIMEOUT = 60
@@ -124,7 +125,7 @@ class Running:
 
     @property
     def server(self):
-        return self.daemon._server
+        return self.daemon.server
 
     @property
     def readiness(self):
@@ -132,11 +133,11 @@ class Running:
 
     @property
     def gate(self):
-        return self.daemon._gate
+        return self.daemon.authorizer
 
     @property
     def threads(self):
-        return self.daemon._resources
+        return self.daemon.resources
 
     @property
     def entry_memories(self):
@@ -156,8 +157,7 @@ class Running:
 
     def runs(self, agent_id="main"):
         """Return the active run, if any, and the past ones, newest first."""
-        coordinator = self.memory(agent_id).index.coordinator
-        return [*([coordinator.active] if coordinator.active else []), *coordinator._past]
+        return self.memory(agent_id).index.coordinator.runs()
 
     async def release_memory(self, agent_id="main"):
         """Make an agent idle, as after its idle time."""
@@ -191,10 +191,15 @@ class Running:
         return await self.stub.ListFiles(pb.ListFilesRequest(**request), timeout=TIMEOUT)
 
 
-async def start(home, settings=None, *, background=False, **flags):
+async def start(home, settings=None, *, background=False, open_native=open_inotify, **flags):
     """A daemon that listens, and a channel to its first address. `background` watches and syncs at the start."""
     log = io.StringIO()
-    daemon = Daemon(home.settings(settings, **flags), make_log("debug", "json", log), background=background)
+    daemon = Daemon(
+        home.settings(settings, **flags),
+        make_log("debug", "json", log),
+        background=background,
+        open_native=open_native,
+    )
     address, *_ = await daemon.start()
     return Running(home, daemon, address, grpc.aio.insecure_channel(address), log)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.providers import http_errors, provider
 from memoryd_server.qmd import client, hits, index
-from memoryd_server.qmd.client import QmdRow
+from memoryd_server.qmd.client import QmdFailureReason, QmdRow
 from memoryd_server.qmd.globs import matches
 from memoryd_server.qmd.process import CommandResult, ExitKind
 from memoryd_server.search import ranking
@@ -33,8 +33,11 @@ TOTAL = re.compile(r"^\s*Total:\s+(\d+)", re.MULTILINE)
 HALF = re.compile("[\ud800-\udfff\ufffd]+$")
 DATED = re.compile(r"(?:^|/)memory/(?:.*/)?([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])[^/]*$", re.DOTALL)
 NAME = re.compile(r"(?P<session>[^/]+?)\.jsonl(?P<rotated>\.(?:reset|deleted)\.[^/]+)?")
+USERINFO = re.compile(r"//[^/?#]*@")
 QUERY = re.compile(r"(?<=[?&])([^=&#\s]+)=[^&#\s]*")
 ARRAY = re.compile(r"(?i)array.* length \d")
+COUNT = re.compile(r"(?i)batch|item|array|list|input(?:s| count)|number of|texts")
+TOKENS = re.compile(r"(?i)token|context|length")
 FAMILIES = (
     r"embedding-?gemma",
     r"nomic-embed-text.*moe",
@@ -69,7 +72,7 @@ def texts(*tokens):
 @example("NO_REPLY_")
 @example("text\x1c NO_REPLY\n")
 def test_silent_replies_are_removed_as_before(text):
-    assert transcript_text._without_silent_ends(text) == SILENT_ENDS.sub("", text)
+    assert transcript_text.remove_silent_replies(text) == SILENT_ENDS.sub("", text)
 
 
 @given(texts("[[", "[", "]]", "]", "reply_to:", "reply_to_current", "audio_as_voice", "  "))
@@ -78,12 +81,12 @@ def test_silent_replies_are_removed_as_before(text):
 @example("[[[audio_as_voice]]]")
 @example("[[reply_to:[[reply_to:a]b[[reply_to:c]] d")
 def test_reply_tags_are_removed_as_before(text):
-    assert transcript_text._without_reply_tags(text) == REPLY_TAG.sub("", text)
+    assert transcript_text.remove_reply_tags(text) == REPLY_TAG.sub("", text)
 
 
 @given(texts("HEARTBEAT.md", "HEARTBEAT_OK", ".", "HEARTBEAT"))
 def test_heartbeats_are_recognised_as_before(text):
-    assert transcript_text._is_heartbeat(text) == bool(HEARTBEAT.search(text))
+    assert transcript_text.is_heartbeat(text) == bool(HEARTBEAT.search(text))
 
 
 @given(texts("-u", "--user", "=", '"', "'", "name", "secret", "-"))
@@ -108,30 +111,32 @@ def test_words_for_no_results_are_read_as_before(text):
 
 @given(texts("collection", "Collection", "not found", "does not exist", "missing", "-"))
 def test_unknown_collections_are_recognised_as_before(text):
-    assert bool(client._UNKNOWN_COLLECTION.search(text)) == bool(UNKNOWN_COLLECTION.search(text))
+    with pytest.raises(client.QmdFailure) as caught:
+        client.check(finished(stderr=text, code=1))
+    assert (caught.value.reason is QmdFailureReason.UNKNOWN_COLLECTION) == bool(UNKNOWN_COLLECTION.search(text))
 
 
 @given(texts("12", "3", " documents ", " document ", "(40%) ", "need embeddings"))
 def test_pending_documents_are_counted_as_before(text):
     before = PENDING.search(text)
-    assert client._pending(text) == ((int(before[1]), int(before[2] or 0)) if before else (0, 0))
+    assert client.read_pending(text) == ((int(before[1]), int(before[2] or 0)) if before else (0, 0))
 
 
 @given(texts("Total:", "12", "  ", "\r", "\x0b", "Total"))
 def test_totals_are_read_as_before(text):
     before = TOTAL.search(text)
-    assert index._number(index._TOTAL, finished(stdout=text)) == (int(before[1]) if before else 0)
+    assert index.read_counts(finished(stdout=text)).total == (int(before[1]) if before else 0)
 
 
 def test_numbers_that_python_refuses_to_read_are_no_error():
     digits = "9" * 5_000
-    assert client._pending(f"{digits} documents need embeddings") == (0, 0)
-    assert index._number(index._TOTAL, finished(stdout=f"Total: {digits}")) == 0
+    assert client.read_pending(f"{digits} documents need embeddings") == (0, 0)
+    assert index.read_counts(finished(stdout=f"Total: {digits}")).total == 0
 
 
 @given(texts("\ufffd", "\ud83d", "\n", "..."))
 def test_the_rest_of_a_cut_snippet_is_removed_as_before(text):
-    assert hits._without_cut_end(text) == HALF.sub("", text).removesuffix("\n")
+    assert hits.remove_cut_end(text) == HALF.sub("", text).removesuffix("\n")
 
 
 def place_before(row, lines):
@@ -154,7 +159,7 @@ def place_before(row, lines):
 def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
     row = QmdRow("qmd://memory-root/a.md", 0.5, snippet, start, 1, line)
     lines = text.split("\n")
-    assert hits._find_snippet(row, lines) == place_before(row, lines)
+    assert hits.find_snippet(row, lines) == place_before(row, lines)
 
 
 @given(texts("memory/", "/", "2026-02-10", "2026-13-40", "1", ".md", "memory", "a"))
@@ -162,7 +167,7 @@ def test_rows_are_found_in_their_files_as_before(text, snippet, start, line):
 @example("/memory//2026-02-10")
 def test_dated_paths_are_read_as_before(path):
     before = DATED.search(path)
-    found = ranking._match_day(path)
+    found = ranking.match_day(path)
     assert (found and found.groups()) == (before and before.groups())
 
 
@@ -170,27 +175,26 @@ def test_dated_paths_are_read_as_before(path):
 def test_names_of_transcripts_are_read_as_before(name):
     before = NAME.fullmatch(name)
     assert transcripts.session_id(name) == (before["session"] if before else name)
-    assert (transcripts._suffix(name) is None) == (before is None)
 
 
 @given(texts("?", "&", "=", "#", "key", "?a=b"))
 def test_credentials_of_addresses_are_masked_as_before(text):
-    shown = resolved._without_credentials(f"http://a/{text}")
-    masked = QUERY.sub(r"\1=***", resolved._USERINFO.sub("//***@", f"http://a/{text}"))
-    assert shown == masked
+    address = f"http://a/{text}"
+    assert resolved.mask(address) == QUERY.sub(r"\1=***", USERINFO.sub("//***@", address))
 
 
 @given(texts("array", "Array", " length ", "1"))
 def test_array_lengths_are_recognised_as_before(text):
-    assert bool(http_errors._ARRAY.search(text)) == bool(ARRAY.search(text))
+    about_count = ARRAY.search(text) or (COUNT.search(text) and not TOKENS.search(text))
+    assert http_errors.is_about_count(text) == bool(about_count)
 
 
 @given(st.lists(st.sampled_from(("nomic-embed-text", "moe", "e5-", "instruct", "bge-", "zh", "-", "a", "arctic-embed",
     "2.0", "v2.0", "2", "\n", "mistral", "small", "m3")), max_size=6).map("".join))  # fmt: skip
 def test_model_families_are_found_as_before(name):
     before = next((at for at, pattern in enumerate(FAMILIES) if re.search(pattern, name)), None)
-    found = provider._family(name)
-    assert (None if found is None else provider._FAMILIES.index(found)) == before
+    found = provider.find_family(name)
+    assert (None if found is None else provider.FAMILIES.index(found)) == before
 
 
 def regex_of_glob(pattern):
@@ -252,7 +256,7 @@ def rows_of(stdout):
 
 def place_of(snippet):
     lines = snippet.split("\n")
-    hits._find_snippet(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
+    hits.find_snippet(QmdRow("qmd://a/a.md", 0.5, f"{snippet}b\nc", 3, 1, 1), [*lines, "a", "b"])
 
 
 WORK = {

@@ -209,8 +209,11 @@ class SyncCoordinator:
 
     def find(self, sync_id: str) -> SyncRun | None:
         """Return the run of this id; None if it is forgotten."""
-        runs = [self.active, *self._past]
-        return next((run for run in runs if run is not None and run.sync_id == sync_id), None)
+        return next((run for run in self.runs() if run.sync_id == sync_id), None)
+
+    def runs(self) -> list[SyncRun]:
+        """Return the run under way, if any, and the ended ones that are remembered, newest first."""
+        return [*([] if self.active is None else [self.active]), *self._past]
 
     async def stop(self) -> None:
         """Stop the run under way at the next file boundary, and start no other."""

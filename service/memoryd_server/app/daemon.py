@@ -34,7 +34,7 @@ from memoryd_server.observe import FaultLog, Log, LogLevel, Meter, Metrics, Metr
 from memoryd_server.providers import EmbeddingConfig, ProviderPool, ProviderSelection
 from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer
 from memoryd_server.settings import RefusedSettings, ResolvedSettings, changed_keys, keep_until_restart
-from memoryd_server.sources import SharedInotify, open_inotify
+from memoryd_server.sources import NativeReader, SharedInotify, open_inotify
 from memoryd_server.sqlite import bound_page_caches
 from memoryd_server.sync import SyncMode, SyncOutcome
 from memoryd_server.threads import SharedPool
@@ -56,11 +56,18 @@ class Daemon:
     """memoryd from `start` to `stop`.
 
     `background` enables work that no caller requested: watching, and the first sync. A command that runs without a
-    daemon disables it. `log_level` is the level of `log`, which a reload may change.
+    daemon disables it. `log_level` is the level of `log`, which a reload may change. `open_native` opens a reader of
+    file events.
     """
 
     def __init__(
-        self, settings: ResolvedSettings, log: Log, *, background: bool = True, log_level: LogLevel | None = None
+        self,
+        settings: ResolvedSettings,
+        log: Log,
+        *,
+        background: bool = True,
+        log_level: LogLevel | None = None,
+        open_native: Callable[[], NativeReader] = open_inotify,
     ) -> None:
         use_calling_thread_only()
         self._log = log
@@ -73,43 +80,43 @@ class Daemon:
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
-        self._resources = SharedResources(
+        self.resources = SharedResources(
             quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
             slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
             embed=ProviderExecutors(),
-            native=SharedInotify(open_inotify),
+            native=SharedInotify(open_native),
             make_storage=make_storage,
         )
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._metrics = self._make_metrics(settings)
         self._meter: Meter = NoMeter() if self._metrics is None else self._metrics.metrics
-        self._backends = Backends(self._resources, log)
+        self._backends = Backends(self.resources, log)
         self.agents = Agents(configs, self._make_memory, self._backends.make)
         limits = settings.service.limits
         addresses = [parse_address(address) for address in settings.service.listen]
         access = Credentials(*verifier_and_certificates(settings, addresses, log))
-        self._gate = gate = Authorizer(access, call_limits(limits))
-        self._service = service = MemoryService(
+        self.authorizer = Authorizer(access, call_limits(limits))
+        self.service = MemoryService(
             self.agents,
             ServiceInfo(
                 time.time_ns(),
                 warnings=lambda: (*self._settings.warnings, *access.problems()),
                 settings=lambda: self._settings_report,
             ),
-            gate.grant_of,
+            self.authorizer.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
         )
         # A command that runs without a daemon opens no part of an extension that it does not need.
-        parts = ExtensionParts(self.agents, self._select, self._resources.embed, log, service, background)
+        parts = ExtensionParts(self.agents, self._select, self.resources.embed, log, self.service, background)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         services = [extension.service for extension in self.extensions]
         readiness = HealthReporter(self.agents, services, log=log)
-        self._server = RpcServer(
-            service,
+        self.server = RpcServer(
+            self.service,
             services,
             readiness,
-            gate,
+            self.authorizer,
             addresses,
             access=access,
             max_connections=limits.max_connections,
@@ -122,10 +129,15 @@ class Daemon:
         if address is None:
             return None
         return MetricsListener(
-            Metrics(lambda: collect_metrics(self.agents, self._providers, self._gate.admission)),
+            Metrics(lambda: collect_metrics(self.agents, self._providers, self.authorizer.admission)),
             address.host,
             address.port,
         )
+
+    @property
+    def settings(self) -> ResolvedSettings:
+        """The settings in force; a reload replaces them."""
+        return self._settings
 
     @property
     def grace_seconds(self) -> float:
@@ -146,7 +158,7 @@ class Daemon:
 
     def _make_memory(self, config: AgentConfig) -> Agent:
         selection = self._select(config.embedding)
-        return Agent(config, selection, self._resources, Clock(), on_sync_end=self._end_run, meter=self._meter)
+        return Agent(config, selection, self.resources, Clock(), on_sync_end=self._end_run, meter=self._meter)
 
     def _end_run(self, agent_id: str, run: SyncRun) -> None:
         self._log_run(agent_id, run)
@@ -194,18 +206,18 @@ class Daemon:
             self._fault_log.stop()
             raise
         try:
-            await self._server.start()
+            await self.server.start()
             if self._metrics is not None:
                 self._metrics.start()
                 self._log.info("serve-metrics", url=self._metrics.url)
         except BaseException:
-            await self._server.stop(0)
+            await self.server.stop(0)
             await self.agents.stop()
             await asyncio.to_thread(self._backends.close)
             self._fault_log.stop()
             raise
-        self._log.info("start-daemon", listen=self._server.addresses, agents=list(self.agents.configs()))
-        return self._server.addresses
+        self._log.info("start-daemon", listen=self.server.addresses, agents=list(self.agents.configs()))
+        return self.server.addresses
 
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
         """Apply the settings that `load` returns, except those that need a restart, and return the outcome.
@@ -272,8 +284,8 @@ class Daemon:
             # Running syncs and searches send no more requests. The agents are then opened again without the provider.
             await asyncio.to_thread(self._providers.close_remote)
         self._grace_seconds = limits.shutdown_grace_seconds
-        self._gate.admission.limits = call_limits(limits)
-        self._service.ceiling_seconds = limits.default_deadline_seconds
+        self.authorizer.admission.limits = call_limits(limits)
+        self.service.ceiling_seconds = limits.default_deadline_seconds
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
         bound_page_caches(len(configs))
@@ -292,15 +304,15 @@ class Daemon:
         ends_at = time.monotonic() + self._grace_seconds
         self._stopping = True
         self.agents.open_no_more()
-        await self._server.close_gate()
+        await self.server.close_gate()
         async with self._reloading:
             await self._stop(ends_at)
 
     async def _stop(self, ends_at: float) -> None:
         # Searches that wait for a provider now answer by keywords, within the grace period.
-        self._resources.embed.shutdown()
+        self.resources.embed.shutdown()
         await self.agents.interrupt_syncs()
-        await self._server.stop(max(0.0, ends_at - time.monotonic()))
+        await self.server.stop(max(0.0, ends_at - time.monotonic()))
         for extension in self.extensions:
             await extension.stop()
         if self._metrics is not None:
@@ -308,8 +320,8 @@ class Daemon:
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
-        self._resources.quick.shutdown()
-        self._resources.slow.shutdown()
+        self.resources.quick.shutdown()
+        self.resources.slow.shutdown()
         self._fault_log.stop()
 
 

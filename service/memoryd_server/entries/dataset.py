@@ -133,14 +133,20 @@ _NEWEST_FIRST = ("createdAt", "id")
 _T = TypeVar("_T")
 
 
+INDEX_THRESHOLD = 4_000_000
+"""Rows times dimensions from which a vector index is built. Below, a search without an index takes about 15 ms."""
+
+
 class Dataset:
     """The rows of one dataset.
 
-    Holding `write_lock` makes several calls one change within this process.
+    Holding `write_lock` makes several calls one change within this process. A vector index is built from
+    `index_threshold` rows times dimensions.
     """
 
-    def __init__(self, location: DatasetLocation) -> None:
+    def __init__(self, location: DatasetLocation, *, index_threshold: int = INDEX_THRESHOLD) -> None:
         self.location = location
+        self._index_threshold = index_threshold
         self.write_lock = threading.RLock()
         self._gate = RWLock()
         self._lock = FileLock(Path(location.uri) / LOCK_FILE) if location.is_local else None
@@ -348,7 +354,7 @@ class Dataset:
 
     def _update_vector_index(self, *, rebuild: bool) -> None:
         dimensions = self.dimensions
-        self._commit(lambda: update_vector_index(self._table, dimensions, rebuild=rebuild))
+        self._commit(lambda: update_vector_index(self._table, dimensions, self._index_threshold, rebuild=rebuild))
 
     def _build_word_index(self) -> None:
         from lancedb.index import FTS  # noqa: PLC0415 -- an extra
@@ -396,9 +402,6 @@ def is_conflict(error: Exception) -> bool:
     return "conflict" in str(error).lower()
 
 
-INDEX_THRESHOLD = 4_000_000
-"""Rows times dimensions from which a vector index is built. Below, a search without an index takes about 15 ms."""
-
 MOST_PARTS = 8
 """Each optimization adds a part for the rows added since the last one; an index of this many parts is rebuilt."""
 
@@ -416,11 +419,11 @@ def refine_factor(limit: int) -> int:
     return max(4, -(-MIN_EXACT // limit))
 
 
-def update_vector_index(table: Any, dimensions: int, *, rebuild: bool) -> None:
+def update_vector_index(table: Any, dimensions: int, threshold: int, *, rebuild: bool) -> None:
     """Build the vector index if the dataset needs one and `rebuild` is set or no existing index fits."""
     rows = table.count_rows(f"{VECTOR} IS NOT NULL") if dimensions else 0
     existing = [index.name for index in table.list_indices() if index.columns == [VECTOR]]
-    if rows * dimensions < INDEX_THRESHOLD or (not rebuild and any(_fits(table, name, rows) for name in existing)):
+    if rows * dimensions < threshold or (not rebuild and any(_fits(table, name, rows) for name in existing)):
         return
     from lancedb.index import IvfSq  # noqa: PLC0415 -- an extra
 

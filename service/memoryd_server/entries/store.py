@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from memoryd_server.entries.dataset import (
+    INDEX_THRESHOLD,
     VECTOR,
     Dataset,
     entry_to_row,
@@ -46,9 +47,15 @@ class EntryStore:
     """One agent's entries. `now_ms` is the clock, `new_id` creates ids."""
 
     def __init__(
-        self, location: DatasetLocation, analyzer: Analyzer, now_ms: Callable[[], int], new_id: Callable[[], str]
+        self,
+        location: DatasetLocation,
+        analyzer: Analyzer,
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+        *,
+        index_threshold: int = INDEX_THRESHOLD,
     ) -> None:
-        self._dataset = Dataset(location)
+        self._dataset = Dataset(location, index_threshold=index_threshold)
         self._analyzer = analyzer
         self._now_ms = now_ms
         self._new_id = new_id

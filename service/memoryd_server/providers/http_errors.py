@@ -142,7 +142,7 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, r
     if _is_quota(status, error):
         raise EmbeddingQuotaExceeded(message)
     if _is_refusal(status, error):
-        raise RequestRefused(message, too_many=_is_about_the_count(error.message))
+        raise RequestRefused(message, too_many=is_about_count(error.message))
     if status == HTTPStatus.TOO_MANY_REQUESTS:
         raise RateLimited(message, _pause(headers, error))
     if status in {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY} or status >= _MIN_SERVER_ERROR:
@@ -167,7 +167,8 @@ def _is_quota(status: int, error: ErrorBody) -> bool:
     return status in {HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.FORBIDDEN} and bool(_QUOTA.search(error.message))
 
 
-def _is_about_the_count(error: str) -> bool:
+def is_about_count(error: str) -> bool:
+    """Return whether an error message says that a request has too many texts, rather than too many tokens."""
     return bool(_ARRAY.search(error) or (_COUNT.search(error) and not _TOKENS.search(error)))
 
 

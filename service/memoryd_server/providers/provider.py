@@ -42,7 +42,7 @@ class EmbeddingSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class ModelFamily:
     """Models that expect the same prefixes; `pattern` is searched in the model's name in lower case."""
 
     pattern: re.Pattern[str]
@@ -52,26 +52,26 @@ class _Family:
 
 
 # The first match wins. A pattern of two parts tries only the first occurrence of the first part, so its time is linear.
-_FAMILIES = (
-    _Family(re.compile(r"embedding-?gemma"), 2048, "task: search result | query: ", "title: none | text: "),
-    _Family(re.compile(r"(?m)^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
-    _Family(re.compile(r"nomic-embed-text"), 2048, "search_query: ", "search_document: "),
-    _Family(re.compile(r"\be5-mistral"), 4096, f"Instruct: {_SEARCH_TASK}\nQuery: "),
-    _Family(re.compile(r"(?m)^(?>.*?\be5-).*instruct"), 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
-    _Family(re.compile(r"\be5-"), 512, "query: ", "passage: "),
-    _Family(re.compile(r"\bbge-(?:m3|multilingual)"), 8192),
-    _Family(re.compile(r"(?m)^(?>.*?\bbge-).*zh"), 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
-    _Family(re.compile(r"\bbge-(?:small|base|large)"), 512, _SENTENCE),
-    _Family(re.compile(r"qwen3-embedding"), 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
-    _Family(re.compile(r"mxbai-embed"), 512, _SENTENCE),
-    _Family(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
-    _Family(re.compile(r"arctic-embed"), 512, _SENTENCE),
-    _Family(re.compile(r"minilm"), 512),
+FAMILIES = (
+    ModelFamily(re.compile(r"embedding-?gemma"), 2048, "task: search result | query: ", "title: none | text: "),
+    ModelFamily(re.compile(r"(?m)^(?>.*?nomic-embed-text).*moe"), 512, "search_query: ", "search_document: "),
+    ModelFamily(re.compile(r"nomic-embed-text"), 2048, "search_query: ", "search_document: "),
+    ModelFamily(re.compile(r"\be5-mistral"), 4096, f"Instruct: {_SEARCH_TASK}\nQuery: "),
+    ModelFamily(re.compile(r"(?m)^(?>.*?\be5-).*instruct"), 512, f"Instruct: {_SEARCH_TASK}\nQuery: "),
+    ModelFamily(re.compile(r"\be5-"), 512, "query: ", "passage: "),
+    ModelFamily(re.compile(r"\bbge-(?:m3|multilingual)"), 8192),
+    ModelFamily(re.compile(r"(?m)^(?>.*?\bbge-).*zh"), 512, "为这个句子生成表示以用于检索相关文章："),  # noqa: RUF001 -- the model's own words
+    ModelFamily(re.compile(r"\bbge-(?:small|base|large)"), 512, _SENTENCE),
+    ModelFamily(re.compile(r"qwen3-embedding"), 8192, f"Instruct: {_SEARCH_TASK}\nQuery:"),
+    ModelFamily(re.compile(r"mxbai-embed"), 512, _SENTENCE),
+    ModelFamily(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
+    ModelFamily(re.compile(r"arctic-embed"), 512, _SENTENCE),
+    ModelFamily(re.compile(r"minilm"), 512),
     # Receives the task as a prefix; older Gemini models receive it in the field `taskType`.
-    _Family(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
-    _Family(re.compile(r"text-embedding-ada-002"), 8191),
-    _Family(re.compile(r"voyage-3-lite"), 16000),
-    _Family(re.compile(r"voyage-"), 32000),
+    ModelFamily(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
+    ModelFamily(re.compile(r"text-embedding-ada-002"), 8191),
+    ModelFamily(re.compile(r"voyage-3-lite"), 16000),
+    ModelFamily(re.compile(r"voyage-"), 32000),
 )
 _MOST_TOKENS_OF = (("gemini", 2048), ("local", LOCAL_WINDOW))
 _MOST_TOKENS = 8192
@@ -79,7 +79,7 @@ _MOST_TOKENS = 8192
 
 def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | None = None) -> EmbeddingSpec:
     """Return the spec of a model, with the prefixes and the input limit of its family, which is found by its name."""
-    family = _family(model)
+    family = find_family(model)
     return EmbeddingSpec(
         provider,
         model,
@@ -91,9 +91,10 @@ def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | No
     )
 
 
-def _family(model: str) -> _Family | None:
+def find_family(model: str) -> ModelFamily | None:
+    """Return the family of a model; None if the model is in none."""
     name = model.lower().replace("_", "-")
-    return next((family for family in _FAMILIES if family.pattern.search(name)), None)
+    return next((family for family in FAMILIES if family.pattern.search(name)), None)
 
 
 PLAIN_TEXT = "ping"

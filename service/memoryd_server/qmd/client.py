@@ -272,7 +272,7 @@ def read_results(result: CommandResult, search_mode: QmdSearchMode) -> QmdResult
         QmdFailure: the command failed, or its output is not valid.
     """
     objects = None if result.ending in (ExitKind.OVERFLOWED, ExitKind.CANCELLED) else find_objects(result.stdout)
-    pending, percent = _pending(result.stderr)
+    pending, percent = read_pending(result.stderr)
     if not objects:
         check(result)
         objects = parse_rows(result.stdout, result.stderr)
@@ -350,7 +350,7 @@ def read_version(result: CommandResult) -> str:
     return version
 
 
-def _pending(stderr: str) -> tuple[int, int]:
+def read_pending(stderr: str) -> tuple[int, int]:
     """Return the number of documents without vectors, and their percentage, from qmd's warning; else zeros."""
     warning = _PENDING.search(stderr)
     return (int(warning[1]), int(warning[2] or 0)) if warning else (0, 0)

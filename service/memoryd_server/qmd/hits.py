@@ -123,7 +123,7 @@ class CollectionFiles:
         if self._is_hidden(location.path, data):
             return None, False
         lines = data.decode("utf-8", "replace").split("\n")
-        start, moved = _find_snippet(row, lines)
+        start, moved = find_snippet(row, lines)
         if start is None:
             return None, True
         shown = _snippet_lines(lines, start, row)
@@ -148,13 +148,13 @@ def _snippet_lines(lines: Sequence[str], start: int, row: QmdRow) -> Sequence[st
     return shown[:-1] if len(shown) > 1 and not shown[-1] and start - 1 + len(shown) == len(lines) else shown
 
 
-def _find_snippet(row: QmdRow, lines: Sequence[str]) -> tuple[int | None, bool]:
+def find_snippet(row: QmdRow, lines: Sequence[str]) -> tuple[int | None, bool]:
     """Return the line at which the row's snippet begins in the file, and whether it differs from qmd's line.
 
     The line is None if the file does not contain the snippet. A snippet may be cut short. qmd decodes bytes that are
     not UTF-8 as memoryd does.
     """
-    snippet = _without_cut_end(row.snippet.removesuffix(_ELLIPSIS))
+    snippet = remove_cut_end(row.snippet.removesuffix(_ELLIPSIS))
     start = row.start_line or max(1, row.line)
     if not snippet.strip():
         return (start, False) if start <= len(lines) and any(line.strip() for line in lines) else (None, True)
@@ -165,7 +165,7 @@ def _find_snippet(row: QmdRow, lines: Sequence[str]) -> tuple[int | None, bool]:
     return (None if at < 0 else text.count("\n", 0, at + 1)), True
 
 
-def _without_cut_end(snippet: str) -> str:
+def remove_cut_end(snippet: str) -> str:
     """Return the snippet without a line break and the remains of a character at its end."""
     end = _CUT_END_REVERSED.match(snippet[::-1])
     return snippet[: len(snippet) - end.end()] if end else snippet

@@ -158,7 +158,7 @@ class QmdIndex:
         """
         result = run(self._client.make_run(client.STATUS, self._config.update.command_timeout_seconds))
         check(result)
-        return DocumentCounts(_number(_TOTAL, result), _number(_VECTORS, result), _number(_PENDING, result))
+        return read_counts(result)
 
     @contextlib.contextmanager
     def _write_lock(self, seconds: float) -> Iterator[None]:
@@ -184,6 +184,11 @@ def _update_counts(result: CommandResult) -> UpdateCounts:
     """Return the sums over all collections."""
     counts = [tuple(map(int, numbers)) for numbers in _INDEXED.findall(result.stdout)]
     return UpdateCounts(*(sum(column) for column in zip(*counts, strict=True))) if counts else UpdateCounts()
+
+
+def read_counts(result: CommandResult) -> DocumentCounts:
+    """Return the counts that `qmd status` printed; 0 for a count that it did not print."""
+    return DocumentCounts(_number(_TOTAL, result), _number(_VECTORS, result), _number(_PENDING, result))
 
 
 def _number(pattern: re.Pattern[str], result: CommandResult) -> int:

@@ -284,7 +284,8 @@ def entry(value: Entry) -> pb.Entry:
     )
 
 
-def _scored(values: Iterable[ScoredEntry]) -> list[pb.ScoredEntry]:
+def scored_entries(values: Iterable[ScoredEntry]) -> list[pb.ScoredEntry]:
+    """Return entries with their scores."""
     return [pb.ScoredEntry(entry=entry(value.entry), score=value.score) for value in values]
 
 
@@ -300,7 +301,7 @@ def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb
 
 def recalled(value: RecallResult) -> pb.RecallResponse:
     """Return the recalled entries."""
-    return pb.RecallResponse(entries=_scored(value.entries), degradations=map(degradation, value.degradations))
+    return pb.RecallResponse(entries=scored_entries(value.entries), degradations=map(degradation, value.degradations))
 
 
 def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
@@ -312,7 +313,7 @@ def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
     return pb.ForgetResponse(
         action=action,
         deleted=None if value.deleted is None else entry(value.deleted),
-        candidates=_scored(value.candidates),
+        candidates=scored_entries(value.candidates),
         degradations=map(degradation, value.degradations),
     )
 
@@ -361,7 +362,7 @@ def block(value: RecallResult) -> pb.RecallBlockResponse:
     """Return the block of recalled entries."""
     return pb.RecallBlockResponse(
         block=recall_block([found.entry for found in value.entries]),
-        entries=_scored(value.entries),
+        entries=scored_entries(value.entries),
         empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_UNSPECIFIED
         if value.entries
         else pb.RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR,

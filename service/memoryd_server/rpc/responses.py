@@ -52,12 +52,15 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         elapsed=duration(value.elapsed_seconds),
         empty_reason=wire.empty_reason(answer.empty_reason),
         empty_explanation=answer.empty_explanation,
-        legs=[_leg(report) for report in answer.retrievers] if explain else [],
+        legs=[leg_report(report) for report in answer.retrievers] if explain else [],
     )
-    return memory_service_pb2.MemorySearchResponse(results=[_result(hit, explain) for hit in answer.hits], info=info)
+    return memory_service_pb2.MemorySearchResponse(
+        results=[search_result(hit, explain) for hit in answer.hits], info=info
+    )
 
 
-def _result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
+def search_result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
+    """Return a hit, with the parts of its score if `explain` is set."""
     return build_message(
         memory_pb2.SearchResult,
         path=hit.path,
@@ -85,7 +88,8 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
     )
 
 
-def _leg(leg: RetrieverReport) -> memory_pb2.LegReport:
+def leg_report(leg: RetrieverReport) -> memory_pb2.LegReport:
+    """Return the report of one retriever."""
     return build_message(
         memory_pb2.LegReport,
         leg=wire.search_mode(leg.retriever),
@@ -189,7 +193,7 @@ def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.Fl
 def context_response(value: SessionContext) -> memory_service_pb2.SessionContextResponse:
     """Return a session's files, with its recall prompt and tools."""
     return memory_service_pb2.SessionContextResponse(
-        files=map(_context_file, value.files),
+        files=map(context_file, value.files),
         recall_prompt=value.recall_prompt,
         tool_schemas=map(_tool, value.tool_schemas),
         main_session=value.main_session,
@@ -228,7 +232,8 @@ def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResp
     )
 
 
-def _context_file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
+def context_file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
+    """Return a file of a session's context."""
     return build_message(
         memory_service_pb2.SessionContextFile,
         path=value.path,

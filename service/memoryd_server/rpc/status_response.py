@@ -151,7 +151,7 @@ def _embedding(status: EmbeddingStatus, probe: ProviderProbe | None) -> memory_p
         fallback_from=status.fallback_from,
         calls=own.calls,
         tokens=own.tokens,
-        usage=[_usage(maker, used) for maker, used in sorted(totals.items())],
+        usage=[provider_usage(maker, used) for maker, used in sorted(totals.items())],
         probe=None if probe is None else _probe(probe),
     )
 
@@ -162,7 +162,8 @@ def _probe(probe: ProviderProbe) -> memory_pb2.ProbeResult:
     )
 
 
-def _usage(maker: ProviderModel, used: ProviderUsage) -> memory_pb2.ProviderUsage:
+def provider_usage(maker: ProviderModel, used: ProviderUsage) -> memory_pb2.ProviderUsage:
+    """Return the use of one provider and model."""
     return build_message(
         memory_pb2.ProviderUsage,
         provider=maker[0],

@@ -44,10 +44,10 @@ _MONTHS: Final[Sequence[tuple[str, ...]]] = (
     ("november", "nov", "novembre", "noviembre", "novembro"),
     ("december", "dec", "dezember", "dez", "décembre", "diciembre", "dicembre", "dezembro"),
 )
-_MONTH_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
+MONTH_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {name: number for number, names in enumerate(_MONTHS, 1) for name in names}
 )
-_WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _COUNTS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
     {word: number for number, word in enumerate(_COUNTS, 1)} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
@@ -59,14 +59,14 @@ _BEFORE_A_DATE = re.compile(
 )
 _LONGEST_BEFORE = 20
 
-_MONTH = rf"(?P<month>{'|'.join(sorted(_MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
+_MONTH = rf"(?P<month>{'|'.join(sorted(MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
 _DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
 _YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
 _OF = r"(?:\s+(?:of|de|del|d'))?"
 _UNIT = "(?P<unit>day|weekend|week|month|year)"
 # Every date has a digit or one of these words. A query without them, as most are, is not matched with the patterns.
 _DATE_WORDS = frozenset(
-    {*_MONTH_NUMBERS, *_WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
+    {*MONTH_NUMBERS, *WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
 )
 _DIGIT_OR_WORDS = re.compile(r"[0-9]|[^\W\d_]+")
 
@@ -76,15 +76,15 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
-    """Return the distinct ranges of days that a query names, in the order of `_PATTERNS`.
+    """Return the distinct ranges of days that a query names, in the order of `PATTERNS`.
 
     `now` is the caller's local time. A day or month without a year is the latest that has begun. Weeks begin on Monday.
     """
-    if not _may_name_date(query):
+    if not may_name_date(query):
         return ()
     today = now.date()
     ranges: dict[DateRange, None] = {}
-    for pattern, range_of in _PATTERNS:
+    for pattern, range_of in PATTERNS:
 
         def read(match: re.Match[str], range_of: _RangeOf = range_of) -> str:
             try:
@@ -97,7 +97,8 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
     return tuple(ranges)
 
 
-def _may_name_date(query: str) -> bool:
+def may_name_date(query: str) -> bool:
+    """Return False only if no pattern of `PATTERNS` matches, at a fraction of the cost of trying them."""
     # Case is folded because the patterns match a long s as an s.
     found = _DIGIT_OR_WORDS.findall(query.casefold())
     return any(each in _DATE_WORDS or each.isdecimal() for each in found)
@@ -137,7 +138,7 @@ def _numbered_month(match: re.Match[str], _: date) -> DateRange:
 
 
 def _named_day(match: re.Match[str], today: date) -> DateRange:
-    month, number = _MONTH_NUMBERS[match["month"].lower()], int(match["day"])
+    month, number = MONTH_NUMBERS[match["month"].lower()], int(match["day"])
     if match["year"]:
         day = date(int(match["year"]), month, number)
     elif match["month"] in _AMBIGUOUS_MONTHS and not _BEFORE_A_DATE.search(
@@ -167,7 +168,7 @@ def _latest(month: int, number: int, today: date) -> date:
 
 
 def _named_month(match: re.Match[str], today: date) -> DateRange:
-    month = _MONTH_NUMBERS[match["month"].lower()]
+    month = MONTH_NUMBERS[match["month"].lower()]
     if match["year"]:
         return _whole_month(int(match["year"]), month)
     return _whole_month(today.year - (month > today.month), month)
@@ -188,7 +189,7 @@ def _spoken_day(match: re.Match[str], today: date) -> DateRange:
 
 def _weekday(match: re.Match[str], today: date) -> DateRange:
     """Return the latest such weekday before today."""
-    back = (today.weekday() - _WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
+    back = (today.weekday() - WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
     day = today - timedelta(days=back)
     return DateRange(day, day)
 
@@ -222,7 +223,7 @@ def _calendar_unit(unit: str, back: int, today: date) -> DateRange:
 
 
 # The least ambiguous first. The text that a pattern matches is hidden from the next ones.
-_PATTERNS: Final[Sequence[tuple[re.Pattern[str], _RangeOf]]] = (
+PATTERNS: Final[Sequence[tuple[re.Pattern[str], _RangeOf]]] = (
     (
         _pattern(r"(?<![0-9])(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})(?![0-9])"),
         _numbered_day,
@@ -243,7 +244,7 @@ _PATTERNS: Final[Sequence[tuple[re.Pattern[str], _RangeOf]]] = (
     (_pattern(rf"\b{_MONTH}{_OF},?\s*{_YEAR}"), _named_month),
     (_pattern(rf"\b(?:in|during|last|this)\s+{_MONTH}(?P<year>(?!))?(?![\w'])"), _named_month),
     (_pattern(r"\b(?:the\s+day\s+before\s+yesterday|yesterday|today|tonight|last\s+night)\b"), _spoken_day),
-    (_pattern(rf"\b(?:last|past|previous|on)\s+(?P<weekday>{'|'.join(_WEEKDAYS)})\b"), _weekday),
+    (_pattern(rf"\b(?:last|past|previous|on)\s+(?P<weekday>{'|'.join(WEEKDAYS)})\b"), _weekday),
     (_pattern(r"\b(?P<which>this|last|past|previous)\s+(?P<unit>weekend|week|month|year)\b"), _period),
     (_pattern(rf"\b(?P<count>[0-9]{{1,3}}|{'|'.join(_NUMBERS)})\s+{_UNIT}s?\s+ago\b"), _ago),
 )

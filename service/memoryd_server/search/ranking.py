@@ -168,14 +168,14 @@ _SECONDS_A_DAY = 86_400
 
 def day_of(path: str) -> date | None:
     """Return the day, `YYYY-MM-DD`, that the name of a file under `memory/` begins with; None if there is none."""
-    match = _match_day(path)
+    match = match_day(path)
     try:
         return date(*map(int, match.groups())) if match else None
     except ValueError:
         return None
 
 
-def _match_day(path: str) -> re.Match[str] | None:
+def match_day(path: str) -> re.Match[str] | None:
     """Return the year, month and day that the name of a file below a `memory` folder begins with, as written."""
     slash = path.rfind("/")
     match = _DAY.match(path, slash + 1) if slash >= 0 else None
@@ -185,7 +185,7 @@ def _match_day(path: str) -> re.Match[str] | None:
 def is_evergreen(path: str) -> bool:
     """Return whether a file is the long-term memory or is under `memory/` and has no day at the start of its name."""
     path = path.removeprefix("./")
-    return path in _LONG_TERM or (path.startswith("memory/") and not _match_day(path))
+    return path in _LONG_TERM or (path.startswith("memory/") and not match_day(path))
 
 
 def age_days(path: str, modified: datetime, now: datetime) -> float | None:
@@ -195,7 +195,7 @@ def age_days(path: str, modified: datetime, now: datetime) -> float | None:
     `memory/` whose name begins with a date that does not exist.
     """
     day = day_of(path)
-    if day is None and (is_evergreen(path) or _match_day(path)):
+    if day is None and (is_evergreen(path) or match_day(path)):
         return None
     since = modified if day is None else datetime.combine(day, time(), UTC)
     return (now - since).total_seconds() / _SECONDS_A_DAY

@@ -68,23 +68,23 @@ def spoken_text(role: str, text: str) -> str:
 def _user_text(text: str) -> str:
     text = _GENERATED_LINE.sub("", _without_metadata(_without_internal(text)))
     text = _TIME_PREFIX.sub("", text).lstrip()
-    if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and _is_heartbeat(text)):
+    if text.startswith(_PROMPTS) or ("HEARTBEAT_OK" in text and is_heartbeat(text)):
         return ""
     return _CURRENT_TIME.sub("", text) if text.startswith("Current time: ") else text
 
 
 def _assistant_text(text: str) -> str:
-    text = _without_reply_tags(text) if "[[" in text else text
-    return _without_silent_ends(text) if any(token in text for token in _SILENT) else text
+    text = remove_reply_tags(text) if "[[" in text else text
+    return remove_silent_replies(text) if any(token in text for token in _SILENT) else text
 
 
-def _is_heartbeat(text: str) -> bool:
+def is_heartbeat(text: str) -> bool:
     """Return whether a text contains HEARTBEAT.md followed by the heartbeat reply."""
     file = _HEARTBEAT_FILE.search(text)
     return file is not None and _HEARTBEAT_REPLY.search(text, file.end()) is not None
 
 
-def _without_silent_ends(text: str) -> str:
+def remove_silent_replies(text: str) -> str:
     """Return the text without silent replies at its start and end."""
     first = _SILENT_AT_START.match(text)
     start = first.end() if first else 0
@@ -95,7 +95,7 @@ def _without_silent_ends(text: str) -> str:
     return text[start:]
 
 
-def _without_reply_tags(text: str) -> str:
+def remove_reply_tags(text: str) -> str:
     """Return the text without reply tags and the white space after each.
 
     An ID ends at the first bracket or line break. Tags whose IDs end at the same position are closed by the same

@@ -66,16 +66,17 @@ _READER_PRAGMAS = (
 
 # The soft limit of SQLite's heap for all connections of the process, and the part added per agent: an idle agent's
 # writer uses less than that.
-_HEAP_BYTES = 256 * 2**20
-_HEAP_BYTES_OF_AN_AGENT = 96 * 2**10
+HEAP_BYTES = 256 * 2**20
+HEAP_BYTES_PER_AGENT = 96 * 2**10
 
 
-def bound_page_caches(agents: int) -> None:
+def bound_page_caches(agents: int, *, shared_bytes: int = HEAP_BYTES) -> None:
     """Set SQLite's soft heap limit for the indexes of `agents` agents; above it, connections reuse their own pages.
 
-    Applies to the whole process. SQLite exceeds the limit if it cannot continue otherwise.
+    `shared_bytes` is the part of the limit that does not depend on the number of agents. Applies to the whole process.
+    SQLite exceeds the limit if it cannot continue otherwise.
     """
-    apsw.soft_heap_limit(_HEAP_BYTES + agents * _HEAP_BYTES_OF_AN_AGENT)
+    apsw.soft_heap_limit(shared_bytes + agents * HEAP_BYTES_PER_AGENT)
 
 
 def open_writer(path: Path, journal: JournalMode = JournalMode.LOG) -> apsw.Connection:
@@ -229,24 +230,30 @@ def damage_reason(error: BaseException) -> str:
 
 
 # In pages of 4 KiB. At this size the log is copied into the database after a commit, as SQLite does by default ...
-_CHECKPOINT_PAGES = 1_000
+CHECKPOINT_PAGES = 1_000
 
 # ... and from this size on, it is truncated, which waits for readers.
-_TRUNCATE_PAGES = 4_000
+TRUNCATE_PAGES = 4_000
 
 # The longest wait for a reader; the next commit tries again.
 _TRUNCATE_TIMEOUT_MS = 250
 
 
-def bound_log(connection: apsw.Connection, busy_timeout_ms: int) -> None:
+def bound_log(
+    connection: apsw.Connection,
+    busy_timeout_ms: int,
+    *,
+    checkpoint_pages: int = CHECKPOINT_PAGES,
+    truncate_pages: int = TRUNCATE_PAGES,
+) -> None:
     """Replace SQLite's automatic checkpoint of a writer's connection by one that bounds the size of the log."""
 
     def after_commit(committed: apsw.Connection, _database: str, pages: int) -> int:
         # As with SQLite's own checkpoint, a failure does not affect the commit.
         with suppress(apsw.Error):
-            if pages >= _TRUNCATE_PAGES:
+            if pages >= truncate_pages:
                 _truncate_log(committed, busy_timeout_ms)
-            elif pages >= _CHECKPOINT_PAGES:
+            elif pages >= checkpoint_pages:
                 committed.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return int(apsw.SQLITE_OK)
 

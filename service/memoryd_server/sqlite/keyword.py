@@ -165,11 +165,11 @@ BM25 = "bm25(keyword, 1.0, 0.5)"
 
 # Reading a term's scores costs about 2.5 times as much as ranking its chunks. They are read when a term is requested
 # repeatedly at one revision, or immediately if that is cheaper because the query's other terms are cached already.
-_REPEATED_REQUESTS = 3
+REPEATED_REQUESTS = 3
 _READ_COST_FACTOR = 3
 
 # The most chunks whose scores one search reads, in about 8 ms; a more frequent term is never cached.
-_MAX_CHUNKS_READ = 10_000
+MAX_CHUNKS_READ = 10_000
 
 # The most bytes cached per index: about 1,400 terms of a thousand chunks each. There is no eviction: in a large index,
 # terms would evict each other before they are used again.
@@ -206,7 +206,7 @@ class SharedScores:
 
     current: RevisionScores | None = None
     max_bytes: int = _MAX_BYTES
-    max_chunks_read: int = _MAX_CHUNKS_READ
+    max_chunks_read: int = MAX_CHUNKS_READ
     max_terms_counted: int = _MAX_TERMS_COUNTED
 
 
@@ -237,7 +237,7 @@ class TermScoreCache:
         if len(requests) > self._limits.max_terms_counted:
             requests.clear()
         requests.update(missing.keys())
-        repeated = {name: chunks for name, chunks in missing.items() if requests[name] >= _REPEATED_REQUESTS}
+        repeated = {name: chunks for name, chunks in missing.items() if requests[name] >= REPEATED_REQUESTS}
         is_cheaper = _READ_COST_FACTOR * (sum(missing.values()) - sum(repeated.values())) <= all_chunks
         room = self._limits.max_chunks_read
         for name, chunks in (missing if is_cheaper else repeated).items():

@@ -22,6 +22,9 @@ from memoryd_server.sqlite.reader import SqliteReader
 from memoryd_server.threads import RWLock
 from memoryd_server.vectors import Ids, Vectors, from_blobs
 
+# The vectors that one query of a load or of a scan reads.
+PAGE_ROWS = 1_024
+
 # How many pages a search adds to the load that will replace stale vectors, while those still answer.
 _PAGES_WHILE_STALE = 1
 
@@ -44,11 +47,18 @@ class _Load:
 class ResidentIndex:
     """Holds at most one set of vectors that answers searches, and one that is being loaded.
 
-    `new_resident` returns empty vectors for a snapshot and a dimension, or None if none should be in memory.
+    `new_resident` returns empty vectors for a snapshot and a dimension, or None if none should be in memory. A load
+    reads `page_rows` vectors per query.
     """
 
-    def __init__(self, new_resident: Callable[[SqliteReader, int], ResidentVectors | None], budget_bytes: int) -> None:
+    def __init__(
+        self,
+        new_resident: Callable[[SqliteReader, int], ResidentVectors | None],
+        budget_bytes: int,
+        page_rows: int = PAGE_ROWS,
+    ) -> None:
         self._new_resident = new_resident
+        self._page_rows = page_rows
         self._budget_bytes = budget_bytes
         self._lock = RWLock()
         self._loading = threading.Lock()
@@ -139,12 +149,12 @@ class ResidentIndex:
     def _read(self, reader: SqliteReader, load: _Load, max_pages: int | None) -> None:
         """Add up to `max_pages` pages to the load (None: all); after the last one, it answers searches."""
         for number in itertools.count(1):
-            rows = reader.embeddings_after(load.position, PAGE)
+            rows = reader.embeddings_after(load.position, self._page_rows)
             with self._lock.alone():
                 if self._load is not load:
                     return
                 load.put_page(*from_blobs(rows, load.dimensions))
-                if len(rows) < PAGE:
+                if len(rows) < self._page_rows:
                     self._resident, self._dimensions, self._load = load.resident, load.dimensions, None
                     return
                 load.position = rows[-1][0]
@@ -161,30 +171,28 @@ def _change(resident: ResidentVectors, dimensions: int, added: Mapping[int, byte
 
 Rows = list[tuple[int, bytes]]
 
-PAGE = 1_024
-
 _SAMPLED_PLACES = 64
 _SAMPLED_RUN = 64
 
 
-def offer_all(reader: SqliteReader, dimensions: int, allowed: Ids | None, best: TopK) -> None:
+def offer_all(reader: SqliteReader, dimensions: int, allowed: Ids | None, best: TopK, page_rows: int) -> None:
     """Offer every vector of the snapshot, or every allowed one, to `best`: exact, in bounded memory, slow for many."""
     if allowed is not None:
-        offer(reader, dimensions, allowed, best)
+        offer(reader, dimensions, allowed, best, page_rows)
         return
-    for rows in _pages(reader):
+    for rows in _pages(reader, page_rows):
         best.offer(*from_blobs(rows, dimensions))
 
 
-def offer(reader: SqliteReader, dimensions: int, ids: Ids, best: TopK) -> None:
+def offer(reader: SqliteReader, dimensions: int, ids: Ids, best: TopK, page_rows: int) -> None:
     """Offer the vectors of these chunks to `best`, in bounded memory."""
-    for first in range(0, len(ids), PAGE):
-        best.offer(*reader.vectors_of(ids[first : first + PAGE].tolist(), dimensions))
+    for first in range(0, len(ids), page_rows):
+        best.offer(*reader.vectors_of(ids[first : first + page_rows].tolist(), dimensions))
 
 
-def _pages(reader: SqliteReader) -> Iterator[Rows]:
+def _pages(reader: SqliteReader, page_rows: int) -> Iterator[Rows]:
     after = 0
-    while rows := reader.embeddings_after(after, PAGE):
+    while rows := reader.embeddings_after(after, page_rows):
         yield rows
         after = rows[-1][0]
 

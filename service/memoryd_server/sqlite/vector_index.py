@@ -189,6 +189,7 @@ class VectorIndex:
         coarse_above: int = COARSE_ABOVE,
         max_codes_bytes: int = MAX_CODES_BYTES,
         load_extension: Load = load,
+        page_rows: int = resident.PAGE_ROWS,
     ) -> None:
         self._use_sqlite_vec = sqlite_vec
         self._extension_path = extension_path
@@ -196,11 +197,12 @@ class VectorIndex:
         self._budget_bytes = memory_budget_bytes
         self._coarse_above = coarse_above
         self._max_codes_bytes = max_codes_bytes
+        self._page_rows = page_rows
         self._engine = LoadedVectorEngine(
             "exact", load_error="sqlite-vec has not been probed yet" if sqlite_vec else None
         )
         self._filter = SourceFilter()
-        self.resident = ResidentIndex(self._new_resident, memory_budget_bytes)
+        self.resident = ResidentIndex(self._new_resident, memory_budget_bytes, page_rows)
 
     @property
     def engine(self) -> LoadedVectorEngine:
@@ -239,9 +241,9 @@ class VectorIndex:
         if candidates is None:
             candidates = self._scan(reader, rough, limit, wanted)
         if candidates is None:
-            resident.offer_all(reader, len(rough), self._filter.ids(reader, wanted), best)
+            resident.offer_all(reader, len(rough), self._filter.ids(reader, wanted), best, self._page_rows)
         else:
-            resident.offer(reader, len(rough), candidates, best)
+            resident.offer(reader, len(rough), candidates, best, self._page_rows)
         return best.hits()
 
     def _scan(self, reader: SqliteReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:

@@ -14,7 +14,7 @@ from memoryd_server.model import Clock, Source
 from memoryd_server.sources import Discovery
 from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.approval import RebuildApproval, price_files
-from memoryd_server.sync.executor import PlanExecutor
+from memoryd_server.sync.executor import MAX_TRANSACTION_CHARS, PlanExecutor
 from memoryd_server.sync.plan import LastComparison, SyncPlan
 from memoryd_server.sync.planner import FULL_SCOPE, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
@@ -62,6 +62,7 @@ class SyncEngine:
         preparer: FilePreparer,
         *,
         files_per_transaction: int,
+        chars_per_transaction: int = MAX_TRANSACTION_CHARS,
         clock: Clock,
         failover: ProviderFailover | None = None,
         keep_vectors: bool = False,
@@ -72,6 +73,7 @@ class SyncEngine:
         self._planner = planner
         self._preparer = preparer
         self._files_per_transaction = files_per_transaction
+        self._chars_per_transaction = chars_per_transaction
         self._clock = clock
         self.last_comparison = LastComparison()
         # Whether a requested rebuild was postponed for changed files while its batch jobs were running.
@@ -209,6 +211,7 @@ class SyncEngine:
             self._preparer,
             observer,
             files_per_transaction=self._files_per_transaction,
+            chars_per_transaction=self._chars_per_transaction,
             should_stop=should_stop,
             monotonic=self._clock.monotonic,
         )

@@ -29,6 +29,7 @@ class PlanExecutor:
         observer: SyncObserver,
         *,
         files_per_transaction: int,
+        chars_per_transaction: int,
         should_stop: Callable[[], bool],
         monotonic: Callable[[], float],
     ) -> None:
@@ -36,6 +37,7 @@ class PlanExecutor:
         self._preparer = preparer
         self._observer = observer
         self._files_per_transaction = files_per_transaction
+        self._chars_per_transaction = chars_per_transaction
         self._should_stop = should_stop
         self._monotonic = monotonic
         self._next_event = 0.0
@@ -147,7 +149,7 @@ class PlanExecutor:
             self._add_changed(prepared)
 
     def _commit_if_large(self) -> None:
-        if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > MAX_TRANSACTION_CHARS:
+        if len(self._prepared) >= self._files_per_transaction or self._prepared_chars > self._chars_per_transaction:
             self._commit()
 
     def _add_missing(self, known: FileRow | None) -> None:

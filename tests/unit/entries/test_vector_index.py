@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from entry_fixture import dataset_of, needs_lancedb, store_at, table_of
-from memoryd_server.entries import dataset
-from memoryd_server.entries.dataset import VECTOR, entry_to_row, refine_factor
+from memoryd_server.entries.dataset import MOST_PARTS, VECTOR, entry_to_row, refine_factor
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
@@ -15,6 +14,7 @@ pytestmark = needs_lancedb
 
 DIMENSIONS = 64
 QUESTIONS = 25
+INDEX_THRESHOLD = 300 * DIMENSIONS
 
 
 def unit(values):
@@ -28,13 +28,13 @@ class EntryIndexFixture:
         self.folder, self.clock = folder, itertools.count(1)
         self.chance = np.random.default_rng(3)
         self.vectors, self.categories = {}, {}
-        self.store = store_at(folder, self.clock)
+        self.store = store_at(folder, self.clock, index_threshold=INDEX_THRESHOLD)
         self.store.open()
         self.store.set_dimensions(DIMENSIONS)
 
     def reopen(self):
         self.store.close()
-        self.store = store_at(self.folder, self.clock)
+        self.store = store_at(self.folder, self.clock, index_threshold=INDEX_THRESHOLD)
         self.store.open()
 
     def made(self):
@@ -69,8 +69,7 @@ class EntryIndexFixture:
 
 
 @pytest.fixture
-def entries(tmp_path, monkeypatch):
-    monkeypatch.setattr(dataset, "INDEX_THRESHOLD", 300 * DIMENSIONS)
+def entries(tmp_path):
     found = EntryIndexFixture(tmp_path / "e")
     yield found
     found.store.close()
@@ -127,14 +126,14 @@ def test_the_index_is_rebuilt_when_its_vectors_have_doubled(entries):
 def test_the_parts_of_an_index_are_bounded_however_often_it_is_added_to(entries, tmp_path):
     entries.add(400)
     most = 0
-    for _ in range(2 * dataset.MOST_PARTS + 1):
+    for _ in range(2 * MOST_PARTS + 1):
         entries.add(2)
         entries.store.optimize()
         (name,) = entries.indices()
         most = max(most, table_of(entries.store).index_stats(name).num_indices)
-    assert most == dataset.MOST_PARTS
+    assert most == MOST_PARTS
     entries.check()
-    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= dataset.MOST_PARTS + 1
+    assert len(list((tmp_path / "e" / "memories.lance" / "_indices").iterdir())) <= MOST_PARTS + 1
 
 
 def test_a_changed_model_has_its_own_index_in_the_end(entries):

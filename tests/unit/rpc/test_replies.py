@@ -48,16 +48,16 @@ def any_of(kind):
 
 REPLIES = {
     "degradation": (Degradation, responses.degradation),
-    "hit": (Hit, lambda hit: responses._result(hit, explain=True)),
-    "leg": (RetrieverReport, responses._leg),
+    "hit": (Hit, lambda hit: responses.search_result(hit, explain=True)),
+    "leg": (RetrieverReport, responses.leg_report),
     "lines": (FileRange, responses.get_response),
     "file": (ListedFile, responses.file),
     "failure": (FileFailure, responses.file_failed),
     "progress": (RunProgress, responses.progress),
     "watcher": (WatchedRoot, responses.watcher),
-    "context": (ContextFile, responses._context_file),
+    "context": (ContextFile, responses.context_file),
     "entry": (Entry, entry_service.entry),
-    "scored": (ScoredEntry, lambda scored: entry_service._scored([scored])[0]),
+    "scored": (ScoredEntry, lambda scored: entry_service.scored_entries([scored])[0]),
 }
 
 
@@ -97,4 +97,4 @@ def test_other_mistakes_are_not_hidden():
 
 def test_usage_of_a_model_with_any_name_becomes_a_message():
     usage = status_response.ProviderUsage(1, 2, 3, 4)
-    assert status_response._usage(("a\ud800", "b"), usage).provider == "a\ufffd"
+    assert status_response.provider_usage(("a\ud800", "b"), usage).provider == "a\ufffd"

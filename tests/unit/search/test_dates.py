@@ -111,14 +111,14 @@ SPOKEN = [
     "d'",
 ]
 NOUNS = ["day", "days", "weeks", "weekend", "month", "years", "night", "ye\u017fterday", "today", "MAY", "mars", "juni"]
-PIECES = st.sampled_from([*SPOKEN, *NOUNS, *dates._WEEKDAYS, *dates._MONTH_NUMBERS, "8", "2023", "年", "月", "'s", "?"])
+PIECES = st.sampled_from([*SPOKEN, *NOUNS, *dates.WEEKDAYS, *dates.MONTH_NUMBERS, "8", "2023", "年", "月", "'s", "?"])
 
 
 @given(st.lists(PIECES | st.text(max_size=3), max_size=6), st.sampled_from([" ", "  ", "-", "_", "\n", ""]))
 def test_no_question_that_names_a_date_is_passed_over(pieces, between):
     query = between.join(pieces)
-    if not dates._may_name_date(query):
-        assert not any(pattern.search(query) for pattern, _ in dates._PATTERNS)
+    if not dates.may_name_date(query):
+        assert not any(pattern.search(query) for pattern, _ in dates.PATTERNS)
 
 
 @given(st.text(), st.datetimes(min_value=datetime(1, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001

@@ -10,10 +10,10 @@ import pytest
 from embedding_fixture import EmbeddingFixture
 from index_fixture import SOUND
 from memoryd_server.errors import IndexReadOnly, IndexTooNew
-from memoryd_server.sqlite import schema, vector_index
+from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.connection import open_writer
 from memoryd_server.sqlite.opening import open_read_only
-from memoryd_server.sqlite.vector_index import VectorIndex
+from memoryd_server.sqlite.vector_index import VectorIndex, load
 from memoryd_server.sync.progress import SyncMode
 
 STEPS = schema._STEPS
@@ -152,7 +152,7 @@ def add_vec0_table(path):
     """A vec0 table as an extension would have left it, and no extension to read it with."""
     connection = apsw.Connection(str(path))
     try:
-        vector_index.load(connection, None)
+        load(connection, None)
         connection.execute("CREATE VIRTUAL TABLE copy USING vec0(chunk_id INTEGER PRIMARY KEY, embedding FLOAT[8])")
         connection.execute("INSERT INTO copy VALUES(1, ?)", (bytes(32),))
     finally:
@@ -176,8 +176,8 @@ def test_an_old_index_that_holds_a_vec0_table_is_upgraded_without_the_extension(
 @pytest.mark.parametrize("has_extension", [True, False])
 def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_extension):
     missing = None if has_extension else str(tmp_path / "no-such-extension")
-    leg = VectorIndex(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
-    leg.probe()
+    vector_index = VectorIndex(sqlite_vec=True, extension_path=missing, memory_budget_bytes=0)
+    vector_index.probe()
     embedding = EmbeddingFixture(tmp_path)
     for path, text in NOTES.items():
         embedding.index.write(path, text)
@@ -187,7 +187,7 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     add_vec0_table(embedding.index.path)
     embedding.open(identity)
     assert (embedding.index.store.degradations(), embedding.index.store.build_differences) == ((), ())
-    assert next(path for path, _ in embedding.nearest("crane gulls pier", leg)) == "memory/harbour.md"
+    assert next(path for path, _ in embedding.nearest("crane gulls pier", vector_index)) == "memory/harbour.md"
     assert embedding.sync().indexed_files == 0
     assert embedding.vectors().keys() == stored.keys()
     assert len(embedding.provider.texts) == calls, "no text is embedded again"
@@ -196,10 +196,10 @@ def test_an_index_that_holds_a_vec0_table_keeps_its_vectors(tmp_path, *, has_ext
     embedding.sync()
     assert embedding.index.store.purge()
     embedding.index.store.release_memory()
-    assert {path for path, _ in embedding.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
+    assert {path for path, _ in embedding.nearest("kestrel", vector_index)} == {"memory/harbour.md", "memory/late.md"}
     embedding.sync(SyncMode.FULL)
-    assert {path for path, _ in embedding.nearest("kestrel", leg)} == {"memory/harbour.md", "memory/late.md"}
-    assert leg.engine.engine == ("sqlite-vec" if has_extension else "exact")
+    assert {path for path, _ in embedding.nearest("kestrel", vector_index)} == {"memory/harbour.md", "memory/late.md"}
+    assert vector_index.engine.engine == ("sqlite-vec" if has_extension else "exact")
     embedding.close()
 
 

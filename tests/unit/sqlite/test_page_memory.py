@@ -38,12 +38,11 @@ def read_all(desks):
 
 
 @pytest.mark.slow
-def test_pages_of_many_indexes_are_bounded_together(indexes, monkeypatch):
+def test_pages_of_many_indexes_are_bounded_together(indexes):
     unbounded = read_all(indexes)
     for index in indexes:
         index.store.release_memory()
-    monkeypatch.setattr(connection, "_HEAP_BYTES", apsw.memory_used() + ROOM_BYTES)
-    connection.bound_page_caches(0)
+    connection.bound_page_caches(0, shared_bytes=apsw.memory_used() + ROOM_BYTES)
     bounded = read_all(indexes)
     assert unbounded > 8
     assert bounded < 5
@@ -55,6 +54,6 @@ def test_more_agents_have_more():
         connection.bound_page_caches(10)
         few = apsw.soft_heap_limit(-1)
         connection.bound_page_caches(1_000)
-        assert apsw.soft_heap_limit(-1) - few == 990 * connection._HEAP_BYTES_OF_AN_AGENT
+        assert apsw.soft_heap_limit(-1) - few == 990 * connection.HEAP_BYTES_PER_AGENT
     finally:
         apsw.soft_heap_limit(before)

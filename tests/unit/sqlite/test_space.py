@@ -9,7 +9,7 @@ import pytest
 
 from embedding_fixture import EmbeddingFixture
 from index_fixture import SOUND, IndexFixture
-from memoryd_server.sqlite import connection
+from memoryd_server.sqlite.connection import BUSY_TIMEOUT_MS, bound_log
 from memoryd_server.store.identity import VectorIdentity
 
 WORDS = [
@@ -121,10 +121,9 @@ def searching(index, threads=3):
 
 
 @pytest.mark.slow
-def test_searches_that_never_rest_do_not_let_the_log_grow(opened, monkeypatch):
+def test_searches_that_never_rest_do_not_let_the_log_grow(opened):
     """Else it would hold every page that a long sync writes."""
-    monkeypatch.setattr(connection, "_CHECKPOINT_PAGES", 50)
-    monkeypatch.setattr(connection, "_TRUNCATE_PAGES", 100)
+    bound_log(opened.connection, BUSY_TIMEOUT_MS, checkpoint_pages=50, truncate_pages=100)
     chance = random.Random(1)
     fill(opened, 60, chance)
     opened.sync()

@@ -10,8 +10,7 @@ import pytest
 import sqlite_vec
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
-from memoryd_server.sqlite import vector_index
-from memoryd_server.sqlite.vector_index import LoadedVectorEngine
+from memoryd_server.sqlite.vector_index import LoadedVectorEngine, load
 from vector_fixture import VectorFixture, check_same, clusters, numbered
 
 
@@ -23,46 +22,48 @@ def fixture(tmp_path):
 
 
 def test_the_installed_extension_serves_and_says_its_version(fixture):
-    assert fixture.leg(sqlite_vec=True).engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
+    assert fixture.new_vector_index(sqlite_vec=True).engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
 
 
 def test_an_extension_file_may_have_any_name(fixture, tmp_path):
     named = tmp_path / "vectors-for-me.so"
     shutil.copy(sqlite_vec.loadable_path() + ".so", named)
-    assert fixture.leg(sqlite_vec=True, extension_path=str(named)).engine.engine == "sqlite-vec"
+    assert fixture.new_vector_index(sqlite_vec=True, extension_path=str(named)).engine.engine == "sqlite-vec"
 
 
 def test_switched_off_is_no_failure(fixture):
-    assert fixture.leg(sqlite_vec=False, extension_path="/nowhere").engine == LoadedVectorEngine("exact", "", None)
+    assert fixture.new_vector_index(sqlite_vec=False, extension_path="/nowhere").engine == LoadedVectorEngine(
+        "exact", "", None
+    )
 
 
-def check_exact(fixture, leg, reason):
-    assert leg.engine.engine == "exact"
-    assert reason in leg.engine.load_error
+def check_exact(fixture, vector_index, reason):
+    assert vector_index.engine.engine == "exact"
+    assert reason in vector_index.engine.load_error
     vectors = clusters(1_000, 24)
     fixture.commit(numbered(vectors))
-    check_same(fixture.search(leg, vectors[3], 20), fixture.exact(vectors[3], 20))
+    check_same(fixture.search(vector_index, vectors[3], 20), fixture.exact(vectors[3], 20))
 
 
 def test_a_missing_file_leaves_the_exact_engine_with_the_reason(fixture, tmp_path):
-    leg = fixture.leg(sqlite_vec=True, extension_path=str(tmp_path / "absent.so"))
-    check_exact(fixture, leg, "absent.so")
+    vector_index = fixture.new_vector_index(sqlite_vec=True, extension_path=str(tmp_path / "absent.so"))
+    check_exact(fixture, vector_index, "absent.so")
 
 
 def test_a_file_that_is_no_library_leaves_the_exact_engine_with_the_reason(fixture, tmp_path):
     (tmp_path / "text.so").write_text("no library")
-    leg = fixture.leg(sqlite_vec=True, extension_path=str(tmp_path / "text.so"))
-    check_exact(fixture, leg, "text.so")
+    vector_index = fixture.new_vector_index(sqlite_vec=True, extension_path=str(tmp_path / "text.so"))
+    check_exact(fixture, vector_index, "text.so")
 
 
 def test_a_package_that_is_not_installed_leaves_the_exact_engine_with_the_reason(fixture, monkeypatch):
     monkeypatch.setitem(sys.modules, "sqlite_vec", None)
-    check_exact(fixture, fixture.leg(sqlite_vec=True), "sqlite_vec")
+    check_exact(fixture, fixture.new_vector_index(sqlite_vec=True), "sqlite_vec")
 
 
 def test_an_extension_that_registers_nothing_leaves_the_exact_engine_with_the_reason(fixture):
-    leg = fixture.leg(sqlite_vec=True, load_extension=lambda connection, path: None)
-    check_exact(fixture, leg, "no such function: vec_version")
+    vector_index = fixture.new_vector_index(sqlite_vec=True, load_extension=lambda connection, path: None)
+    check_exact(fixture, vector_index, "no such function: vec_version")
 
 
 def test_an_extension_with_wrong_distances_leaves_the_exact_engine_with_the_reason(fixture):
@@ -70,20 +71,24 @@ def test_an_extension_with_wrong_distances_leaves_the_exact_engine_with_the_reas
         connection.create_scalar_function("vec_version", lambda: "v0.0.0", 0)
         connection.create_scalar_function("vec_distance_cosine", lambda one, other: 0.0, 2)
 
-    leg = fixture.leg(sqlite_vec=True, load_extension=load_extension)
-    check_exact(fixture, leg, "v0.0.0 loaded, but computes the cosine distances 0.0 and 0.0 instead of 0 and 1")
+    vector_index = fixture.new_vector_index(sqlite_vec=True, load_extension=load_extension)
+    check_exact(
+        fixture, vector_index, "v0.0.0 loaded, but computes the cosine distances 0.0 and 0.0 instead of 0 and 1"
+    )
 
 
 def test_an_extension_that_does_not_answer_in_time_leaves_the_exact_engine_with_the_reason(fixture):
     forever = threading.Event()
-    leg = fixture.leg(sqlite_vec=True, load_extension=lambda connection, path: forever.wait(), probed=False)
-    leg.probe(timeout_seconds=0.01)
+    vector_index = fixture.new_vector_index(
+        sqlite_vec=True, load_extension=lambda connection, path: forever.wait(), probed=False
+    )
+    vector_index.probe(timeout_seconds=0.01)
     forever.set()
-    check_exact(fixture, leg, "did not load within 0.01 s")
+    check_exact(fixture, vector_index, "did not load within 0.01 s")
 
 
 def test_before_the_probe_the_exact_engine_serves(fixture):
-    check_exact(fixture, fixture.leg(sqlite_vec=True, probed=False), "not been probed")
+    check_exact(fixture, fixture.new_vector_index(sqlite_vec=True, probed=False), "not been probed")
 
 
 def test_an_extension_that_is_removed_after_the_probe_gives_way_to_the_exact_engine(fixture, tmp_path):
@@ -91,12 +96,12 @@ def test_an_extension_that_is_removed_after_the_probe_gives_way_to_the_exact_eng
     fixture.commit(numbered(vectors))
     file = tmp_path / "removed.so"
     shutil.copy(sqlite_vec.loadable_path() + ".so", file)
-    leg = fixture.leg(sqlite_vec=True, extension_path=str(file), memory_budget_bytes=0)
+    vector_index = fixture.new_vector_index(sqlite_vec=True, extension_path=str(file), memory_budget_bytes=0)
     file.unlink()
-    check_same(fixture.search(leg, vectors[0]), fixture.exact(vectors[0]))
-    assert (leg.engine.engine, leg.engine.version) == ("exact", "v0.1.9")
-    assert "removed.so" in leg.engine.load_error
-    check_same(fixture.search(leg, vectors[0]), fixture.exact(vectors[0]))
+    check_same(fixture.search(vector_index, vectors[0]), fixture.exact(vectors[0]))
+    assert (vector_index.engine.engine, vector_index.engine.version) == ("exact", "v0.1.9")
+    assert "removed.so" in vector_index.engine.load_error
+    check_same(fixture.search(vector_index, vectors[0]), fixture.exact(vectors[0]))
 
 
 def test_an_extension_whose_distance_fails_gives_way_to_the_exact_engine(fixture):
@@ -104,16 +109,16 @@ def test_an_extension_whose_distance_fails_gives_way_to_the_exact_engine(fixture
         raise apsw.SQLError("this library is broken")
 
     def load_extension(connection, path):
-        vector_index.load(connection, path)
+        load(connection, path)
         if connection.filename:
             connection.create_scalar_function("vec_distance_cosine", failing, 2)
 
     vectors = clusters(300, 24)
     fixture.commit(numbered(vectors))
-    leg = fixture.leg(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
-    check_same(fixture.search(leg, vectors[0]), fixture.exact(vectors[0]))
-    assert leg.engine.engine == "exact"
-    assert "this library is broken" in leg.engine.load_error
+    vector_index = fixture.new_vector_index(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
+    check_same(fixture.search(vector_index, vectors[0]), fixture.exact(vectors[0]))
+    assert vector_index.engine.engine == "exact"
+    assert "this library is broken" in vector_index.engine.load_error
 
 
 def test_the_extension_is_loaded_once_into_each_reader_connection_that_scans(fixture):
@@ -121,45 +126,47 @@ def test_the_extension_is_loaded_once_into_each_reader_connection_that_scans(fix
 
     def load_extension(connection, path):
         loaded.append(connection.filename)
-        vector_index.load(connection, path)
+        load(connection, path)
 
     fixture.commit(numbered(clusters(100, 24)))
-    leg = fixture.leg(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
+    vector_index = fixture.new_vector_index(sqlite_vec=True, load_extension=load_extension, memory_budget_bytes=0)
     for _ in range(3):
-        fixture.search(leg, np.ones(24))
+        fixture.search(vector_index, np.ones(24))
     assert loaded == ["", str(fixture.path)]
 
 
 def test_a_search_in_memory_loads_no_extension(fixture):
     loaded = []
     fixture.commit(numbered(clusters(100, 24)))
-    leg = fixture.leg(sqlite_vec=True, load_extension=lambda connection, path: loaded.append(path), probed=False)
-    fixture.search(leg, np.ones(24))
+    vector_index = fixture.new_vector_index(
+        sqlite_vec=True, load_extension=lambda connection, path: loaded.append(path), probed=False
+    )
+    fixture.search(vector_index, np.ones(24))
     assert loaded == []
 
 
 def test_a_damaged_index_does_not_disable_the_extension(fixture):
     fixture.commit({1: np.ones(4)})
-    leg = fixture.leg(sqlite_vec=True, memory_budget_bytes=0)
+    vector_index = fixture.new_vector_index(sqlite_vec=True, memory_budget_bytes=0)
     fixture.connection.execute("DROP TABLE vectors")
     with pytest.raises(IndexDamaged, match="no such table"):
-        fixture.search(leg, np.ones(4))
-    assert leg.engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
+        fixture.search(vector_index, np.ones(4))
+    assert vector_index.engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
 
 
 def test_a_deadline_interrupts_the_scan_and_does_not_disable_the_extension(fixture):
     fixture.commit(numbered(clusters(5_000, 8)))
-    leg = fixture.leg(sqlite_vec=True, memory_budget_bytes=0)
+    vector_index = fixture.new_vector_index(sqlite_vec=True, memory_budget_bytes=0)
 
     def interrupted():
         with fixture.read() as reader:
             reader.connection.set_progress_handler(lambda: True, 20_000)
             try:
-                leg.search(reader, np.ones(8), 10)
+                vector_index.search(reader, np.ones(8), 10)
             finally:
                 reader.connection.set_progress_handler(None)
 
     with pytest.raises(DeadlineTooShort):
         interrupted()
-    assert leg.engine.engine == "sqlite-vec"
-    check_same(fixture.search(leg, np.ones(8)), fixture.exact(np.ones(8)))
+    assert vector_index.engine.engine == "sqlite-vec"
+    check_same(fixture.search(vector_index, np.ones(8)), fixture.exact(np.ones(8)))

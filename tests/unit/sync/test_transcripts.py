@@ -154,21 +154,19 @@ def test_a_line_is_indexed_when_it_is_whole(index):
     assert index.texts() == ["User: First.\nUser: The quince is ripe.\nUser: Last."]
 
 
-def test_a_long_transcript_is_written_in_parts_and_resumed_after_a_stop(index, starts, monkeypatch):
+def test_a_long_transcript_is_written_in_parts_and_resumed_after_a_stop(index, starts):
     index.part_chars = 500
-    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 400)
     index.say("s1.jsonl", *talk(0, 300))
     asked = []
     with pytest.raises(SyncCancelled):
-        index.sync(should_stop=lambda: asked.append(None) or len(asked) > 5)
+        index.sync(should_stop=lambda: asked.append(None) or len(asked) > 5, chars_per_transaction=400)
     some = index.chunks()
     assert len(some) > 0
     assert index.integrity() == SOUND
     index.reopen()
-    index.sync()
+    index.sync(chars_per_transaction=400)
     assert starts[0] == 0 < starts[1]
     assert index.texts()[: len(some) - 1] == [text for _, text, _ in some][:-1]
-    monkeypatch.undo()
     other = TranscriptFixture(index.workspace.parent, name="other.sqlite").open()
     other.sync()
     assert other.rows()[0] == index.rows()[0]
@@ -213,14 +211,13 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index):
 def test_an_index_error_is_not_recorded_as_the_transcripts_error(index, monkeypatch):
     index.say("s1.jsonl", *talk(0, 3))
     index.part_chars = 1
-    monkeypatch.setattr("memoryd_server.sync.executor.MAX_TRANSACTION_CHARS", 1)
 
     def write(*_):
         raise DiskFull("no space is left")
 
     monkeypatch.setattr(SqliteWriter, "write", write)
     with pytest.raises(DiskFull):
-        index.sync()
+        index.sync(chars_per_transaction=1)
 
 
 def test_another_reader_version_reads_transcripts_again(index, starts, monkeypatch):

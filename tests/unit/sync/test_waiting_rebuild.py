@@ -11,6 +11,7 @@ from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Clock
 from memoryd_server.sync.approval import PRICE_VALID_SECONDS
+from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider, word_vector
 
@@ -150,14 +151,17 @@ def test_another_model_at_the_same_time_waits_too_and_the_old_vectors_stay(embed
     check_same_vectors(embedding, vectors)
 
 
-def test_the_price_is_found_out_once_and_again_after_a_while(embedding, monkeypatch):
+def test_the_price_is_found_out_once_and_again_after_a_while(embedding):
     rechunked(embedding)
     now = [1_000.0]
-    engine = embedding.engine(Clock(monotonic=lambda: now[0]))
     read = []
-    preparer = engine._preparer
-    chunks_of = preparer.chunks_of
-    monkeypatch.setattr(preparer, "chunks_of", lambda file, known: read.append(file) or chunks_of(file, known))
+
+    class CountingPreparer(FilePreparer):
+        def chunks_of(self, file, known):
+            read.append(file)
+            return super().chunks_of(file, known)
+
+    engine = embedding.engine(Clock(monotonic=lambda: now[0]), new_preparer=CountingPreparer)
     for _ in range(3):
         engine.run(SyncMode.INCREMENTAL, RecordingObserver(), lambda: False)
     assert len(read) == 2

@@ -61,7 +61,8 @@ class Embedder:
             self._jobs = BatchJobs(provider, api, batches, cache)
         self._usage = usage or UsageRecorder(cache)
         self._usage.watch(provider)
-        self._texts = TextEmbedder(provider, cache)
+        self.texts = TextEmbedder(provider, cache)
+        """Makes the vectors. A query's vector shows the length of the provider's vectors too: `texts.dimensions`."""
         self._limit = limit
         self.state = VectorSetState()
         self._confirmed = False
@@ -80,17 +81,13 @@ class Embedder:
 
     def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
-        refused = self._texts.refusals()
+        refused = self.texts.refusals()
         return [refused[text] for text in vectors.pending_hashes() if text in refused] if refused else []
 
     @property
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
-        return self._texts.identity
-
-    def observe_dimensions(self, dimensions: int) -> None:
-        """Record the length of a query's vector that the provider has just returned."""
-        self._texts.observe_dimensions(dimensions)
+        return self.texts.identity
 
     def run(
         self,
@@ -115,7 +112,7 @@ class Embedder:
         self._confirmed = confirmed and by_jobs
         phase = _Phase(
             self,
-            self._texts,
+            self.texts,
             writer,
             observer,
             confirmed=confirmed,
@@ -156,7 +153,7 @@ class Embedder:
         Raises:
             EmbeddingUnavailable, EmbeddingQuotaExceeded: the provider returns none.
         """
-        self._texts.probe(should_stop)
+        self.texts.probe(should_stop)
 
     def count_cache_hits(self, count: int) -> None:
         """Count vectors that came from the cache."""
@@ -164,7 +161,7 @@ class Embedder:
 
     def fits_cache(self, chunks: int) -> bool:
         """Return whether the cache has room for the vectors of this number of chunks."""
-        return self._texts.fits_cache(chunks)
+        return self.texts.fits_cache(chunks)
 
     def add_reason(self, reason: str) -> None:
         """Add to the reason why vectors are missing."""
@@ -188,7 +185,7 @@ class Embedder:
         after, price = 0, EmbeddingCost()
         everything = not self.matches(vectors)
         # Texts in a batch job have been paid for.
-        known = self.job_hashes() | set(() if everything else self._texts.refusals())
+        known = self.job_hashes() | set(() if everything else self.texts.refusals())
         while batch := vectors.pending_chunks(after, CHUNKS_A_BATCH, everything=everything):
             after = batch[-1].chunk_id
             price += self.price([chunk for chunk in batch if chunk.content_hash not in known])
@@ -196,7 +193,7 @@ class Embedder:
 
     def price(self, batch: Sequence[PendingChunk | Chunk]) -> EmbeddingCost:
         """Return the cost of those of these chunks that are not in the cache."""
-        cached = self._texts.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
+        cached = self.texts.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
         missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in cached}
         return EmbeddingCost(
             len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())

@@ -6,7 +6,7 @@ every model embeds decides which.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
@@ -40,17 +40,13 @@ class TextEmbedder:
     def __init__(self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None]) -> None:
         self.provider = provider
         self._cache = cache
-        self._dimensions = 0
+        self.dimensions = 0
+        """The length of the last vector that the provider returned; 0 before the first."""
 
     @property
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
-        identity = VectorIdentity.of(self.provider.spec)
-        return identity if identity.dimensions else replace(identity, dimensions=self._dimensions)
-
-    def observe_dimensions(self, dimensions: int) -> None:
-        """Record the length of a vector that the provider has just returned."""
-        self._dimensions = dimensions
+        return VectorIdentity.of(self.provider.spec, self.dimensions)
 
     def cached(self, hashes: Sequence[bytes], dimensions: int) -> dict[bytes, bytes]:
         """Return the cached vectors of this length, by content hash; `dimensions` 0 means the most common length."""
@@ -83,7 +79,7 @@ class TextEmbedder:
         (answer,) = self.provider.embed_documents([PLAIN_TEXT], should_stop)
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
-        self._dimensions = answer.size
+        self.dimensions = answer.size
 
     def embed(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
         """Embed these texts with the provider. `dimensions` is the length of the index's vectors, 0 if it has none.
@@ -105,7 +101,7 @@ class TextEmbedder:
         fitting = _of_length(vectors, wanted)
         self._put(fitting)
         if len(fitting) == len(vectors):
-            self._dimensions = wanted if vectors else self._dimensions
+            self.dimensions = wanted if vectors else self.dimensions
         else:
             try:
                 refused |= self._refuse_other_lengths(vectors, wanted, should_stop)
@@ -123,8 +119,8 @@ class TextEmbedder:
             DimensionsChanged: the provider now returns other lengths for every text.
         """
         self.probe(should_stop)
-        if self._dimensions != wanted:
-            self._put(_of_length(vectors, self._dimensions))
+        if self.dimensions != wanted:
+            self._put(_of_length(vectors, self.dimensions))
             raise DimensionsChanged
         sizes = {key: len(blob) // FLOAT_BYTES for key, blob in vectors.items()}
         return {

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -91,7 +91,7 @@ class VectorRows:
     @translated()
     def vector_identity(self) -> VectorIdentity | None:
         """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
-        return VectorIdentity.from_json(str(schema.get_meta(self._connection, "vector_identity") or ""))
+        return _parse_identity(str(schema.get_meta(self._connection, "vector_identity") or ""))
 
     @translated()
     def failover_record(self) -> str:
@@ -186,6 +186,9 @@ MIN_LANGUAGE_SHARE = 0.02
 _STEPS_PER_DEADLINE_CHECK = 50_000
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
+
+# Every search reads the identity of the vectors, which hardly ever changes.
+_parse_identity = lru_cache(maxsize=256)(VectorIdentity.from_json)
 
 # A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})

@@ -82,7 +82,7 @@ def test_the_same_text_in_many_files_is_embedded_once(embedding):
 
 def test_without_a_cache_every_chunk_is_embedded(embedding):
     embedding.cache.close()
-    embedding.embedder._texts._cache = lambda: None
+    embedding.embedder.texts._cache = lambda: None
     many(embedding, 3)
     assert embedding.sync().pending_embeddings == 0
     assert len(embedding.vectors()) == 3

@@ -67,6 +67,10 @@ class WordProvider:
     def refresh(self):
         pass
 
+    @property
+    def problem(self):
+        return self.down
+
     def status(self):
         return ProviderStatus(ProviderState.UNAVAILABLE if self.down else ProviderState.READY, self.down)
 

@@ -209,14 +209,15 @@ class EmbeddingStatus:
     resident_bytes: int
 
 
-# The provider's embedder, the state of the index's vectors, the length of the provider's last vector, and its model.
-_FitKey = tuple[Embedder, VectorSetState, int, EmbeddingSpec]
+# The provider's embedder, the state of the index's vectors, the provider's model, and the length of its last vector.
+_FitKey = tuple[Embedder, VectorSetState, EmbeddingSpec, int]
 
 
 @dataclass(frozen=True, slots=True)
 class _Fit:
     """Whether a provider's vectors fit those of an index; valid while `key` is current.
 
+    `key` is the embedder, the state of the index's vectors, the provider's spec, and the length of its last vector.
     `dimensions` is the length of the index's vectors. `reason` says why no query vector can be used; it is empty if the
     provider may make one that fits.
     """
@@ -229,10 +230,10 @@ class _Fit:
     reason: str
 
     @classmethod
-    def of(cls, key: _FitKey) -> "_Fit":
-        """Return whether the vectors of the key's embedder fit an index in the key's state."""
-        embedder, state, _, spec = key
-        identity, stored = embedder.identity, state.stored
+    def of(cls, embedder: Embedder, state: VectorSetState, spec: EmbeddingSpec, last_dimensions: int) -> "_Fit":
+        """Return whether the vectors of `embedder` fit an index in this state."""
+        key, stored = (embedder, state, spec, last_dimensions), state.stored
+        identity = VectorIdentity.of(spec, last_dimensions)
         if stored is None:
             return cls(key, identity, 0, (), "", state.reason or "no chunk has a vector yet; a sync makes them")
         differences = stored.differences(identity)
@@ -347,7 +348,7 @@ class AgentEmbedding:
         if self.failover is not None:
             self.failover.refresh()
         embedder, fallback = self.embedder, self.fallback
-        reason = self.selection.reason if embedder is None else embedder.provider.status().reason
+        reason = self.selection.reason if embedder is None else embedder.provider.problem
         return EmbeddingStatus(
             requested=self.selection.requested,
             spec=None if embedder is None else embedder.provider.spec,
@@ -433,9 +434,9 @@ class AgentEmbedding:
             on_wait()
             embedding = await asker.embed(query.text, query.deadline, fit.dimensions)
             if embedding.vector is not None and embedding.fresh:
-                embedder.observe_dimensions(embedding.vector.size)
+                embedder.texts.dimensions = embedding.vector.size
             # The length of this vector, or a sync during the call, may have changed what fits.
-            identity, differences = embedder.identity, self.mismatches()
+            identity, differences = self._fit(embedder).identity, self.mismatches()
             if differences and not fit.differences:
                 self._on_mismatch()
         if differences:
@@ -445,9 +446,10 @@ class AgentEmbedding:
 
     def _fit(self, embedder: Embedder) -> _Fit:
         """Return whether the provider's vectors fit those of the index; computed again only after a change."""
-        kept, key = self._kept_fit, (embedder, embedder.state, embedder.texts.dimensions, embedder.provider.spec)
+        kept = self._kept_fit
+        key = (embedder, embedder.state, embedder.provider.spec, embedder.texts.dimensions)
         if kept is None or kept.key != key:
-            kept = self._kept_fit = _Fit.of(key)
+            kept = self._kept_fit = _Fit.of(*key)
         return kept
 
     def mismatches(self) -> tuple[Difference, ...]:
@@ -465,9 +467,9 @@ class AgentEmbedding:
             if self.selection.is_configured:
                 found.append(self._skipped(self.selection.reason))
             return found
-        status = self.embedder.provider.status()
-        if self.fallback is not None:
-            found.append(self.fallback)
+        problem, fallback = self.embedder.provider.problem, self.fallback
+        if fallback is not None:
+            found.append(fallback)
         if self.mismatches():
             name = provider_and_model(self.embedder.provider.spec)
             reason = self._mismatch_reason()
@@ -477,8 +479,8 @@ class AgentEmbedding:
             count = "1 chunk has" if self.state.pending == 1 else f"{self.state.pending} chunks have"
             chunks = f"{count} no vector yet: {reason}"
             found.append(Degradation(DegradationKind.VECTORS_PENDING, "vectors", "keyword leg", chunks))
-        if status.reason:
-            found.append(self._skipped(status.reason))
+        if problem:
+            found.append(self._skipped(problem))
         missing = self.store.vector_engine().load_error
         if missing:
             found.append(Degradation(DegradationKind.VECTOR_EXTENSION_MISSING, "sqlite-vec", "exact scan", missing))

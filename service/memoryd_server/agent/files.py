@@ -265,8 +265,8 @@ def _place(corpus: Corpus, path: str) -> Location | None:
 def _as_indexed(row: ChunkRow, stat: FileStat | None) -> tuple[bool, bool]:
     if stat is None:
         return False, False
-    now = stored(stat)
     if row.source is Source.SESSIONS:
         # A transcript that has grown is not stale: its new lines are indexed once they are due.
-        return True, now.size_bytes >= row.size_bytes
-    return True, (now.size_bytes, now.mtime_ns) == (row.size_bytes, row.mtime_ns)
+        return True, stat.size_bytes >= row.size_bytes
+    same_time = stat.mtime_ns == row.mtime_ns or stored(stat).mtime_ns == row.mtime_ns
+    return True, stat.size_bytes == row.size_bytes and same_time

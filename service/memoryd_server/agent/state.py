@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from memoryd_server.agent.sync_run import ActiveSync
@@ -40,10 +40,13 @@ class IndexSnapshot:
     unavailable: bool = False
     whole: bool = False
     closing: bool = False
+    state: IndexState = field(init=False)
+    """The state in one word; follows from the other fields."""
 
-    @property
-    def state(self) -> IndexState:
-        """The state in one word."""
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "state", self._state())
+
+    def _state(self) -> IndexState:
         if self.unavailable:
             return IndexState.UNAVAILABLE
         if self.building:

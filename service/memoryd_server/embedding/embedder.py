@@ -62,6 +62,7 @@ class Embedder:
         self._usage = usage or UsageRecorder(cache)
         self._usage.watch(provider)
         self.texts = TextEmbedder(provider, cache)
+        """Makes the vectors. A query's vector shows the length of the provider's vectors too: `texts.dimensions`."""
         self._limit = limit
         self.state = VectorSetState()
         self._confirmed = False
@@ -87,10 +88,6 @@ class Embedder:
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
         return self.texts.identity
-
-    def observe_dimensions(self, dimensions: int) -> None:
-        """Record the length of a query's vector that the provider has just returned."""
-        self.texts.observe_dimensions(dimensions)
 
     def run(
         self,

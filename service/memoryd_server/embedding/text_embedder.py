@@ -6,7 +6,7 @@ every model embeds decides which.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
@@ -43,16 +43,12 @@ class TextEmbedder:
         self.provider = provider
         self._cache = cache
         self.dimensions = 0
+        """The length of the last vector that the provider returned; 0 before the first."""
 
     @property
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
-        identity = VectorIdentity.of(self.provider.spec)
-        return identity if identity.dimensions else replace(identity, dimensions=self.dimensions)
-
-    def observe_dimensions(self, dimensions: int) -> None:
-        """Record the length of a vector that the provider has just returned."""
-        self.dimensions = dimensions
+        return VectorIdentity.of(self.provider.spec, self.dimensions)
 
     def cached(self, hashes: Sequence[bytes], dimensions: int) -> dict[bytes, bytes]:
         """Return the cached vectors of this length, by content hash; `dimensions` 0 means the most common length."""

@@ -119,6 +119,11 @@ class LocalProvider:
         """See `EmbeddingProvider`. The dimensions are known once a `refresh` has found the model's file."""
         return self._spec
 
+    @property
+    def problem(self) -> str:
+        """See `EmbeddingProvider`."""
+        return self._state()[1]
+
     def refresh(self) -> None:
         """See `EmbeddingProvider`. Starts the download of a missing model."""
         with contextlib.suppress(EmbeddingUnavailable):

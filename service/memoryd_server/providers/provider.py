@@ -151,6 +151,11 @@ class EmbeddingProvider(Protocol):
         """
         ...
 
+    @property
+    def problem(self) -> str:
+        """Why the provider is not expected to answer: the reason of `status`. Empty when it is ready."""
+        ...
+
     def refresh(self) -> None:
         """Look for the resources the provider needs on this machine, such as a model file. Blocks.
 
@@ -192,13 +197,9 @@ class UnavailableProvider:
     """A provider that fails every call with `reason`. `requested` is the provider that the settings request."""
 
     def __init__(self, requested: str, reason: str) -> None:
-        self._spec = spec_for(requested, "")
-        self._reason = reason
-
-    @property
-    def spec(self) -> EmbeddingSpec:
-        """A spec with only the provider's name."""
-        return self._spec
+        self.spec = spec_for(requested, "")
+        """Only the provider's name."""
+        self.problem = reason
 
     def refresh(self) -> None:
         """See `EmbeddingProvider`. Does nothing."""
@@ -209,7 +210,7 @@ class UnavailableProvider:
         Raises:
             EmbeddingUnavailable: always.
         """
-        raise EmbeddingUnavailable(self._reason)
+        raise EmbeddingUnavailable(self.problem)
 
     def embed_documents(
         self,
@@ -221,11 +222,11 @@ class UnavailableProvider:
         Raises:
             EmbeddingUnavailable: always.
         """
-        raise EmbeddingUnavailable(self._reason)
+        raise EmbeddingUnavailable(self.problem)
 
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`."""
-        return ProviderStatus(ProviderState.UNAVAILABLE, self._reason)
+        return ProviderStatus(ProviderState.UNAVAILABLE, self.problem)
 
     def close(self) -> None:
         """See `EmbeddingProvider`. Does nothing."""

@@ -199,33 +199,29 @@ class RemoteProvider:
         http: HttpClient,
         batches: Callable[[Callable[[int], None]], BatchApi] | None = None,
     ) -> None:
-        self._spec = spec
+        self.spec = spec
+        """The dimensions are set only if the configuration requests them."""
+        self.problem = ""
         self._wire = wire
         self._http = http
         self._dimensions = spec.dimensions or 0
         self._limits = RequestLimits(spec.max_input_tokens, slots=RequestSlots(http.pace.max_concurrent))
         self._lock = threading.Lock()
         self._tokens = 0
-        self._last_error = ""
         self._closed = False
         self.batches = None if batches is None else batches(self._count)
-
-    @property
-    def spec(self) -> EmbeddingSpec:
-        """See `EmbeddingProvider`. The dimensions are set only if the configuration requests them."""
-        return self._spec
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Retried only as far as the deadline allows."""
         wait_limit = WaitLimit(deadline, lambda: False)
-        answer = self._embed([self._spec.query_prefix + text], TextRole.QUERY, wait_limit, check_server=False)[0]
+        answer = self._embed([self.spec.query_prefix + text], TextRole.QUERY, wait_limit, check_server=False)[0]
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
         return answer
 
     def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[Vector | EmbeddingFailure]:
         """See `EmbeddingProvider`."""
-        prefixed = [self._spec.document_prefix + text for text in texts]
+        prefixed = [self.spec.document_prefix + text for text in texts]
         return self._embed(prefixed, TextRole.DOCUMENT, WaitLimit(_FOREVER, should_stop))
 
     def refresh(self) -> None:
@@ -234,14 +230,15 @@ class RemoteProvider:
     def status(self) -> ProviderStatus:
         """See `EmbeddingProvider`. The state is that of the last call."""
         with self._lock:
-            error = "the provider is closed" if self._closed else self._last_error
-            state = ProviderState.UNAVAILABLE if error else ProviderState.READY
-            http = self._http
-            return ProviderStatus(state, error, http.calls, self._tokens, http.retries, http.failures)
+            problem, http = self.problem, self._http
+            state = ProviderState.UNAVAILABLE if problem else ProviderState.READY
+            return ProviderStatus(state, problem, http.calls, self._tokens, http.retries, http.failures)
 
     def close(self) -> None:
         """See `EmbeddingProvider`."""
-        self._closed = True
+        with self._lock:
+            self._closed = True
+            self.problem = "the provider is closed"
         self._http.close()
 
     def _embed(
@@ -263,13 +260,18 @@ class RemoteProvider:
             reply = self._http.post(request.path, request.body, wait_limit)
             vectors = self._vectors_in(reply, len(inputs))
         except (EmbeddingUnavailable, EmbeddingQuotaExceeded) as error:
-            self._last_error = error.message
+            self._set_problem(error.message)
             raise
         tokens = self._wire.tokens(reply)
-        self._last_error = ""
+        self._set_problem("")
         self._count(_estimate_tokens(inputs) if tokens is None else tokens)
-        self._dimensions = self._spec.dimensions or _most_frequent(map(_length, vectors), self._dimensions)
+        self._dimensions = self.spec.dimensions or _most_frequent(map(_length, vectors), self._dimensions)
         return [self._validated(vector) for vector in vectors]
+
+    def _set_problem(self, problem: str) -> None:
+        """Record the result of a call. A call that was under way when the provider was closed changes nothing."""
+        with self._lock:
+            self.problem = self.problem if self._closed else problem
 
     def _count(self, tokens: int) -> None:
         with self._lock:

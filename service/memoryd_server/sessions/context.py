@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from functools import lru_cache
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.search import CitationMode, cut_text
@@ -134,6 +135,7 @@ class SessionKey:
     parts: tuple[str, ...]
 
     @classmethod
+    @lru_cache(maxsize=1_000)
     def parse(cls, text: str) -> "SessionKey":
         """Return the key of `text`; every text is a key."""
         raw = text.strip().lower()
@@ -188,6 +190,7 @@ class SessionKey:
         return len(parts) >= _CHANNEL_PARTS and parts[1] in _KINDS
 
 
+@lru_cache(maxsize=1_000)
 def wants_citations(mode: CitationMode, session_key: SessionKey) -> bool:
     """Return whether snippets carry citations; `auto` means in direct chats only."""
     return mode is CitationMode.ON or (mode is CitationMode.AUTO and session_key.is_direct)

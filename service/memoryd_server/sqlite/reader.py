@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import Any, Protocol, cast
 
@@ -91,7 +91,7 @@ class VectorRows:
     @translated()
     def vector_identity(self) -> VectorIdentity | None:
         """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
-        return VectorIdentity.from_json(str(schema.get_meta(self._connection, "vector_identity") or ""))
+        return _parse_identity(str(schema.get_meta(self._connection, "vector_identity") or ""))
 
     @translated()
     def failover_record(self) -> str:
@@ -187,15 +187,27 @@ _STEPS_PER_DEADLINE_CHECK = 50_000
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
 
+# Every search reads the identity of the vectors, which hardly ever changes.
+_parse_identity = lru_cache(maxsize=256)(VectorIdentity.from_json)
+
+# What a search needs of the table of single values, read by one statement per snapshot.
+_META_OF_A_SEARCH = (
+    f"SELECT key, value FROM meta WHERE key IN ('revision', 'vector_identity', '{vector_mean.REVISION}')"  # noqa: S608 -- constants
+)
+
 # A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
 
 
 @dataclass(slots=True)
 class ReaderCaches:
-    """The last counts and the keyword caches, shared by all readers of an index. Each is valid for one revision."""
+    """The last counts and the keyword caches, shared by all readers of an index. Each is valid for one revision.
+
+    `centre` is the mean of the vectors, with the revision that it was measured at.
+    """
 
     counts: IndexCounts | None = None
+    centre: tuple[int, Vectors] | None = None
     vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
     scores: SharedScores = field(default_factory=SharedScores)
 
@@ -217,7 +229,6 @@ class SqliteReader(VectorRows):
         super().__init__(connection)
         self._caches = caches
         self._nearest = nearest
-        self._revision: int | None = None
         self.opened_at = time.monotonic()
 
     @property
@@ -256,12 +267,19 @@ class SqliteReader(VectorRows):
         """The cached keyword scores of single terms in this snapshot."""
         return TermScoreCache(self._connection, self._caches.scores, self.revision)
 
-    @property
+    @cached_property
+    def _meta(self) -> dict[str, Any]:
+        return dict(self._connection.execute(_META_OF_A_SEARCH))
+
+    @cached_property
     def revision(self) -> int:
         """The index revision."""
-        if self._revision is None:
-            self._revision = int(schema.get_meta(self._connection, "revision") or 0)
-        return self._revision
+        return int(self._meta.get("revision") or 0)
+
+    @translated()
+    def vector_identity(self) -> VectorIdentity | None:
+        """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
+        return _parse_identity(str(self._meta.get("vector_identity") or ""))
 
     def last_sync_ms(self) -> int | None:
         """Return when a sync last completed (Unix milliseconds); None before the first."""
@@ -328,7 +346,14 @@ class SqliteReader(VectorRows):
 
     def vector_centre(self, dimensions: int) -> Vectors | None:
         """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
-        return vector_mean.read(self._connection, dimensions)
+        # It is measured at most once per revision, and revisions never repeat, not even in a rebuilt index.
+        measured_at, cached = self._meta.get(vector_mean.REVISION), self._caches.centre
+        if cached is not None and cached[0] == measured_at and len(cached[1]) == dimensions:
+            return cached[1]
+        centre = vector_mean.read(self._connection, dimensions)
+        if centre is not None and measured_at is not None:
+            self._caches.centre = measured_at, centre
+        return centre
 
     def matches(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
         """Return the best chunks for an FTS5 expression, best first, the smaller id first among equals.

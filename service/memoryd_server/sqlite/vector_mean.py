@@ -15,7 +15,7 @@ SAMPLED = 128
 
 # Two rows of the meta table: the numbers, and the index revision that they were measured at.
 _NUMBERS = "vector_centre"
-_REVISION = "vector_centre_revision"
+REVISION = "vector_centre_revision"
 _EVERY = "SELECT chunk_id AS id FROM vectors WHERE chunk_id % ? = 0 ORDER BY chunk_id LIMIT ?"
 
 
@@ -32,7 +32,7 @@ def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None
 
     Vectors of other dimensions, and vectors with numbers that are not finite, are left out.
     """
-    if schema.get_meta(connection, _REVISION) == revision:
+    if schema.get_meta(connection, REVISION) == revision:
         return
     _, vectors = readers.vectors(connection, _sample(connection), dimensions)
     vectors = vectors[np.isfinite(vectors).all(axis=1)]
@@ -40,12 +40,12 @@ def measure(connection: apsw.Connection, revision: int, dimensions: int) -> None
         numbers = to_blob(vectors.mean(axis=0, dtype=np.float64))
         with transaction(connection):
             connection.execute("INSERT OR REPLACE INTO meta(key, value) VALUES(?, ?)", (_NUMBERS, numbers))
-            schema.set_meta(connection, _REVISION, revision)
+            schema.set_meta(connection, REVISION, revision)
 
 
 def forget(connection: apsw.Connection) -> None:
     """Delete the mean, within the caller's transaction that deletes the vectors."""
-    connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_NUMBERS, _REVISION))
+    connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (_NUMBERS, REVISION))
 
 
 def _sample(connection: apsw.Connection) -> list[int]:

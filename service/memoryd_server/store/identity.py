@@ -71,10 +71,15 @@ class VectorIdentity(JsonRecord):
     document_prefix: str
 
     @classmethod
-    def of(cls, spec: EmbeddingSpec) -> Self:
-        """Return the identity of a provider's vectors."""
+    def of(cls, spec: EmbeddingSpec, dimensions: int = 0) -> Self:
+        """Return the identity of a provider's vectors, of `dimensions` if the spec leaves them open."""
         return cls(
-            spec.provider, spec.model, spec.endpoint, spec.dimensions or 0, spec.query_prefix, spec.document_prefix
+            spec.provider,
+            spec.model,
+            spec.endpoint,
+            spec.dimensions or dimensions,
+            spec.query_prefix,
+            spec.document_prefix,
         )
 
     def differences(self, other: Self) -> tuple[Difference, ...]:

@@ -20,6 +20,8 @@ _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000
 _MAX_CACHED_QUERY_PIECES = 5_000
 _MAX_CACHED_LANGUAGES = 4
+_MAX_CACHED_QUERIES = 500
+_MAX_CACHED_QUERY_CHARS = 500
 
 # The language is detected in a sample from the beginning, which may have headings, and one from the middle, which has
 # sentences.
@@ -45,6 +47,8 @@ class Analyzer:
         self._pieces: dict[str, _PieceCache] = {}
         # The terms of a piece of a query, by the piece, the languages, and `everything`.
         self._query_pieces: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
+        # The terms of a query, by its text and the languages. A search may need them twice, and queries are repeated.
+        self._queries: dict[tuple[str, tuple[str, ...]], tuple[QueryTerm, ...]] = {}
 
     def index_tokens(self, text: str, language: str = DEFAULT) -> str:
         """Return the tokens of `text` in order, separated by spaces; `language` is what `language_of` returned.
@@ -64,6 +68,17 @@ class Analyzer:
         `languages` are those of the texts to search; the default language is always included. Neighbouring words are
         added at the end as guessed names. Empty if the query has no word, for example only punctuation.
         """
+        key = (query, tuple(languages))
+        terms = self._queries.get(key)
+        if terms is None:
+            terms = self._analyze_query(query, languages)
+            if len(query) <= _MAX_CACHED_QUERY_CHARS:
+                if len(self._queries) >= _MAX_CACHED_QUERIES:
+                    self._queries = {}
+                self._queries[key] = terms
+        return terms
+
+    def _analyze_query(self, query: str, languages: Collection[str]) -> tuple[QueryTerm, ...]:
         pieces = _pieces(query)
         all_languages = tuple(dict.fromkeys((DEFAULT, *languages)))
         terms = self._terms(pieces, all_languages)

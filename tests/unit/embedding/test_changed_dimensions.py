@@ -91,7 +91,7 @@ def test_a_change_while_the_daemon_runs_is_found_too(embedding):
 def test_a_query_shows_the_change_and_the_next_sync_rebuilds_all_vectors(embedding):
     embedding.sync()
     embedding.provider.dimensions = 8
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     assert embedding.embedder.state.stored.differences(embedding.embedder.identity) == (("dimensions", "16", "8"),)
     embedding.sync()
     check_of(embedding, 8)
@@ -100,7 +100,7 @@ def test_a_query_shows_the_change_and_the_next_sync_rebuilds_all_vectors(embeddi
 
 def test_one_odd_question_costs_no_vector(embedding):
     embedding.sync()
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     before = len(embedding.provider.texts)
     embedding.sync()
     check_of(embedding, 16)
@@ -110,7 +110,7 @@ def test_one_odd_question_costs_no_vector(embedding):
 
 def test_while_it_cannot_be_found_out_the_old_vectors_stay(embedding):
     embedding.sync()
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     embedding.provider.lives = 0
     outcome = embedding.sync()
     assert outcome.embedding_reason == "the provider is down"
@@ -150,7 +150,7 @@ def test_an_index_embedded_from_the_cache_notices_the_change_by_a_query(embeddin
     embedding.use(server(8))
     assert embedding.sync(SyncMode.FULL).cached_chunks == 3
     check_of(embedding, 16)
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     assert embedding.sync().cached_chunks == 0
     check_of(embedding, 8)
 
@@ -158,7 +158,7 @@ def test_an_index_embedded_from_the_cache_notices_the_change_by_a_query(embeddin
 def test_a_price_above_the_limit_keeps_the_old_vectors_until_a_full_sync(embedding):
     embedding.sync()
     embedding.use(server(8), CostLimit(3, remote=True))
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     outcome = embedding.sync()
     assert "confirmAboveTokens" in outcome.embedding_reason
     assert sizes(embedding) == [16, 16, 16]
@@ -179,9 +179,9 @@ def test_an_index_without_stored_dimensions_has_those_of_its_vectors(embedding):
     embedding.sync()
     record(embedding, 0)
     assert embedding.embedder.state.stored.dimensions == 16
-    embedding.embedder.observe_dimensions(8)
+    embedding.embedder.texts.dimensions = 8
     assert embedding.embedder.state.stored.differences(embedding.embedder.identity) == (("dimensions", "16", "8"),)
-    embedding.embedder.observe_dimensions(16)
+    embedding.embedder.texts.dimensions = 16
     embedding.sync()
     check_of(embedding, 16)
 

@@ -71,5 +71,4 @@ def test_entries_that_are_off_say_how_to_switch_them_on(folders):
     workspace, state, home = folders
     (state / "memoryd.json5").unlink()
     with serving(workspace, state, home=home) as served:
-        open_entries(served.address)
         check(served.memoryd("entry", "list"), code=1, err="memoryd.entries.enabled")

@@ -74,3 +74,19 @@ def test_vectors_of_another_identity_have_no_centre_until_it_is_measured(fixture
 def test_a_damaged_centre_counts_as_none(fixture, stored):
     schema.set_meta(fixture.connection, "vector_centre", stored)
     assert vector_mean.read(fixture.connection, 8) is None
+
+
+def test_searches_follow_each_new_centre_and_its_deletion(fixture):
+    def of_search(dimensions=8):
+        with fixture.read() as reader:
+            return reader.vector_centre(dimensions)
+
+    assert of_search() is None
+    for first in (1, 100):
+        fixture.commit(numbered(clusters(3, 8, seed=first), first=first))
+        expected = measured(fixture)
+        assert np.array_equal(of_search(), expected)
+        assert np.array_equal(of_search(), expected)
+        assert of_search(16) is None
+    SqliteWriter(fixture.connection).begin_vectors(VectorIdentity("p", "another", "", 8, "", ""))
+    assert of_search() is None

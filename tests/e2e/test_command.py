@@ -82,7 +82,7 @@ def test_a_search_in_json_is_the_contracts_reply(run):
 
 @pytest.mark.slow
 def test_a_search_without_a_match_says_why_and_succeeds(run):
-    check(run("search", "xylophone"), out="No matches: no word of the query")
+    check(run("search", "xylophone"), out="No matches: none of the query's words")
 
 
 @pytest.mark.slow

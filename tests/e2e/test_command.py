@@ -221,7 +221,7 @@ def test_watch_shows_the_state_immediately_and_runs_until_interrupted(served, ho
 
 @pytest.mark.slow
 def test_doctor_finds_nothing_wrong(run):
-    done = check(run("doctor"), out="ok   SQLite: .*FTS5 answers")
+    done = check(run("doctor"), out="ok   SQLite: .*FTS5 works")
     assert "FAIL" not in done.stdout
     assert {"name", "verdict", "detail", "meaning", "advice"} == set(json.loads(run("doctor", "--json").stdout)[0])
 

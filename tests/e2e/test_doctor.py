@@ -107,6 +107,6 @@ def test_a_port_that_another_has_fails_where_no_daemon_runs_and_keeps_no_command
         done = memoryd("doctor", "--json", "--workspace", workspace, "--state-dir", state, home=home)
     checks = by_name(found(done))
     assert done.returncode == 1
-    assert "does not start while another has its address" in checks["metrics"]["meaning"]
+    assert "does not start while another program has its address" in checks["metrics"]["meaning"]
     assert "not running" in checks["daemon"]["detail"]
     assert checks["memory of main"]["verdict"] == "ok"

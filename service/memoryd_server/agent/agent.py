@@ -178,10 +178,14 @@ class Agent:
         answer = await search(query, session_key=request.session_key, min_revision=request.min_revision)
         seconds = self._clock.monotonic() - began
         result = self._search.result(answer, seconds)
-        legs = {str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran}
+        retriever_seconds = {
+            str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran
+        }
         kinds = [degradation.kind for degradation in result.degradations]
         self._meter.search_ended(
-            SearchFinished(self.config.agent_id, answer.served_mode, seconds, kinds, legs, answer.empty_reason or "")
+            SearchFinished(
+                self.config.agent_id, answer.served_mode, seconds, kinds, retriever_seconds, answer.empty_reason or ""
+            )
         )
         return result
 

@@ -80,13 +80,7 @@ class Daemon:
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._providers = ProviderPool()
-        self.resources = SharedResources(
-            quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
-            slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
-            embed=ProviderExecutors(),
-            native=SharedInotify(open_native),
-            make_storage=make_storage,
-        )
+        self.resources = _make_resources(open_native)
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._metrics = self._make_metrics(settings)
@@ -352,6 +346,16 @@ async def run_daemon(
     await daemon.stop()
     reloads.cancel()
     await asyncio.gather(reloads, return_exceptions=True)
+
+
+def _make_resources(open_native: Callable[[], NativeReader]) -> SharedResources:
+    return SharedResources(
+        quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
+        slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
+        embed=ProviderExecutors(),
+        native=SharedInotify(open_native),
+        make_storage=make_storage,
+    )
 
 
 def _agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:

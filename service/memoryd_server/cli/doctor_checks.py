@@ -261,7 +261,7 @@ def _index(name: str, answer: messages.StatusResponse) -> Iterator[Check]:
         detail = f"{index.files} files, {index.chunks} chunks, revision {index.revision}, {index.size_bytes:,} bytes"
         yield well(name, detail)
     else:
-        detail = answer.fulltext.error or "the keyword leg does not work"
+        detail = answer.fulltext.error or "keyword search does not work"
         yield failure(name, detail, "searches of this agent fail", "run memoryd index --force")
     if index.dirty:
         meaning = "searches do not find these files, or find their previous contents"

@@ -7,7 +7,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class SearchFinished:
-    """An answered search: seconds by retriever that ran (`legs`), and the kinds of its degradations.
+    """An answered search: seconds by retriever that ran (`retriever_seconds`), and the kinds of its degradations.
 
     `empty_reason` is empty if the search found something.
     """
@@ -16,7 +16,7 @@ class SearchFinished:
     served_mode: str
     seconds: float
     degradations: Sequence[str] = ()
-    legs: Mapping[str, float] | None = None
+    retriever_seconds: Mapping[str, float] | None = None
     empty_reason: str = ""
 
 

@@ -129,8 +129,8 @@ class Metrics:
         """Implement `Meter`."""
         self._searches.labels(search.agent_id, search.served_mode).inc()
         self._search_seconds.labels(search.served_mode).observe(search.seconds)
-        for leg, seconds in (search.legs or {}).items():
-            self._leg_seconds.labels(leg).observe(seconds)
+        for retriever, seconds in (search.retriever_seconds or {}).items():
+            self._leg_seconds.labels(retriever).observe(seconds)
         if search.empty_reason:
             self._empty.labels(search.agent_id, search.empty_reason).inc()
         for kind in set(search.degradations):

@@ -235,7 +235,7 @@ def _labels(value: str) -> tuple[str, ...]:
 @click.option(
     "--limit",
     type=click.IntRange(min=1),
-    help="Maximum number of queries to run from each dataset; they are picked at equal intervals.",
+    help="Maximum number of queries to run from each dataset; they are spread evenly over the dataset.",
 )
 @click.option(
     "--by",
@@ -292,7 +292,7 @@ def evaluate(
 
 
 def _picked(queries: Sequence[GoldenQuery], limit: int | None) -> list[GoldenQuery]:
-    """Return at most `limit` queries of each dataset, picked at equal intervals."""
+    """Return at most `limit` queries of each dataset, spread evenly over the dataset."""
     if limit is None:
         return list(queries)
     picked: list[GoldenQuery] = []

@@ -27,7 +27,8 @@ _MODES = ("hybrid", "keyword", "vector")
 @click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid).")
 @click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
 @click.option(
-    "--session-key", help="Key of the calling session. Default: the key of a direct chat at the command line."
+    "--session-key",
+    help="Key of the calling session. Default: agent:<agent>:cli:direct:memory-search, the key of a direct chat.",
 )
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)

@@ -89,7 +89,7 @@ def archive(
 ) -> None:
     """Write the last messages of a transcript to a memory file.
 
-    TRANSCRIPT is a file name or a session id.
+    TRANSCRIPT is a file name or a session ID.
     """
     with connected(common) as daemon:
         done = daemon.client.session_archive(

@@ -87,7 +87,7 @@ def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(daemon
             list(following)
     assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.ABORTED, "SYNC_CANCELLED")
     assert caught.value.retry_after_seconds
-    assert "a fresh Sync goes on from the last batch" in str(caught.value)
+    assert "a new Sync continues after the last committed batch" in str(caught.value)
     # The next start goes on: every word is indexed, and the vectors are made.
     gate.set()
     with client(daemons.start()) as connection:

@@ -27,10 +27,10 @@ METHODS |= dict.fromkeys(("sub", "subn", "findall", "split"), "finditer")
 # How patterns are used that are reached through a container or an argument.
 USES = {
     "FORMS": "finditer",
-    "_PATTERNS": "finditer",
+    "PATTERNS": "finditer",
     "_TRIGGERS": "search",
     "_CATEGORIES": "search",
-    "_FAMILIES": "search",
+    "FAMILIES": "search",
     "_TOTAL": "search",
     "_VECTORS": "search",
     "_PENDING": "search",
@@ -40,7 +40,7 @@ USES = {
 COMPILERS = {
     ("search/dates.py", "_pattern"),
     ("sources/secrets.py", "_prefixed"),
-    ("sources/ignore.py", "_segment"),
+    ("sources/ignore.py", "_compile_segment"),
     ("qmd/globs.py", "_class"),
 }
 # Patterns that no foreign text reaches.
@@ -159,9 +159,9 @@ def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
     places = {place for each, _, _ in found() for place in each}
     assert len(found()) > 150
-    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates._PATTERNS"):
+    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates.PATTERNS"):
         assert f"memoryd_server.{name}" in places
-    assert "entries/capture.py:_undisguised" in places
+    assert "entries/capture.py:_undisguise" in places
     for file, tree in sources():
         for node in tree.body:
             calls = [n for n in ast.walk(node) if isinstance(n, ast.Call) and ast.unparse(n.func) == "re.compile"]

@@ -2309,16 +2309,16 @@ func (x *BatchStatus) GetChunksInJobs() int64 {
 	return 0
 }
 
-// Status of the QMD backend.
+// Status of the qmd backend.
 type QmdStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether QMD is configured.
+	// Whether qmd is configured.
 	Configured bool `protobuf:"varint,1,opt,name=configured,proto3" json:"configured,omitempty"`
-	// Whether QMD is available.
+	// Whether qmd is available.
 	Available bool `protobuf:"varint,2,opt,name=available,proto3" json:"available,omitempty"`
 	// Version of the `qmd` command.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
-	// Why QMD is not available. Empty otherwise.
+	// Why qmd is not available. Empty otherwise.
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

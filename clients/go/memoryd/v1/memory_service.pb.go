@@ -359,10 +359,10 @@ type MemorySearchRequest struct {
 	// Maximum number of results. If unset, the setting `maxResults` (6 by default) applies. Values above 50 are treated
 	// as 50; values below 1 are an error.
 	MaxResults *int32 `protobuf:"varint,3,opt,name=max_results,json=maxResults,proto3,oneof" json:"max_results,omitempty"`
-	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies, except that keyword search results below
-	// it are kept as long as there are fewer than `max_results` results. If that setting is also unset, results found
-	// only by vector search must reach a minimum cosine similarity, which depends on the embedding model and is reported
-	// in `info.legs`.
+	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies. Keyword search results with a lower
+	// score are then still returned if there would otherwise be fewer than `max_results` results. If that setting is also
+	// unset, results found only by vector search must reach a minimum cosine similarity, which depends on the embedding
+	// model and is reported in `info.legs`.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
 	// Sources to search. Empty means all configured sources.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
@@ -755,7 +755,7 @@ type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Whether to also call the embedding provider and QMD once, to test them.
+	// Whether to also call the embedding provider and qmd once, to test them.
 	Probe         bool `protobuf:"varint,2,opt,name=probe,proto3" json:"probe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -834,7 +834,7 @@ type StatusResponse struct {
 	Batch *BatchStatus `protobuf:"bytes,12,opt,name=batch,proto3" json:"batch,omitempty"`
 	// How file changes are detected, for each root.
 	Watchers []*WatcherStatus `protobuf:"bytes,13,rep,name=watchers,proto3" json:"watchers,omitempty"`
-	// Status of the QMD backend.
+	// Status of the qmd backend.
 	Qmd *QmdStatus `protobuf:"bytes,14,opt,name=qmd,proto3" json:"qmd,omitempty"`
 	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,15,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
@@ -1580,7 +1580,7 @@ type FlushDecisionRequest struct {
 	ReserveTokensFloor *int64 `protobuf:"varint,7,opt,name=reserve_tokens_floor,json=reserveTokensFloor,proto3,oneof" json:"reserve_tokens_floor,omitempty"`
 	// Number of tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
 	EffectiveReserveTokens *int64 `protobuf:"varint,8,opt,name=effective_reserve_tokens,json=effectiveReserveTokens,proto3,oneof" json:"effective_reserve_tokens,omitempty"`
-	// Number of tokens before the start of the reserve at which a flush becomes due. If unset, the setting
+	// Distance in tokens: a flush becomes due this many tokens before the reserve starts. If unset, the setting
 	// `memoryFlush.softThresholdTokens` (4,000 by default) applies.
 	SoftThresholdTokens *int64 `protobuf:"varint,9,opt,name=soft_threshold_tokens,json=softThresholdTokens,proto3,oneof" json:"soft_threshold_tokens,omitempty"`
 	// Size of the transcript in bytes. Unset means unknown.
@@ -2255,14 +2255,14 @@ type MemoryForgetResponse struct {
 	Vectors int32 `protobuf:"varint,3,opt,name=vectors,proto3" json:"vectors,omitempty"`
 	// Number of cached embeddings.
 	CachedEmbeddings int32 `protobuf:"varint,4,opt,name=cached_embeddings,json=cachedEmbeddings,proto3" json:"cached_embeddings,omitempty"`
-	// Number of documents exported to QMD.
+	// Number of documents exported to qmd.
 	QmdDocuments int32 `protobuf:"varint,5,opt,name=qmd_documents,json=qmdDocuments,proto3" json:"qmd_documents,omitempty"`
 	// Number of deleted source files.
 	SourceFiles int32 `protobuf:"varint,6,opt,name=source_files,json=sourceFiles,proto3" json:"source_files,omitempty"`
 	// Revision of the index after the removal.
 	IndexRevision int64 `protobuf:"varint,7,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
 	// True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
-	// that still reads an older state of the index, or a running QMD update. The daemon overwrites the words within about
+	// that still reads an older state of the index, or a running qmd update. The daemon overwrites the words within about
 	// a minute.
 	PurgePending  bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2489,7 +2489,7 @@ type SessionContextFile struct {
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the text was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Whether the file exists. The logs of today and yesterday are listed even if they do not exist.
+	// Whether the file exists. A file that does not exist is also listed, with an empty text.
 	Exists bool `protobuf:"varint,4,opt,name=exists,proto3" json:"exists,omitempty"`
 	// First line of the text; 0 if the text is empty. Use MemoryGet to read the lines that were cut.
 	StartLine int32 `protobuf:"varint,5,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
@@ -2726,14 +2726,15 @@ type SessionArchiveRequest struct {
 	// Agent ID. Empty means `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// File name of a transcript in the agent's sessions folder, or a session ID. If that transcript was rotated or has no
-	// messages yet, the newest rotated transcript of the session is used.
+	// messages yet, the session's newest rotated transcript that has messages is used or, if there is none, the newest
+	// transcript of the session's topics that has messages.
 	Transcript string `protobuf:"bytes,2,opt,name=transcript,proto3" json:"transcript,omitempty"`
 	// Short name for the file, at most 256 bytes. Characters other than letters and digits are replaced by hyphens, and
 	// only the first 60 characters are used. If empty, the name is derived from the user's messages or, if that is not
 	// possible, from the time.
 	Slug string `protobuf:"bytes,3,opt,name=slug,proto3" json:"slug,omitempty"`
-	// Number of messages to write, counted from the end and not including commands and system notices. Default: 15.
-	// Values above 200 are treated as 200; values below 1 are an error.
+	// Number of messages to write, counted from the end. Commands, notices, heartbeats and messages from other sessions
+	// are neither counted nor written. Default: 15. Values above 200 are treated as 200; values below 1 are an error.
 	MessageCount *int32 `protobuf:"varint,4,opt,name=message_count,json=messageCount,proto3,oneof" json:"message_count,omitempty"`
 	// IANA time zone that determines the date in the file name. If empty, the setting `agents.defaults.userTimezone` is
 	// used or, if that is unset, the daemon's time zone.

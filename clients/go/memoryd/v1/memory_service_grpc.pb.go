@@ -39,9 +39,9 @@ const (
 //
 // Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 //
-// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
-// `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-// inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+// Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
+// memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
+// line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
 type MemoryServiceClient interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
@@ -230,9 +230,9 @@ func (c *memoryServiceClient) ListFiles(ctx context.Context, in *ListFilesReques
 //
 // Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 //
-// Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
-// `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
-// inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+// Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
+// memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
+// line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
 type MemoryServiceServer interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.

@@ -1122,20 +1122,20 @@ export const BatchStatusSchema: GenMessage<BatchStatus> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 18);
 
 /**
- * Status of the QMD backend.
+ * Status of the qmd backend.
  *
  * @generated from message memoryd.v1.QmdStatus
  */
 export type QmdStatus = Message<"memoryd.v1.QmdStatus"> & {
   /**
-   * Whether QMD is configured.
+   * Whether qmd is configured.
    *
    * @generated from field: bool configured = 1;
    */
   configured: boolean;
 
   /**
-   * Whether QMD is available.
+   * Whether qmd is available.
    *
    * @generated from field: bool available = 2;
    */
@@ -1149,7 +1149,7 @@ export type QmdStatus = Message<"memoryd.v1.QmdStatus"> & {
   version: string;
 
   /**
-   * Why QMD is not available. Empty otherwise.
+   * Why qmd is not available. Empty otherwise.
    *
    * @generated from field: string reason = 4;
    */

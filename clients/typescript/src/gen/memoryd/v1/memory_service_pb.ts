@@ -48,10 +48,10 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   maxResults?: number;
 
   /**
-   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies, except that keyword search results below
-   * it are kept as long as there are fewer than `max_results` results. If that setting is also unset, results found
-   * only by vector search must reach a minimum cosine similarity, which depends on the embedding model and is reported
-   * in `info.legs`.
+   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies. Keyword search results with a lower
+   * score are then still returned if there would otherwise be fewer than `max_results` results. If that setting is also
+   * unset, results found only by vector search must reach a minimum cosine similarity, which depends on the embedding
+   * model and is reported in `info.legs`.
    *
    * @generated from field: optional double min_score = 4;
    */
@@ -290,7 +290,7 @@ export type StatusRequest = Message<"memoryd.v1.StatusRequest"> & {
   agentId: string;
 
   /**
-   * Whether to also call the embedding provider and QMD once, to test them.
+   * Whether to also call the embedding provider and qmd once, to test them.
    *
    * @generated from field: bool probe = 2;
    */
@@ -402,7 +402,7 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   watchers: WatcherStatus[];
 
   /**
-   * Status of the QMD backend.
+   * Status of the qmd backend.
    *
    * @generated from field: memoryd.v1.QmdStatus qmd = 14;
    */
@@ -837,7 +837,7 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   effectiveReserveTokens?: bigint;
 
   /**
-   * Number of tokens before the start of the reserve at which a flush becomes due. If unset, the setting
+   * Distance in tokens: a flush becomes due this many tokens before the reserve starts. If unset, the setting
    * `memoryFlush.softThresholdTokens` (4,000 by default) applies.
    *
    * @generated from field: optional int64 soft_threshold_tokens = 9;
@@ -1234,7 +1234,7 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
   cachedEmbeddings: number;
 
   /**
-   * Number of documents exported to QMD.
+   * Number of documents exported to qmd.
    *
    * @generated from field: int32 qmd_documents = 5;
    */
@@ -1256,7 +1256,7 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
 
   /**
    * True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
-   * that still reads an older state of the index, or a running QMD update. The daemon overwrites the words within about
+   * that still reads an older state of the index, or a running qmd update. The daemon overwrites the words within about
    * a minute.
    *
    * @generated from field: bool purge_pending = 8;
@@ -1383,7 +1383,7 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
   truncated: boolean;
 
   /**
-   * Whether the file exists. The logs of today and yesterday are listed even if they do not exist.
+   * Whether the file exists. A file that does not exist is also listed, with an empty text.
    *
    * @generated from field: bool exists = 4;
    */
@@ -1513,7 +1513,8 @@ export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> 
 
   /**
    * File name of a transcript in the agent's sessions folder, or a session ID. If that transcript was rotated or has no
-   * messages yet, the newest rotated transcript of the session is used.
+   * messages yet, the session's newest rotated transcript that has messages is used or, if there is none, the newest
+   * transcript of the session's topics that has messages.
    *
    * @generated from field: string transcript = 2;
    */
@@ -1529,8 +1530,8 @@ export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> 
   slug: string;
 
   /**
-   * Number of messages to write, counted from the end and not including commands and system notices. Default: 15.
-   * Values above 200 are treated as 200; values below 1 are an error.
+   * Number of messages to write, counted from the end. Commands, notices, heartbeats and messages from other sessions
+   * are neither counted nor written. Default: 15. Values above 200 are treated as 200; values below 1 are an error.
    *
    * @generated from field: optional int32 message_count = 4;
    */
@@ -2122,9 +2123,9 @@ export const FileStateSchema: GenEnum<FileState> = /*@__PURE__*/
 /**
  * Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
  *
- * Every request names an agent; an empty `agent_id` means `main`. Every non-OK status that memoryd sends contains a
- * `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and line ranges are
- * inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+ * Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
+ * memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
+ * line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
  *
  * @generated from service memoryd.v1.MemoryService
  */

@@ -36,6 +36,8 @@ _TOOLS = {
             "path": {"minLength": 1, "maxLength": _MOST_CHARS, "pattern": r"\S"},
             "start_line": {"minimum": 1, "maximum": 2**31 - 1},
             "line_count": {"minimum": 1, "maximum": 2000},
+            "from_line": {"minimum": 1, "maximum": 2**31 - 1},
+            "lines": {"minimum": 1, "maximum": 2000},
         },
         "required": ["path"],
     },

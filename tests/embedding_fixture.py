@@ -12,7 +12,7 @@ from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import SyncPlanner
+from memoryd_server.sync.plan import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 from word_provider import WordProvider, word_vector

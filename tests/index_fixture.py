@@ -17,7 +17,7 @@ from memoryd_server.sqlite.connection import open_reader, snapshot
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import SyncPlanner
+from memoryd_server.sync.plan import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.text.analyzer import Analyzer

@@ -31,7 +31,7 @@ class RawConnection:
         self.ended = set()
         self.received = {}
         self.closed = False
-        self._send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
+        self.send(PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", INITIAL_WINDOW_SIZE, window)))
 
     def __enter__(self):
         return self
@@ -44,7 +44,8 @@ class RawConnection:
         self.closed = True
         self._socket.close()
 
-    def _send(self, data):
+    def send(self, data):
+        """Write bytes as they are."""
         self._socket.sendall(data)
 
     def open(self, method, token=None, message=None):
@@ -71,7 +72,7 @@ class RawConnection:
             sent += frame(HEADERS, END_HEADERS, stream, block)
             if message is not None:
                 sent += frame(DATA, END_STREAM, stream, struct.pack(">BI", 0, len(message)) + message)
-        self._send(sent)
+        self.send(sent)
         return list(streams)
 
     def read(self, seconds):
@@ -104,9 +105,9 @@ class RawConnection:
 
     def _take_frame(self, kind, flags, stream, payload):
         if kind == SETTINGS and not flags & ACK:
-            self._send(frame(SETTINGS, ACK, 0, b""))
+            self.send(frame(SETTINGS, ACK, 0, b""))
         elif kind == PING and not flags & ACK:
-            self._send(frame(PING, ACK, 0, payload))
+            self.send(frame(PING, ACK, 0, payload))
         elif kind in (HEADERS, DATA, RST_STREAM):
             self.received.setdefault(stream, []).append((kind, payload))
             if kind == RST_STREAM or flags & END_STREAM:

@@ -8,7 +8,7 @@ from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule, TranscriptReader
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.plan import PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import PART_CHARS, FilePreparer
 
 

@@ -9,7 +9,7 @@ deadline=
 usage() {
     sed -n -e '1d' -e '/^# /!q' -e 's/^# //p' "$0"
     echo
-    echo "  -a, --agent ID          ID of the agent; default: main"
+    echo "  -a, --agent ID          ID of the agent; default: main, or the default agent"
     echo "  -j, --json REQUEST      complete request as JSON instead of arguments; @ reads it from standard input"
     echo "  -t, --timeout SECONDS   deadline of the call, instead of its default deadline"
     echo "  --                      passes all following arguments to grpcurl, for example: -- -v -emit-defaults"

@@ -203,13 +203,17 @@ class FileBusy(MemorydError):
 
 
 class FileReplaced(MemorydError):
-    """Another program replaced the file after each write, so the file does not contain the written text."""
+    """Another program replaced the file during the call: it does not contain the written text, or was not deleted."""
 
     reason = "INDEX_BUSY"
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        why: str = "was replaced repeatedly by another program; try again when that program has finished",
+    ) -> None:
         super().__init__(
-            f"{path!r} was replaced repeatedly by another program; try again when that program has finished",
+            f"{path!r} {why}",
             metadata={"path": path},
             retry_after_seconds=1.0,
         )

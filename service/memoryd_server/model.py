@@ -79,7 +79,6 @@ class DegradationKind(StrEnum):
     IDENTITY_MISMATCH = "IDENTITY_MISMATCH"
     INDEX_IMPAIRED = "INDEX_IMPAIRED"
     SOURCE_SKIPPED = "SOURCE_SKIPPED"
-    DEADLINE_CUT = "DEADLINE_CUT"
     WATCHER_IMPAIRED = "WATCHER_IMPAIRED"
     VECTORS_PENDING = "VECTORS_PENDING"
 
@@ -105,7 +104,7 @@ _MOST = (1 << 63) - 1
 
 def identity_of(stat: FileStat) -> tuple[int, int]:
     """Return device and inode as the index stores them; they identify a file independently of its name."""
-    return _signed(stat.device), _signed(stat.inode)
+    return as_signed(stat.device), as_signed(stat.inode)
 
 
 def differs(on_disk: FileStat, row: FileStat) -> bool:
@@ -123,8 +122,8 @@ def stored(stat: FileStat) -> FileStat:
         stat.size_bytes,
         min(stat.mtime_ns, _MOST),
         min(stat.ctime_ns, _MOST),
-        _signed(stat.device),
-        _signed(stat.inode),
+        as_signed(stat.device),
+        as_signed(stat.inode),
     )
 
 
@@ -135,7 +134,13 @@ def settled(stat: FileStat, now_ns: int) -> FileStat:
     return replace(stat, ctime_ns=_UNSETTLED)
 
 
-def _signed(number: int) -> int:
+def is_settled(row: FileStat) -> bool:
+    """Return whether an equal stat of the file proves that it has not changed since `row` was stored."""
+    return row.ctime_ns != _UNSETTLED
+
+
+def as_signed(number: int) -> int:
+    """Return an unsigned 64-bit number as the signed one that the index stores."""
     return number - (1 << 64) if number >= 1 << 63 else number
 
 

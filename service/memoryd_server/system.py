@@ -3,17 +3,18 @@
 The locks are `flock` locks between processes: they end with the process that holds them. No function here waits without
 a limit, because any program can hold a lock on any file that it can open.
 
-`sync_folder` makes changes of names in a folder survive a power failure. `release_free_memory` is for LanceDB, whose
-many threads otherwise leave memory allocated that they no longer use.
+`sync_folder` makes changes of names in a folder survive a power failure. `limit_free_memory` and `release_free_memory`
+keep the C library from holding memory that is free.
 """
 
 import ctypes
 import errno
 import fcntl
 import os
+import signal
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from memoryd_server.errors import DiskFull, IndexBusy, IndexReadOnly, IndexUnavailable, MemorydError
@@ -36,6 +37,28 @@ def release_free_memory() -> None:
     """Return free pages to the operating system, if the C library is glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+MAPPED_BYTES = 2**20
+"""A block of this size or more is mapped by itself, and returned to the operating system when it is freed."""
+
+KEPT_BYTES = 4 * 2**20
+"""Free memory above this size at the end of a heap is returned."""
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+
+
+def limit_free_memory() -> None:
+    """Limit the free memory that the process keeps, if the C library is glibc.
+
+    By default glibc adapts both limits to the largest block that was freed: after one reply of 32 MiB it keeps up to
+    64 MiB at the end of each thread's heap, which `release_free_memory` does not return.
+    """
+    with suppress(OSError, AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 READ_ONLY = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
@@ -68,6 +91,26 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+@contextmanager
+def exclusive_lease(descriptor: int) -> Iterator[bool]:
+    """Keep every program from opening an open file until the block ends; yield whether that is so.
+
+    It is not if the file is open elsewhere, also in this process, or if the system, the file system or the owner of the
+    file gives no lease. A program that opens the file meanwhile waits for the end of the block, which must be short.
+    """
+    leased = False
+    with suppress(OSError, AttributeError):
+        # The default signal of a program that waits for the lease would end this process; this one is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        leased = True
+    try:
+        yield leased
+    finally:
+        if leased:
+            fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
 def is_at(descriptor: int, path: Path) -> bool:
     """Return whether `path` names the open file."""
     try:
@@ -87,12 +130,14 @@ class FileLock:
         self._descriptor: int | None = None
 
     def try_acquire(self) -> bool:
-        """Take the lock without waiting; return False while another process holds it. Create a missing lock file.
+        """Take the lock without waiting; return False while another process holds it.
+
+        Create a missing lock file, and refuse a symbolic link.
 
         Raises:
             OSError: the file cannot be created or locked.
         """
-        return self._descriptor is not None or self._take(self._open())
+        return self._descriptor is not None or self._take(self._open(os.O_NOFOLLOW))
 
     def wait(self, seconds: float, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Take the lock; block the calling thread for up to `seconds` while another process holds it.

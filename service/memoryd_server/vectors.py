@@ -1,6 +1,7 @@
 """Unit vectors and their blobs of little-endian float32. Pure."""
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +16,10 @@ Ids = NDArray[np.int64]
 
 _BLOB = np.dtype("<f4")
 FLOAT_BYTES = _BLOB.itemsize
+_NUMBERS = frozenset((int, float))
+
+MAX_DIMENSIONS = 131_072
+"""Maximum number of components. The vectors of known models have up to 12,288."""
 
 # A vector whose largest component is smaller has no usable direction.
 _SHORTEST = 1e-10
@@ -28,7 +33,8 @@ def unit(values: Sequence[float] | ArrayLike, dimensions: int | None = None) -> 
     """Return `values` scaled to length 1, as a new float32 array.
 
     Raises:
-        InvalidVector: `values` is not a flat list of finite numbers, is zero, or does not have `dimensions` components.
+        InvalidVector: `values` is not a flat list of finite numbers, is zero, has more than `MAX_DIMENSIONS`
+            components, or does not have `dimensions`.
     """
     return np.asarray(exact_unit(values, dimensions), np.float32)
 
@@ -54,13 +60,22 @@ def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = Non
 
 
 def _numbers(values: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
+    # Checked before the conversion: in an array of text, each element takes the memory of the longest one.
+    if not isinstance(values, np.ndarray) and not (isinstance(values, list | tuple) and _are_numbers(values)):
+        raise InvalidVector("the vector is not a list of numbers")
+    if len(values) > MAX_DIMENSIONS:
+        raise InvalidVector(f"the vector has {len(values)} dimensions, more than {MAX_DIMENSIONS}")
     try:
         array = np.asarray(values)
-    except (ValueError, TypeError, OverflowError, RecursionError):
+    except OverflowError:
         raise InvalidVector("the vector is not a list of numbers") from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidVector("the vector is not a list of numbers")
     return array.astype(np.float64)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    return set(map(type, values)) <= _NUMBERS
 
 
 def to_blob(vector: NDArray[np.floating]) -> bytes:

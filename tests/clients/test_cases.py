@@ -3,19 +3,17 @@
 import pytest
 
 from certificates import needs_openssl
-from clients.languages import LANGUAGES, OWN
+from clients.languages import LANGUAGES
 from clients.table import cases, missing, run_case
 
-pytestmark = needs_openssl
+pytestmark = [needs_openssl, pytest.mark.clients]
 
 
 def plays():
-    """Each case with each language. Both tiers have Python's without TLS, which is quick; `make clients` has all."""
+    """Each case with each language."""
     for language in LANGUAGES:
         for case, over in cases():
-            quick = language.name == OWN and over != "tls"
-            marks = [*language.marks, *([] if quick else [pytest.mark.clients])]
-            yield pytest.param(language, case, over, id=f"{over}-{case['name']}-{language.name}", marks=marks)
+            yield pytest.param(language, case, over, id=f"{over}-{case['name']}-{language.name}", marks=language.marks)
 
 
 @pytest.mark.parametrize(("runners", "case", "over"), list(plays()), indirect=["runners"])

@@ -12,7 +12,7 @@ from clients.languages import LANGUAGES
 from clients.runner import REPOSITORY
 from daemon_process import environment
 
-pytestmark = needs_openssl
+pytestmark = [needs_openssl, pytest.mark.clients]
 
 QUESTION = "which crane was repaired?"
 FILES = {

@@ -17,6 +17,7 @@ from rpc.agent_calls import HAS_LANCEDB
 
 pytestmark = [
     needs_openssl,
+    pytest.mark.clients,
     pytest.mark.skipif(grpcurl_command() is None, reason="grpcurl is not installed; `make grpcurl` installs it"),
 ]
 

@@ -10,6 +10,8 @@ import pytest
 
 from daemon_process import environment, serving
 
+pytestmark = pytest.mark.clients
+
 PAGE = Path(__file__).parents[2] / "clients" / "python" / "README.md"
 
 

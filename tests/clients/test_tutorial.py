@@ -11,6 +11,8 @@ from clients.languages import LANGUAGES
 from clients.runner import REPOSITORY
 from daemon_process import environment, serving
 
+pytestmark = pytest.mark.clients
+
 PAGE = (REPOSITORY / "docs" / "tutorial.md").read_text("utf-8")
 TYPESCRIPT = REPOSITORY / "clients" / "typescript"
 FENCES = {"python": "python", "typescript": "ts"}

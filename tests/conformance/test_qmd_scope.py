@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.app.plugin_config import session_scope
+from memoryd_server.app.plugins import session_scope
 from memoryd_server.qmd.config import allows
 from memoryd_server.sessions.context import SessionKey
 from memoryd_server.settings.memory import QmdSettings

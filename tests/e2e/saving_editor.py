@@ -51,4 +51,5 @@ def main():
     sys.stdout.write(json.dumps([number, sorted(line.decode() for line in lost)]))
 
 
-main()
+if __name__ == "__main__":
+    main()

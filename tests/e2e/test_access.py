@@ -56,6 +56,7 @@ def elsewhere(served, token, *arguments):
     return memoryd(*arguments, "--address", served.address, "--token-file", token, home=served.home)
 
 
+@pytest.mark.slow
 def test_a_token_is_made_used_and_revoked_while_the_daemon_runs(served, tmp_path):
     token_id, file = made(served, tmp_path, "--agent", "WORK", "--name", "gateway", "--expires", "90d")
     check(elsewhere(served, file, "agents"), out=r"\Awork: \w+.*\n\Z")

@@ -86,6 +86,18 @@ def test_a_search_without_a_match_says_why_and_succeeds(run):
 
 
 @pytest.mark.slow
+def test_a_search_uses_the_agent_of_the_session_key_or_the_default_agent(workspace, tmp_path, home):
+    (tmp_path / "memoryd.json5").write_text('{agents: {list: [{id: "rest"}, {id: "work", default: true}]}}', "utf-8")
+    there = ("--state-dir", tmp_path, "--workspace", workspace)
+    check(memoryd("search", "harbour", *there, home=home), out=r"^1\.000 MEMORY\.md")
+    for key in ("main", "agent:work:main"):
+        check(memoryd("search", "harbour", "--session-key", key, *there, home=home), out=r"^1\.000 MEMORY\.md")
+    check(memoryd("search", "harbour", "--session-key", "agent:rest:main", *there, home=home), out="No matches")
+    wrong = memoryd("search", "harbour", "--session-key", "agent:rest:x", "--agent", "work", *there, home=home)
+    check(wrong, code=2, err="session_key: names the agent 'rest', but the request is for the agent 'work'")
+
+
+@pytest.mark.slow
 def test_a_search_for_nothing_is_a_usage_error(run):
     check(run("search"), code=2, err="the query is empty")
 
@@ -255,6 +267,7 @@ def test_help_names_every_verb(home):
         assert (shown.exit_code, "Options:" in shown.output) == (0, True), verb
 
 
+@pytest.mark.slow
 def test_client_verbs_import_no_module_of_the_daemon(served, home):
     code = (
         "import sys; from memoryd_server.cli import main; main(sys.argv[1:], standalone_mode=False); "
@@ -280,6 +293,13 @@ def test_a_second_daemon_on_the_same_index_is_refused(served, workspace, tmp_pat
     check(served.memoryd("agents"), out="main")
 
 
+def test_a_wrong_address_in_the_settings_is_refused_although_a_flag_replaces_it(tmp_path, home):
+    (tmp_path / "memoryd.json5").write_text("{memoryd: {listen: 5}}", "utf-8")
+    done = memoryd("serve", "--state-dir", tmp_path, "--listen", f"unix:{tmp_path}/s", home=home)
+    check(done, code=2, err=r"memoryd\.json5: memoryd\.listen: expected an array, found a number")
+
+
+@pytest.mark.slow
 def test_a_daemon_beyond_loopback_is_refused(workspace, tmp_path, home):
     done = memoryd("serve", "--workspace", workspace, "--state-dir", tmp_path, "--listen", "0.0.0.0:0", home=home)
     check(done, code=2, err="refusing to listen at .* without TLS")

@@ -20,6 +20,7 @@ def by_name(checks):
     return {check["name"]: check for check in checks}
 
 
+@pytest.mark.slow
 def test_a_healthy_daemon_is_explained_line_by_line(places):
     home, workspace, state = places
     with serving(workspace, state, home=home) as served:

@@ -1,6 +1,5 @@
 """However an editor saves, the final content is found, and nothing else."""
 
-import os
 import shutil
 import threading
 import time
@@ -8,6 +7,7 @@ import time
 import pytest
 
 from e2e.daemon_fixture import client, last_event, paths
+from editors import SAVES
 from memoryd.messages import FILE_STATE_GONE
 from waiting import wait_until
 
@@ -35,49 +35,9 @@ def check_found(served, found, *, gone=()):
     return files
 
 
-def save_beside_and_replace(file, text):
-    spare = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    spare.write_text(text)
-    spare.replace(file)
-
-
-def save_like_sed(file, text):
-    spare = file.with_name("sedAbC123")
-    spare.write_text(text)
-    spare.rename(file)
-
-
-def save_like_vim(file, text):
-    swap = file.with_name(f".{file.name}.swp")
-    swap.write_bytes(b"b0VIM 8.2" + text.encode())
-    file.with_name("4913").touch()
-    file.with_name("4913").unlink()
-    file.rename(file.with_name(f"{file.name}~"))
-    file.write_text(text)
-    file.with_name(f"{file.name}~").unlink()
-    swap.unlink()
-
-
-def save_like_emacs(file, text):
-    file.with_name(f"#{file.name}#").write_text(text)
-    file.with_name(f".#{file.name}").symlink_to("user@host.1:1")
-    shutil.copy(file, file.with_name(f"{file.name}~"))
-    file.write_text(text)
-    file.with_name(f".#{file.name}").unlink()
-    file.with_name(f"#{file.name}#").unlink()
-
-
-def save_in_place(file, text):
-    with file.open("r+") as stream:
-        stream.truncate()
-        for letter in text:
-            stream.write(letter)
-            stream.flush()
-
-
 @pytest.mark.parametrize(
     "save",
-    [save_beside_and_replace, save_like_sed, save_like_vim, save_like_emacs, save_in_place],
+    SAVES,
     ids=lambda s: s.__name__,
 )
 def test_the_final_content_of_a_save_is_found(daemons, served, save):

@@ -28,6 +28,7 @@ def check(done, *, code=0, out="", err=""):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_an_entry_is_stored_and_recalled(folders):
     workspace, state, home = folders
     with serving(workspace, state, home=home) as served:
@@ -36,6 +37,7 @@ def test_an_entry_is_stored_and_recalled(folders):
         check(served.memoryd("entry", "recall", "herons"), out="[fact] the heron nests")
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_the_verbs_store_recall_list_forget_export_and_import(folders):
     workspace, state, home = folders

@@ -15,15 +15,13 @@ from memoryd.client import MemorydError, connect
 from memoryd.messages import REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUPLICATE, REMEMBER_ACTION_STORED
 from object_store import BUCKET, needs_object_store, object_store
 
-pytestmark = [needs_lancedb, pytest.mark.faults, pytest.mark.slow]
+pytestmark = [needs_lancedb, pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(900)]
 
 WRITERS = "ab"
 BETWEEN_KILLS = 5
 SEED = 8
 PATIENCE_SECONDS = 120.0
 ACCEPTED = {REMEMBER_ACTION_STORED, REMEMBER_ACTION_ALREADY_STORED, REMEMBER_ACTION_DUPLICATE}
-
-slow = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Writers:
@@ -107,15 +105,13 @@ def check_kills(folder, config, kills):
     assert len(found) <= len(writers.acknowledged) + len(WRITERS)
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=slow)])
+@pytest.mark.parametrize("kills", [3, 20])
 def test_every_acknowledged_entry_is_there_once_however_often_the_daemon_is_killed(tmp_path, kills):
     check_kills(tmp_path, {}, kills)
 
 
 @needs_object_store
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=slow)])
+@pytest.mark.parametrize("kills", [2, 20])
 def test_the_same_holds_in_an_object_store(tmp_path, kills):
     with object_store() as options:
         check_kills(tmp_path, {"dbPath": f"s3://{BUCKET}/killed", "storageOptions": options}, kills)

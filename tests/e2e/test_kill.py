@@ -97,6 +97,7 @@ def test_a_rebuild_killed_at_any_moment_leaves_the_old_index_answering(daemons):
     check_whole(daemons, 1500)
 
 
+@pytest.mark.slow
 def test_an_index_of_few_files_survives_a_kill_right_after_its_sync(daemons):
     fill(daemons, 50)
     served = daemons.start()

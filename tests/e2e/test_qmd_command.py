@@ -52,6 +52,7 @@ def test_status_reports_qmd(qmd, fake):
     assert "qmd 2.8.3 is unavailable: qmd was ended by SIGSEGV" in qmd.memoryd("status", "--deep").stdout
 
 
+@pytest.mark.slow
 def test_doctor_looks_at_qmd(qmd):
     checks = json.loads(qmd.memoryd("doctor", "--json").stdout)
     found = {check["name"]: check for check in checks if check["name"].startswith("qmd of ")}

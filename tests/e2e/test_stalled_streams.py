@@ -4,6 +4,7 @@ import signal
 import subprocess
 import time
 
+import psutil
 import pytest
 
 from daemon_process import serving_heron
@@ -13,6 +14,7 @@ from raw_http2 import DATA, RawConnection
 
 pytestmark = pytest.mark.attacks
 
+GET = "/memoryd.v1.MemoryService/MemoryGet"
 SEARCH = "/memoryd.v1.MemoryService/MemorySearch"
 LIST_AGENTS = "/memoryd.v1.MemoryService/ListAgents"
 WATCH_INDEX = "/memoryd.v1.MemoryService/WatchIndex"
@@ -133,6 +135,31 @@ def test_reply_that_is_not_read_keeps_no_shutdown_waiting(served, tcp, unix, tok
         check_answers(unix)
         check_answers(tcp, token)
         check_stops(served)
+
+
+@pytest.mark.slow
+def test_unread_replies_of_one_token_hold_little_memory(served, tcp, unix, token):
+    (served.workspace / "memory" / "long.md").write_text(("the kestrel hovers over us " * 40 + "\n") * 240)
+    other = served.memoryd("token", "new", "--name", "other").stdout.split()[0]
+    request = pb.MemoryGetRequest(path="memory/long.md", line_count=240).SerializeToString()
+    daemon = psutil.Process(served.process.pid)
+    with connect(tcp, token) as client:
+        assert len(client.get(path="memory/long.md", line_count=240).text) > 250_000
+    before = daemon.memory_info().rss
+    with RawConnection(tcp, window=0) as first, RawConnection(tcp, window=0) as second:
+        for connection in (first, second):
+            # The token's rate allows a burst of 1,000 calls, and 640 calls fit on a connection.
+            for _ in range(4):
+                connection.open_many(GET, 100, token, request)
+                connection.read(0.5)
+        # All but the 64 calls that a token may have at once are refused.
+        assert first.read_until(lambda: len(first.ended) >= 400 - 64)
+        assert second.read_until(lambda: len(first.ended) + len(second.ended) >= 800 - 64)
+        grown = daemon.memory_info().rss - before
+        assert grown < 100 * 2**20, f"{grown / 2**20:.0f} MiB"
+        check_answers(unix)
+        check_answers(tcp, other)
+    check_stops(served)
 
 
 def messages(connection, stream):

@@ -1,5 +1,6 @@
 """SIGTERM during work: running calls finish or get a retry hint, and the process ends in time."""
 
+import json
 import signal
 import subprocess
 import threading
@@ -96,6 +97,7 @@ def test_sigterm_with_an_embedding_call_in_flight_ends_everything_in_time(daemon
         assert (status.index.files, list(status.failed_files)) == (20, [])
 
 
+@pytest.mark.slow
 def test_the_second_sigterm_ends_it_at_once(daemons, served):
     with client(served) as connection:
         # A caller who waits for what never comes keeps the first one waiting for its grace.
@@ -118,3 +120,41 @@ def test_the_second_sigterm_ends_it_at_once(daemons, served):
     assert verdict == "ok"
     with client(daemons.start()) as connection:
         assert connection.search(query="heron", mode=memory_pb2.SEARCH_MODE_KEYWORD).results
+
+
+MANY = 150
+
+
+@pytest.mark.slow
+def test_sigterm_ends_a_reload_that_reopens_many_agents(daemons):
+    for number in range(MANY):
+        daemons.write(f"../w{number}/memory/a.md", f"the heron of pier {number}\n")
+    agents = [{"id": f"a{number}", "workspace": str(daemons.home / f"w{number}")} for number in range(MANY)]
+
+    def configure(tokens):
+        search = {"sync": {"watch": False}, "chunking": {"tokens": tokens}}
+        logged = {"log": {"level": "info", "format": "json"}}
+        settings = {"agents": {"list": agents, "defaults": {"memorySearch": search}}, "memoryd": logged}
+        daemons.config.write_text(json.dumps(settings))
+
+    configure(400)
+    served = daemons.start()
+    with client(served) as connection:
+        wait_until(lambda: not closed(connection))
+        configure(200)
+        served.process.send_signal(signal.SIGHUP)
+        # The agents are closed together and opened one after the other.
+        wait_until(lambda: closed(connection))
+        began = time.monotonic()
+        served.process.send_signal(signal.SIGTERM)
+        assert served.process.wait(60) == 0
+    # Two seconds are promised; a busy machine gets some more.
+    assert time.monotonic() - began < 2 + BEYOND_SECONDS
+    (event,) = daemons.events("reload-settings")
+    assert not event["problems"]
+
+
+def closed(connection):
+    """The number of agents on the first page whose index is not open."""
+    agents = connection.list_agents(page_size=MANY).agents
+    return sum(agent.index_state == memory_pb2.INDEX_STATE_UNAVAILABLE for agent in agents)

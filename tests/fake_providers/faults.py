@@ -7,13 +7,15 @@ from dataclasses import dataclass, field
 class Fault:
     """One answer out of the ordinary: a status with a body, or what is done to the reply or the connection.
 
-    `vectors` changes the vectors before they are put into the reply, `change` the whole reply.
+    `vectors` changes the vectors before they are put into the reply, `change` the whole reply. With
+    `seconds_per_byte`, the reply is sent one byte at a time, with this pause after each.
     """
 
     status: int = 200
     body: object = None
     headers: dict = field(default_factory=dict)
     delay_seconds: float = 0.0
+    seconds_per_byte: float = 0.0
     truncated: bool = False
     reset: bool = False
     change: object = None

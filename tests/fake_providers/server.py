@@ -208,7 +208,12 @@ def _send(handler, fault, data):
     sent = data[: len(data) // 2] if fault.truncated or fault.reset else data
     handler.send_header("content-length", str(len(data) if fault.reset else len(sent)))
     handler.end_headers()
-    handler.wfile.write(sent)
+    if fault.seconds_per_byte:
+        for byte in sent:
+            handler.wfile.write(bytes([byte]))
+            time.sleep(fault.seconds_per_byte)
+    else:
+        handler.wfile.write(sent)
     if fault.reset:
         handler.wfile.flush()
         handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -166,5 +166,6 @@ AFTER = {
     ),
     "many-rows": lambda text: out(json.dumps([row for row in json.loads(text) for _ in range(4_000)])),
     "foreign-rows": with_foreign_text,
+    "deep-rows": lambda text: out(f'[{{"file": "qmd://x", "more": {"[" * 900}{"]" * 900}}}, {text.strip()[1:]}'),
     "object": lambda text: out(json.dumps({"results": json.loads(text)})),
 }

@@ -7,7 +7,7 @@ import pytest
 from fake_providers import embedding_server
 from fake_qmd.installs import make_fake
 from memoryd_server.access import admission
-from memoryd_server.app import config, plugin_config
+from memoryd_server.app import config, plugins
 from memoryd_server.providers import ThrottleConfig
 from memoryd_server.qmd import fallback
 from memoryd_server.qmd.fallback import CircuitBreaker
@@ -96,7 +96,7 @@ def before_open(monkeypatch):
 def short_pauses(monkeypatch):
     """Retry calls of a provider soon after a failure: the real pauses cost seconds in every test of a failure."""
     quick = functools.partial(ThrottleConfig, first_pause_seconds=0.01)
-    for module in (config, plugin_config):
+    for module in (config, plugins):
         monkeypatch.setattr(module, "ThrottleConfig", quick)
 
 

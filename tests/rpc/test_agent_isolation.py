@@ -16,7 +16,7 @@ from properties import examples
 from rpc.agent_calls import AGENT_CALLS
 from rpc.isolation import IsolationDaemon
 
-pytestmark = pytest.mark.attacks
+pytestmark = [pytest.mark.attacks, pytest.mark.slow]
 
 FOREIGN_CURSOR = "the cursor of another agent's run"
 BOB = {
@@ -172,6 +172,7 @@ def check_alike(daemons, steps):
             assert other == alone, f"{other}\n{alone}"
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(calls | deeds, min_size=1, max_size=8))
 def test_a_token_for_ada_sees_the_same_in_every_daemon(daemons, steps):

@@ -12,6 +12,8 @@ from memoryd_server.embedding import batch_jobs
 from rpc.wire import paths
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 KEYWORD, VECTOR = memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR
 KEY = "key-of-this-test-0123456789"
 NOTES = 12

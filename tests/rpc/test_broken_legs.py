@@ -111,7 +111,11 @@ async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not
     drop("keyword")(home, None)
     await running.readiness.check()
     await check_refused(running.search("ferry"), "UNAVAILABLE", "INDEX_UNAVAILABLE", retry=True)
-    assert (await running.status()).index.state == memory_pb2.INDEX_STATE_UNAVAILABLE
+    status = await running.status()
+    assert status.index.state == memory_pb2.INDEX_STATE_UNAVAILABLE
+    (missing,) = [d for d in status.degradations if kinds([d]) == ["FULLTEXT_MISSING"]]
+    assert not status.fulltext.available
+    assert missing.reason == status.fulltext.error != ""
     assert await healths() == {health_pb2.HealthCheckResponse.NOT_SERVING}
     held.release()
     with contextlib.suppress(grpc.aio.AioRpcError):

@@ -13,6 +13,8 @@ from rpc.sync_streams import CANCEL
 from rpc.wire import TIMEOUT, kinds, paths
 from waiting import eventually
 
+pytestmark = pytest.mark.slow
+
 HYBRID, KEYWORD = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD
 NOTES = 80
 LONG = "the harbour crane lifts containers while gulls circle " * 60

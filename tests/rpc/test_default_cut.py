@@ -14,7 +14,12 @@ NOTES = {"answer": "the due date is in march", "other": "tabs of two columns", "
 FEATURES = (*NOTES.values(), "common")
 
 # What a question has in common with each note, before the model's base similarity.
-NEAR = {"deadline": {"answer": 0.4}, "penicillin": {"answer": 0.1, "third": 0.12}, "deadline ferry": {"answer": 0.4}}
+NEAR = {
+    "deadline": {"answer": 0.4},
+    "penicillin": {"answer": 0.1, "third": 0.12},
+    "deadline ferry": {"answer": 0.4},
+    "paperwork ferry": {"answer": 0.9, "third": 0.41},
+}
 
 
 def with_base(base):
@@ -95,9 +100,23 @@ async def test_a_least_score_in_the_settings_bounds_the_score_where_no_keyword_w
     assert bool((await daemon.search("deadline")).results) is found
 
 
-async def test_a_least_score_of_035_in_the_settings_bounds_the_fused_score(ask):
+async def test_a_least_score_of_035_in_the_settings_bounds_the_fused_score_unlike_the_default(ask):
     daemon = await ask(minScore=0.35)
-    assert paths(await daemon.search("deadline ferry")) == ["memory/third.md"]
+    answer = await daemon.search("deadline ferry")
+    assert (paths(answer), answer.info.dropped_by_min_score) == ([], 3)
+
+
+@pytest.mark.parametrize(("least", "expected"), [(0.7, []), (0.6, ["answer"]), (0.5, ["answer", "third"])])
+async def test_a_least_score_in_the_settings_never_shows_less_than_it_removes(ask, least, expected):
+    """The best result comes from vectors alone (.63), the next one from keywords (.59)."""
+    daemon = await ask(minScore=least)
+    every = await daemon.search("paperwork ferry", min_score=0.0)
+    assert [round(result.score, 2) for result in every.results][:2] == [0.63, 0.59]
+    answer = await daemon.search("paperwork ferry")
+    assert paths(answer) == [f"memory/{name}.md" for name in expected]
+    if not expected:
+        assert empty_reason(answer) == "FILTERED_BY_SCORE"
+        assert "memorySearch.query.minScore, 0.7;" in answer.info.empty_explanation
 
 
 @pytest.mark.parametrize(("least", "found"), [(0.27, 2), (0.29, 1)])

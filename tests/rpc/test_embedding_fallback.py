@@ -231,3 +231,39 @@ async def test_embeddings_that_are_switched_off_stay_off(home, serve, openai, ol
     status = await running.status()
     assert (status.embedding.provider, status.embedding.fallback_from) == ("", "")
     assert (openai.requests, ollama.requests) == ([], [])
+
+
+async def test_a_fallback_with_a_model_uses_that_model(home, serve, openai, ollama):
+    home.write(boat="the red ferry sails at dawn")
+    wanted = settings(openai, ollama)
+    wanted["agents"]["defaults"]["memorySearch"]["fallback"] = "ollama/all-minilm"
+    running = await serve(wanted)
+    deny(openai)
+    await running.synced()
+    status = await running.status()
+    assert (status.embedding.provider, status.embedding.model) == ("ollama", "all-minilm")
+    assert fallback_of(status) == [(WANTED, "ollama/all-minilm")]
+    assert {request.body["model"] for request in ollama.requests} == {"all-minilm"}
+    assert list(status.service.settings_warnings) == []
+
+
+async def test_another_model_of_the_same_provider_is_a_fallback(home, serve, openai, ollama):
+    home.write(boat="the red ferry sails at dawn")
+    wanted = settings(openai, ollama)
+    search = wanted["agents"]["defaults"]["memorySearch"]
+    search |= {"model": "text-embeding-3-large", "fallback": "openai/text-embedding-3-small"}
+    running = await serve(wanted)
+    await running.synced()
+    status = await running.status()
+    assert (status.embedding.model, status.index.pending_embeddings) == ("text-embedding-3-small", 0)
+    assert fallback_of(status) == [("openai/text-embeding-3-large", WANTED)]
+    assert ollama.requests == []
+
+
+async def test_a_misspelt_fallback_provider_with_a_model_is_a_warning(home, serve, openai, ollama):
+    wanted = settings(openai, ollama)
+    wanted["agents"]["defaults"]["memorySearch"]["fallback"] = "olama/all-minilm"
+    running = await serve(wanted)
+    (warning,) = (await running.status()).service.settings_warnings
+    assert "olama/all-minilm" in warning
+    assert "ollama" in warning

@@ -52,8 +52,8 @@ async def test_another_model_is_counted_separately(home, serve, server):
     running = await serve(settings(server, model="other"))
     await running.synced()
     status = await running.status()
-    assert [(u.model, u.calls) for u in status.embedding.usage] == [("other", 1), ("words", 1)]
-    assert status.embedding.calls == 1
+    assert [(u.model, u.calls) for u in status.embedding.usage] == [("other", 2), ("words", 1)], "a probe and a text"
+    assert status.embedding.calls == 2
 
 
 async def test_without_a_provider_nothing_is_counted(home, serve):

@@ -1,6 +1,7 @@
 """The EntryService over the wire, on real datasets and a server that speaks a provider's format."""
 
 import asyncio
+import contextlib
 import functools
 import json
 import threading
@@ -176,6 +177,15 @@ async def test_a_provider_that_is_down_delays_the_vectors_and_loses_nothing(serv
         return not found.degradations and texts(found)
 
     assert await eventually(found_by_meaning) == ["the heron nests by the weir"]
+
+
+@needs_lancedb
+async def test_a_short_deadline_delays_only_its_own_vector(running):
+    await remember(running, "the kestrel hovers over the field")
+    with contextlib.suppress(grpc.RpcError):
+        await running.entries.Remember(pb.RememberRequest(text="the heron nests by the weir"), timeout=0.9)
+    stored = await remember(running, "the otter sleeps under the bridge")
+    assert (stored.action, "VECTOR_LEG_SKIPPED" in kinds(stored.degradations)) == (STORED, False)
 
 
 @needs_lancedb
@@ -399,7 +409,7 @@ async def test_callers_that_wait_for_a_failed_opening_share_the_failure(serve, b
         asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))
         for _ in range(6)
     ]
-    await eventually(lambda: len(running.entry_memories._tasks._tasks) == len(calls))
+    await eventually(lambda: running.entry_memories.opening == len(calls))
     go_on.set()
     await asyncio.gather(*calls)
     assert attempts == ["attempt"]

@@ -95,7 +95,8 @@ HUGE = "ü" * 60_000
     ("method", "request_", "reason"),
     [
         ("Status", pb.StatusRequest(agent_id=HUGE), "AGENT_NOT_FOUND"),
-        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + "ü/" * 1_300 + "x.md"), "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + ("ü" * 30 + "/") * 60 + "x.md"), "FILE_NOT_FOUND"),
+        ("MemoryGet", pb.MemoryGetRequest(path="memory/" + "ü/" * 1_300 + "x.md"), "PATH_NOT_ALLOWED"),
         ("MemoryGet", pb.MemoryGetRequest(path=HUGE + ".md"), "INVALID_REQUEST"),
         ("MemoryGet", pb.MemoryGetRequest(path="ü" * 2_000 + ".md"), "PATH_NOT_ALLOWED"),
         ("FlushDecision", pb.FlushDecisionRequest(time_zone=HUGE), "INVALID_REQUEST"),

@@ -37,17 +37,12 @@ async def test_an_unknown_agent_is_not_found_and_the_known_are_listed(serve, met
     assert "main, off" in found.message
 
 
-@pytest.mark.parametrize("method", AGENT_CALLS)
-async def test_a_disabled_agent_answers_nothing(serve, method):
-    running = await serve(SETTINGS)
-    await check_refused(
-        call(running, method, for_agent(method, "off")), "FAILED_PRECONDITION", "MEMORY_DISABLED", mentions="enabled"
-    )
-
-
-async def test_the_memory_slot_none_disables_every_agent(serve):
-    running = await serve({"plugins": {"slots": {"memory": "none"}}})
-    await check_refused(running.search("x"), "FAILED_PRECONDITION", "MEMORY_DISABLED", mentions="plugins.slots.memory")
+async def test_the_memory_slot_none_disables_every_call(serve):
+    running = await serve({"plugins": {"slots": {"memory": "none"}}, "memoryd": {"entries": {"enabled": True}}})
+    for method, request in AGENT_CALLS.items():
+        await check_refused(
+            call(running, method, request), "FAILED_PRECONDITION", "MEMORY_DISABLED", mentions="plugins.slots.memory"
+        )
     agents = (await running.stub.ListAgents(pb.ListAgentsRequest())).agents
     assert [(agent.agent_id, agent.enabled) for agent in agents] == [("main", False)]
 
@@ -295,7 +290,7 @@ async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
     ("method", "slow", "request_"),
     [
         ("Status", "index.read", pb.StatusRequest()),
-        ("ListFiles", "index.compare", pb.ListFilesRequest()),
+        ("ListFiles", "index.read", pb.ListFilesRequest()),
         ("MemoryGet", "_read", pb.MemoryGetRequest(path="MEMORY.md")),
     ],
 )

@@ -1,11 +1,13 @@
 """No call does on the event loop's thread what could wait for a disk: it opens and stats no file, and runs no SQL."""
 
 import contextlib
+import fcntl
 import functools
 import importlib.util
 import os
 import posix
 import shutil
+import socket
 import sys
 import threading
 
@@ -17,8 +19,10 @@ from fake_qmd.installs import make_fake
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.agent_calls import AGENT_CALLS, HAS_LANCEDB, call
+from rpc.callers import bearer, health, new_token
 from rpc.qmd_calls import QMD, ask, qmd_settings
 from rpc.wire import TIMEOUT, by_meaning, paths
+from waiting import eventually
 
 FILE_EVENTS = {
     "open",
@@ -33,13 +37,20 @@ FILE_EVENTS = {
     "os.truncate",
     "os.chmod",
     "os.utime",
+    "os.getxattr",
+    "os.setxattr",
+    "fcntl.flock",
+    "fcntl.lockf",
+    "socket.connect",
+    "socket.getaddrinfo",
+    "socket.gethostbyname",
     "subprocess.Popen",
     "os.posix_spawn",
     "tempfile.mkstemp",
 }
 # Python raises no audit event for these. The import system calls those of `posix`, everything else those of `os`.
 UNAUDITED = [
-    *((os, name) for name in ("stat", "lstat", "access", "readlink", "statvfs")),
+    *((os, name) for name in ("stat", "lstat", "access", "readlink", "statvfs", "fsync")),
     (posix, "stat"),
 ]
 STREAMS = ("Sync", "WatchIndex")
@@ -178,6 +189,44 @@ async def test_no_call_opens_a_file_or_asks_sqlite_on_the_event_loop(serve, home
     assert overseer.here == []
 
 
+async def test_call_over_tcp_and_health_checks_do_no_io_on_the_event_loop(serve, home, overseer):
+    home.many(5)
+    running = await serve(listen="127.0.0.1:0")
+    _, token = new_token(home)
+
+    async def make_calls():
+        assert await health(running, **bearer(token)) == 1
+        await running.readiness.check()
+        await running.readiness.check_extensions()
+        await running.stub.ListAgents(pb.ListAgentsRequest(), timeout=TIMEOUT, **bearer(token))
+        await running.stub.Status(pb.StatusRequest(), timeout=TIMEOUT, **bearer(token))
+
+    # What is imported when it is first needed is read now.
+    await make_calls()
+    overseer.on = True
+    await make_calls()
+    overseer.on = False
+    # The token files are read, and the health check searches the index.
+    assert overseer.kinds_elsewhere() >= {"os.stat", "sql"}
+    assert overseer.here == []
+
+
+@pytest.mark.slow
+async def test_background_syncs_do_no_io_on_the_event_loop(serve, home, overseer):
+    home.many(5)
+    running = await serve({"memoryd": {"reconcileSeconds": 1}}, background=True)
+    await running.synced()
+    overseer.on = True
+    home.put("memory/new.md", "the kestrel hovers")
+    overseer.here.clear()
+    await eventually(lambda: running.memory().snapshot.files == 6)
+    await running.release_memory()
+    await running.search("kestrel")
+    overseer.on = False
+    assert overseer.kinds_elsewhere() >= {"open", "os.scandir", "os.stat", "sql"}
+    assert overseer.here == []
+
+
 async def test_a_reload_does_no_io_on_the_event_loop(serve, home, overseer, provider):
     home.many(5)
     running = await serve(background=True)
@@ -198,8 +247,16 @@ async def test_the_overseer_sees_io_on_the_event_loop(overseer, tmp_path):
     (tmp_path / "none").exists()
     importlib.util.find_spec("no_such_package")
     shutil.which("no-such-command", path=str(tmp_path))
+    with socket.socket() as unconnected, contextlib.suppress(OSError):
+        socket.getaddrinfo("127.0.0.1", 1)
+        unconnected.connect(("127.0.0.1", 1))
+    with (tmp_path / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        os.fsync(file.fileno())
     overseer.on = False
-    assert [event for event, *_ in overseer.here].count("os.stat") >= 3
+    seen = [event for event, *_ in overseer.here]
+    assert seen.count("os.stat") >= 3
+    assert {"open", "fcntl.flock", "os.fsync", "socket.connect", "socket.getaddrinfo"} <= set(seen)
 
 
 async def test_a_start_and_a_stop_ask_sqlite_elsewhere_too(serve, home, overseer):

@@ -184,7 +184,7 @@ async def test_a_failed_batch_jobs_words_are_valid_and_bounded(home, serve):
         assert len((await running.status()).batch.last_error) < 1_000
 
 
-@pytest.mark.parametrize(("fault", "by"), [("foreign-rows", QMD), ("foreign-words", BUILTIN)])
+@pytest.mark.parametrize(("fault", "by"), [("foreign-rows", QMD), ("foreign-words", BUILTIN), ("deep-rows", BUILTIN)])
 async def test_output_of_qmd_breaks_no_reply(home, serve, tmp_path, fault, by):
     home.environ = {"PATH": os.defpath, "HOME": str(tmp_path)}
     home.write(boat="# Boats\n\nthe red ferry sails at dawn\n")

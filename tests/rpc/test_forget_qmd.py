@@ -10,6 +10,8 @@ from rpc.qmd_calls import QMD, answered_by, ask, qmd_settings
 from rpc.wire import TIMEOUT, paths
 from transcript_fixture import user
 
+pytestmark = pytest.mark.slow
+
 WORD = "flamingo"
 
 

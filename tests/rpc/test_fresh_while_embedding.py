@@ -11,6 +11,8 @@ from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT, paths
 from waiting import eventually, wait_until
 
+pytestmark = pytest.mark.slow
+
 KEYWORD = memory_pb2.SEARCH_MODE_KEYWORD
 NOTES = 600
 

@@ -1,14 +1,16 @@
 """MemoryGet reads what is there, line by line, and nothing else."""
 
 import pytest
+from google.protobuf.json_format import ParseDict
 
-from rpc.wire import check_refused
+from memoryd.v1 import memory_service_pb2 as pb
+from rpc.wire import TIMEOUT, check_refused
 
 LONG = "".join(f"line {n}\n" for n in range(1, 5001))
 
 
-async def check(running, path, *, text, lines, total, following=0, truncated=False, **request):
-    reply = await running.get(path, **request)
+async def check(running, path, *, text, lines, total, following=0, truncated=False, request=None):
+    reply = await running.get(path, **(request or {}))
     assert (reply.path, reply.text) == (path, text)
     assert (reply.start_line, reply.end_line, reply.total_lines) == (*lines, total)
     assert (reply.next_start_line, reply.truncated) == (following, truncated)
@@ -26,6 +28,12 @@ async def check(running, path, *, text, lines, total, following=0, truncated=Fal
             {"start_line": 2, "line_count": 1},
             {"text": "two", "lines": (2, 2), "total": 3, "following": 3},
         ),
+        ("one\ntwo\nthree", {"from_line": 2, "lines": 1}, {"text": "two", "lines": (2, 2), "total": 3, "following": 3}),
+        (
+            "one\ntwo\nthree",
+            {"start_line": 3, "line_count": 2, "from_line": 1, "lines": 1},
+            {"text": "three", "lines": (3, 3), "total": 3},
+        ),
         ("one\ntwo", {"start_line": 3}, {"text": "", "lines": (3, 2), "total": 2}),
         ("one", {"start_line": 2**31 - 1}, {"text": "", "lines": (2**31 - 1, 2**31 - 2), "total": 1}),
         ("one", {"line_count": 2**31 - 1}, {"text": "one", "lines": (1, 1), "total": 1}),
@@ -39,7 +47,18 @@ async def check(running, path, *, text, lines, total, following=0, truncated=Fal
 )
 async def test_a_range_is_returned_verbatim(serve, home, content, request_, expected):
     home.write(note=content)
-    await check(await serve(), "memory/note.md", **expected, **request_)
+    await check(await serve(), "memory/note.md", **expected, request=request_)
+
+
+async def test_the_tool_s_arguments_may_have_openclaw_s_names(serve, home):
+    home.write(note="one\ntwo\nthree")
+    arguments = {"path": "memory/note.md", "from": 2, "lines": 1}
+    running = await serve()
+    reply = await running.stub.MemoryGet(ParseDict(arguments, pb.MemoryGetRequest()), timeout=TIMEOUT)
+    assert (reply.text, reply.start_line, reply.next_start_line) == ("two", 2, 3)
+    bad = pb.MemoryGetRequest(path="memory/note.md", from_line=0, lines=-1)
+    call = running.stub.MemoryGet(bad, timeout=TIMEOUT)
+    await check_refused(call, "INVALID_ARGUMENT", "INVALID_REQUEST", violations={"from_line", "lines"})
 
 
 async def test_a_long_file_is_read_whole_by_following_next_start_line(serve, home):
@@ -84,7 +103,7 @@ async def test_one_huge_line_is_cut_between_characters_and_says_so(serve, home):
     assert 256 * 1024 - 3 < len(reply.text.encode()) <= 256 * 1024
     assert set(reply.text) == {"漢"}
     assert (reply.start_line, reply.end_line, reply.next_start_line) == (1, 1, 2)
-    await check(running, "memory/huge.md", start_line=2, text="next", lines=(2, 2), total=2)
+    await check(running, "memory/huge.md", request={"start_line": 2}, text="next", lines=(2, 2), total=2)
 
 
 async def test_a_line_of_exactly_256_kib_is_whole(serve, home):

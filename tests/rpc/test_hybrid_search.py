@@ -132,7 +132,7 @@ async def test_another_model_never_meets_the_old_vectors(home, serve, provider):
     await first.stop()
     daemon = await serve(using(provider, model="other"))
     answer = await daemon.search("red ferry", mode=HYBRID)
-    assert answer.info.served_mode == KEYWORD
+    assert (answer.info.served_mode, answer.info.embedding.model) == (HYBRID, "words")
     assert "IDENTITY_MISMATCH" in kinds(answer.info.degradations)
     mismatches = (await daemon.status()).index.identity_mismatches
     assert [(m.field, m.index_value, m.wanted_value) for m in mismatches] == [("model", "words", "other")]

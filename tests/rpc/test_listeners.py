@@ -114,3 +114,57 @@ async def test_a_socket_path_that_is_too_long_is_refused_with_its_length(home):
     path = home.root / ("x" * 110)
     with pytest.raises(SettingsError, match=rf"{len(str(path))} bytes long; the system allows 107"):
         await start(home, quiet(), listen=f"unix:{path}")
+
+
+class BindingServer:
+    """Binds like gRPC, and notes the modes of a file created at the same time and of the socket's folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.modes = []
+
+    def add_insecure_port(self, address):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(address.removeprefix("unix:"))
+        (self.folder / "note.md").touch(0o666)
+        holder = os.path.dirname(address.removeprefix("unix:"))  # noqa: PTH120
+        self.modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (self.folder / "note.md", holder)]  # noqa: PTH116
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_binding_a_socket_leaves_the_modes_of_other_files_alone(tmp_path_factory, length):
+    tmp_path, name = tmp_path_factory.mktemp("b"), "s" * length
+    address = parse_address(f"unix:{tmp_path}/{name}")
+    listener, server = Listener(address), BindingServer(tmp_path)
+    before = os.umask(0o027)
+    try:
+        listener.bind(server, None)
+    finally:
+        os.umask(before)
+    assert server.modes == [0o640, 0o700]
+    assert stat.S_IMODE(address.socket_path.stat().st_mode) == 0o600
+    listener.close()
+    server.socket.close()
+    assert {path.name for path in tmp_path.iterdir()} == {"note.md", f"{name}.lock"}
+
+
+async def test_path_of_the_greatest_length_is_listened_at(serve, home):
+    path = home.root / ("s" * (107 - len(os.fsencode(home.root)) - 1))
+    folder = home.root / ("f" * (107 - len(os.fsencode(home.root)) - 3))
+    for place in (path, folder / "s"):
+        running = await serve(listen=f"unix:{place}")
+        assert len(os.fsencode(place)) == 107
+        assert (await running.stub.Status(pb.StatusRequest())).agent_id == "main"
+        await running.stop()
+        assert not place.exists()
+
+
+async def test_a_listener_that_is_not_bound_closes_no_connection_of_others():
+    """The sockets of the event loop, for example, have no name."""
+    for address in ("127.0.0.1:0", "unix:/nowhere/s"):
+        listener = Listener(parse_address(address))
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            listener.close_connections(socket.SHUT_RDWR)
+            ours.send(b"x")
+            assert theirs.recv(1) == b"x"

@@ -1,6 +1,9 @@
 """ListAgents and ListFiles page through what there is; agents see their own and nothing else."""
 
+import gc
 import os
+import threading
+import time
 
 import pytest
 
@@ -80,6 +83,34 @@ async def test_a_page_goes_on_after_its_place_when_files_come_and_go(serve, home
     assert [file.path for file in (await running.files(page_token=token)).files] == ["memory/d.md", "memory/e.md"]
 
 
+async def test_files_are_listed_on_another_thread_than_the_event_loop_s(serve, home):
+    home.write(a="")
+    running = await serve()
+    await running.sync()
+    threads = []
+    running.memory().forgotten.excludes = lambda *_: threads.append(threading.get_ident())
+    assert (await running.files()).files
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+@pytest.mark.slow
+async def test_pages_of_a_long_list_compare_the_disk_once(serve, home):
+    home.many(5_001)
+    running = await serve()
+    first = await running.files(page_size=1_000)
+    home.put("memory/zebra.md", "new")
+    began = time.thread_time()
+    listed, token = list(first.files), first.next_page_token
+    while token:
+        page = await running.files(page_size=1_000, page_token=token)
+        listed, token = [*listed, *page.files], page.next_page_token
+    assert [file.path for file in listed] == [f"memory/many/{number:05}.md" for number in range(5_001)]
+    # The event loop's thread, which is this test's, serializes and parses 4,001 files; it does not sort or compare.
+    assert time.thread_time() - began < 2
+    assert "memory/zebra.md" in {file.path for file in (await pages(running.files, "files", page_size=1_000))[0]}
+
+
 async def test_each_file_says_whether_it_can_be_found_and_why_not(serve, home):
     home.write(indexed="one", stale="two", gone="three", failed="x" * 200)
     running = await serve({"memoryd": {"limits": {"maxFileBytes": 100}}})
@@ -128,6 +159,20 @@ async def test_pages_hold_every_agent_once_in_order(serve, home):
     assert (await running.status()).agent_id == "agent003"
 
 
+async def test_page_of_agents_looks_at_its_own_agents_only(serve, home):
+    running = await serve(
+        {"agents": {"list": [{"id": f"agent{n}", "workspace": str(home.workspace)} for n in range(5)]}}
+    )
+    agents, seen = running.daemon.agents, []
+    summary = agents.summary
+    agents.summary = lambda agent_id: seen.append(agent_id) or summary(agent_id)
+    agents.opened = None
+    first = await running.stub.ListAgents(pb.ListAgentsRequest(page_size=2))
+    await running.stub.ListAgents(pb.ListAgentsRequest(page_size=2, page_token=first.next_page_token))
+    del agents.opened
+    assert seen == ["agent0", "agent1", "agent2", "agent3"]
+
+
 @pytest.fixture
 async def two(serve, home):
     other = home.root / "other"
@@ -167,3 +212,36 @@ async def test_a_cursor_is_its_agent_s_own(two):
     cursor = (await two.sync())[0].cursor
     stream = two.stub.Sync(pb.SyncRequest(agent_id="other", cursor=cursor))
     await check_refused(stream, "OUT_OF_RANGE", "CURSOR_EXPIRED")
+
+
+async def test_hundreds_of_extra_paths_are_listed_found_and_read(serve, home):
+    names = [f"{number:03}.md" for number in range(300)]
+    for name in names:
+        home.put(f"../extra/{name}", f"the heron of pier {name}")
+    extra = [f"../extra/{name}" for name in names]
+    running = await serve({"agents": {"defaults": {"memorySearch": {"extraPaths": extra}}}})
+    await running.sync()
+    assert [file.path for file in (await running.files(page_size=1_000)).files] == extra
+    (hit,) = (await running.search("heron 123", max_results=1)).results
+    assert (await running.get(hit.path)).text == "the heron of pier 123.md"
+
+
+@pytest.mark.slow
+async def test_a_list_of_30_000_files_causes_no_full_garbage_collection(serve, home):
+    """Each one held the interpreter's lock, and so the event loop, for some tenths of a second."""
+    for number in range(30_000):
+        folder = home.workspace / "memory" / f"{number % 100:02}"
+        if number < 100:
+            folder.mkdir()
+        (folder / f"{number}.md").touch()
+    running = await serve()
+    full = []
+    record = lambda phase, info: full.append(phase) if info["generation"] == 2 else None  # noqa: E731
+    gc.callbacks.append(record)
+    try:
+        page = await running.files(page_size=1_000)
+        assert len(page.files) == 1_000
+        assert (await running.files(page_size=1_000, page_token=page.next_page_token)).files
+    finally:
+        gc.callbacks.remove(record)
+    assert not full

@@ -9,7 +9,7 @@ from memoryd_server.agent import agents
 from memoryd_server.errors import IndexBusy
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.system import FileLock
-from rpc.wire import check_refused, paths, quiet, start
+from rpc.wire import check_refused, paths, quiet, refused, start
 from waiting import eventually
 
 AGENTS = 6
@@ -163,12 +163,55 @@ async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_ope
     running = await serve(many(home))
     await asyncio.to_thread(gate.reached.wait, 10)
     stopping = asyncio.ensure_future(running.stop_daemon())
-    await eventually(lambda: running.daemon.agents._stopping)
+    await eventually(running.daemon.agents.stopping.is_set)
     assert not stopping.done()
     gate.open()
     await stopping
     assert opened(running) == ["a0", "a1"]
     assert not list((home.state_dir / "memory").glob("a2.sqlite"))
+
+
+def other_chunks(settings):
+    """Settings under which every agent is reopened."""
+    return quiet(
+        {**settings, "agents": {**settings["agents"], "defaults": {"memorySearch": {"chunking": {"tokens": 99}}}}}
+    )
+
+
+@pytest.mark.faults
+async def test_a_stop_during_a_reload_opens_no_further_agent(serve, home, gate, before_open):
+    settings = many(home)
+    running = await serve(settings)
+    await eventually(lambda: len(opened(running)) == AGENTS)
+    opens = []
+    before_open(SqliteStore, lambda store: opens.append(store.path.stem))
+    gate.shut = {"a1"}
+    reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(other_chunks(settings))))
+    await asyncio.to_thread(gate.reached.wait, 10)
+    waiting = asyncio.ensure_future(refused(running.search("heron", agent_id=LAST)))
+    await eventually(lambda: running.gate.admission.calls)
+    stopping = asyncio.ensure_future(running.stop_daemon())
+    await eventually(running.daemon.agents.stopping.is_set)
+    gate.open()
+    await stopping
+    assert (await reloading).error == ""
+    assert opens == ["a0", "a1"]
+    assert (await waiting).reason == "SHUTTING_DOWN"
+
+
+@pytest.mark.faults
+async def test_a_reload_that_waits_for_a_call_ends_when_the_daemon_stops(serve, home):
+    settings = many(home)
+    running = await serve({**settings, "memoryd": {"limits": {"shutdownGraceSeconds": 60}}})
+    call = asyncio.ensure_future(running.search("heron", agent_id="a1", min_revision=10**12))
+    await eventually(lambda: running.daemon.agents._uses["a1"]._count)
+    reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(other_chunks(settings))))
+    await eventually(lambda: opened(running) == [])
+    stopping = asyncio.ensure_future(running.stop_daemon())
+    await asyncio.wait_for(reloading, 20)
+    assert not call.done()
+    call.cancel()
+    await asyncio.wait_for(stopping, 20)
 
 
 async def test_settings_that_are_reloaded_while_agents_wait_come_into_force_behind_them(serve, home, few_first, gate):

@@ -163,6 +163,7 @@ async def test_a_fetch_wakes_no_idle_agent(serve, home):
     assert 'memoryd_index_files{agent="main"} 1.0' in text
 
 
+@pytest.mark.slow
 async def test_callers_who_say_nothing_take_no_more_than_a_few_threads_and_are_left(serve, monkeypatch):
     monkeypatch.setattr(metrics._Handler, "timeout", 0.3)
     running = await serve(METRICS)

@@ -6,6 +6,7 @@ import re
 import grpc
 import httpx
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client.parser import text_string_to_metric_families
 
 from fake_providers import embedding_server
@@ -110,6 +111,16 @@ async def test_a_degradation_is_shown_in_the_metrics(home, serve, server):
     assert found["memoryd_embedding_provider_ready{model=words,provider=openai-compatible}"] == 0
     assert found["memoryd_degraded{agent=main,kind=VECTORS_PENDING}"] == 1
     assert found["memoryd_search_degradations_total{agent=main,kind=VECTORS_PENDING}"] == 1
+
+
+async def test_status_of_a_health_check_is_counted_as_the_caller_gets_it(home, serve):
+    running = await serve(settings())
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await health_pb2_grpc.HealthStub(running.channel).Check(health_pb2.HealthCheckRequest(service="absent"))
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+    found = await figures(running)
+    assert found["memoryd_rpc_calls_total{code=NOT_FOUND,method=grpc.health.v1.Health/Check}"] == 1
+    assert not [name for name in found if "code=UNKNOWN" in name]
 
 
 async def test_a_stream_that_its_caller_leaves_counts_as_cancelled(home, serve):

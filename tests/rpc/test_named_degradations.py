@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fake_providers import Fault
+from fake_providers import Fault, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import by_meaning, kinds, paths
@@ -100,9 +100,22 @@ async def test_vectors_of_another_model_are_named(home, serve, provider):
     await first.stop()
     running = await serve(by_meaning(provider, model="other"))
     answer = await running.search("ferry")
-    check_named(answer)
-    assert "IDENTITY_MISMATCH" in kinds(answer.info.degradations)
+    assert what(answer) == [("IDENTITY_MISMATCH", "openai-compatible/other", "openai-compatible/words")]
+    assert all(d.reason for d in answer.info.degradations)
     assert what(answer) == what(await running.search("ferry", mode=HYBRID))
+
+
+async def test_vectors_of_a_server_that_the_settings_no_longer_name_are_named(home, serve, provider):
+    home.write(boat="the red ferry sails at dawn")
+    first = await serve(by_meaning(provider))
+    await first.synced()
+    await first.stop()
+    with fake_provider("openai-compatible") as another:
+        running = await serve(by_meaning(another))
+        answer = await running.search("ferry")
+        check_named(answer)
+        assert "IDENTITY_MISMATCH" in kinds(answer.info.degradations)
+        assert what(answer) == what(await running.search("ferry", mode=HYBRID))
 
 
 @pytest.mark.parametrize(

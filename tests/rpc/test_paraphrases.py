@@ -36,7 +36,7 @@ MOST_ANSWERED = 0.2
 # Some hundred texts are embedded, on a machine that may be busy.
 PATIENCE_SECONDS = 250
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 NOTES = {
     "report": "The report's due date is 14 March.",
@@ -108,14 +108,12 @@ def figures(request, model_path, tmp_path_factory):
     return asyncio.run(measured(home, model))
 
 
-@pytest.mark.slow
 def test_paraphrases_that_the_model_can_place_are_found_by_default(figures):
     missed = [each for each in figures.placed if each.by_default is None]
     assert len(figures.placed) >= 60
     assert len(missed) <= (1 - LEAST_FOUND_OF_PLACED) * len(figures.placed), missed
 
 
-@pytest.mark.slow
 def test_paraphrases_are_found_by_default_whether_or_not_the_model_can_place_them(figures):
     found = sum(each.by_default is not None for each in figures.paraphrases)
     assert found / len(figures.paraphrases) >= LEAST_FOUND

@@ -18,10 +18,10 @@ from waiting import eventually
 SERVICE = Path(memoryd_server.__file__).parent
 
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
-FILES_OF_SEARCH = 41
-FILES_OF_NEW_QUERY = 52
+FILES_OF_SEARCH = 45
+FILES_OF_NEW_QUERY = 55
 FILES_UNTIL_SEARCHABLE = 37
-FILES_OF_VECTORS = 24
+FILES_OF_VECTORS = 25
 
 # The health check, which may run during a trace.
 UNRELATED = {"rpc/health.py", "background_tasks.py"}
@@ -66,7 +66,7 @@ agent/coordinator.py SyncCoordinator.start
 threads.py SerialExecutor.submit
 sync/engine.py SyncEngine.run
 sqlite/store.py SqliteStore.on_sound_index
-sync/planner.py SyncPlanner.take
+sync/plan.py SyncPlanner.take
 sources/discover.py discover_files
 sync/plan.py make_plan
 sync/executor.py PlanExecutor.run
@@ -85,7 +85,7 @@ embedding/text_embedder.py TextEmbedder.embed
 providers/remote.py RemoteProvider.embed_documents
 providers/batching.py embed_in_batches
 providers/http_client.py HttpClient.post
-sqlite/writer.py SqliteWriter.put_vectors
+sqlite/vector_rows.py VectorSetWriter.put_vectors
 """
 
 
@@ -210,6 +210,6 @@ async def test_vectors_of_a_changed_file(changed_file):
     began = len(until(changed_file, "Embedder.run"))
     threads = {call.thread for call in changed_file if call.function in {"Embedder.run", "HttpClient.post"}}
     calls = [call for call in changed_file[began:] if call.thread in threads]
-    last = max(at for at, call in enumerate(calls) if call.function == "SqliteWriter.put_vectors")
+    last = max(at for at, call in enumerate(calls) if call.function == "VectorSetWriter.put_vectors")
     check_order(calls[: last + 1], VECTORS)
     check_files(calls[: last + 1], FILES_OF_VECTORS)

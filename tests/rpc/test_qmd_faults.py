@@ -13,7 +13,7 @@ from rpc.qmd_calls import BUILTIN, DIRECT, QMD, answered_by, ask, fallback_reaso
 from rpc.wire import TIMEOUT, check_refused, kinds, paths, quiet
 from waiting import eventually, wait_until
 
-pytestmark = pytest.mark.usefixtures("qmd_home")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("qmd_home")]
 
 # Long enough for a start of Python on a busy machine, short enough to wait for.
 SECONDS = 4.0
@@ -314,6 +314,26 @@ async def test_one_command_embeds_at_a_time(serve, fake, home):
     await asyncio.gather(*(running.synced(agent_id=agent["id"]) for agent in agents))
     assert len(fake.calls("embed")) == 4
     assert json.loads(fake.path.with_name("most-embeds").read_text()) == 1
+
+
+@pytest.mark.attacks
+async def test_symlink_at_the_embedding_lock_stops_no_update_and_status_names_it(serve, fake, home, tmp_path):
+    home.environ["XDG_RUNTIME_DIR"] = str(tmp_path / "runtime")
+    folder = tmp_path / "runtime" / "memoryd"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / "qmd-embed.lock").symlink_to(tmp_path / "target")
+    running = await serve(qmd_settings(fake.path, searchMode="vsearch"))
+    await ready(running)
+    home.write(b="a second crane\n")
+    await ready(running)
+    assert (fake.calls("update"), fake.calls("embed")) == (["update"] * 2, ["embed"] * 2)
+    assert not (tmp_path / "target").exists()
+    (degradation,) = (await running.status()).degradations
+    assert kinds([degradation]) == ["INDEX_IMPAIRED"]
+    assert str(folder / "qmd-embed.lock") in degradation.reason
+    (folder / "qmd-embed.lock").unlink()
+    await ready(running)
+    assert not (await running.status()).degradations
 
 
 @pytest.mark.slow

@@ -58,7 +58,7 @@ FAULTS = {
     "length": (one_vector([1.0] * 9), "9 dimensions instead of"),
     "strings": (one_vector(["1"] * 16), "not a list of numbers"),
     "text": (one_vector("1, 2"), "not a list of numbers"),
-    "huge": (one_vector([0.5, 10**400]), "not a list of numbers"),
+    "huge": (one_vector([0.5, 10**400]), "not finite"),
     "no vectors": (no_vector([]), ""),
     "vectors null": (no_vector(None), ""),
     "400": (status(400), "HTTP 400"),

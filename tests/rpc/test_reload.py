@@ -11,6 +11,7 @@ from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.agent.agent import Agent
 from memoryd_server.app.daemon import Daemon, _reload_on_signal
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import LogLevel, make_log
 from memoryd_server.rpc.status_response import shared_apart
@@ -453,10 +454,10 @@ async def test_reloads_go_on_where_one_could_not_be_announced(serve):
         if len(announced) == 1:
             raise BrokenPipeError("nobody reads the output")
 
-    reloads = asyncio.create_task(_reload_on_signal(asked, running.daemon, running.home.settings, announce))
+    tasks = BackgroundTasks()
+    tasks.repeat("reload", lambda: _reload_on_signal(asked, running.daemon, running.home.settings, announce))
     for count in (1, 2):
         asked.set()
         await eventually(lambda count=count: len(announced) == count)
-    reloads.cancel()
-    await asyncio.gather(reloads, return_exceptions=True)
+    await tasks.stop()
     assert "nobody reads" in running.logged("fail-background-task")[0]["exception"]

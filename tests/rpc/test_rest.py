@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from rpc.wire import paths
 from waiting import eventually
 
@@ -45,6 +47,7 @@ async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, ho
     assert not running.memory().index.is_idle
 
 
+@pytest.mark.slow
 async def test_memory_freed_by_an_agent_is_returned_to_the_system_once(serve, home):
     returned = []
     home.write(a="the red ferry sails at dawn")

@@ -43,7 +43,7 @@ async def test_the_private_main_session_loads_everything(serve, notes):
 
 
 @pytest.mark.parametrize(
-    "key", ["", GROUP, "agent:work:main", "agent:main:telegram:direct:42", "agent:main:subagent:1"]
+    "key", ["", GROUP, "agent:main:work", "agent:main:telegram:direct:42", "agent:main:subagent:1"]
 )
 async def test_no_other_session_sees_the_long_term_memory(serve, notes, key):
     reply = await ask(await serve(), session_key=key, include_recall_prompt=True)

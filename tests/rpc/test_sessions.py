@@ -49,6 +49,21 @@ async def test_a_spoken_message_is_found_at_its_line_with_secrets_masked(home, s
     assert file.read_bytes() == before
 
 
+async def test_a_secret_that_is_removed_from_the_middle_of_a_growing_transcript_is_found_no_longer(home, serve):
+    talk = [user(f"Remark {number} on herons and weirs, at some length.") for number in range(2_000)]
+    file = say(home, "s1.jsonl", *talk[:1_000], user("The safe opens with xylophonographer."), *talk[1_000:])
+    memoryd = await serve(sessions())
+    await memoryd.synced()
+    assert (await memoryd.search("xylophonographer")).results
+    text = file.read_text().replace("xylophonographer", "a key")
+    with file.open("r+") as stream:
+        stream.write(text + "".join(talk[:20]))
+        stream.truncate()
+    await memoryd.synced()
+    assert not (await memoryd.search("xylophonographer")).results
+    assert (await memoryd.search("safe opens key")).results
+
+
 async def test_the_sources_filter_holds_for_transcripts(home, serve):
     home.write(crane="The heron nests by the weir.")
     say(home, "s1.jsonl", user("The heron nests by the weir."))

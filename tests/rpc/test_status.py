@@ -1,10 +1,17 @@
 """Status reports an agent's index from the disk, and no secret."""
 
-import pytest
+import asyncio
+import json
+from pathlib import Path
 
+import pytest
+from click.testing import CliRunner
+
+from fake_providers import Fault
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import kinds
+from memoryd_server.cli.main import main
+from rpc.wire import by_meaning, kinds
 
 SECRET = "sk-do-not-tell-anybody"
 
@@ -93,6 +100,87 @@ async def test_failed_files_are_repeated_until_they_are_repaired(serve, home):
     status = await running.status()
     assert not status.failed_files
     assert status.index.sources[0].files_failed == 0
+
+
+async def test_sessions_without_their_flag_are_a_warning_that_names_the_flag(serve):
+    running = await serve({"agents": {"defaults": {"memorySearch": {"sources": ["memory", "sessions"]}}}})
+    status = await running.status()
+    (warning,) = status.service.settings_warnings
+    assert "memorySearch.sources" in warning
+    assert "experimental.sessionMemory" in warning
+    assert [memory_pb2.Source.Name(counts.source) for counts in status.index.sources] == ["SOURCE_MEMORY"]
+
+
+async def test_sqlite_vec_that_does_not_load_is_one_warning_in_the_log(serve, home, provider):
+    home.write(a="one")
+    settings = by_meaning(provider, store={"vector": {"extensionPath": str(home.root / "no-such-extension")}})
+    settings["agents"]["list"] = [{"id": "main"}, {"id": "work"}]
+    running = await serve(settings)
+    await running.synced()
+    await running.search("one")
+    for agent_id in ("main", "work"):
+        status = await running.status(agent_id=agent_id, probe=True)
+        assert kinds(status.degradations) == ["VECTOR_EXTENSION_MISSING"]
+    (warning,) = running.logged("skip-sqlite-vec")
+    assert (warning["level"], warning["error"]) == ("warning", status.vector.load_error)
+
+
+async def shown(running, *options):
+    """What `memoryd status` prints."""
+    arguments = ["status", "--address", running.address, *options]
+    done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def is_file(path):
+    return Path(path).is_file()
+
+
+def line(text, name):
+    (found,) = [line for line in text.splitlines() if line.startswith(f"  {name} ")]
+    return " ".join(found.split())
+
+
+async def test_a_deep_status_shows_the_probe_and_the_vector_engine(serve, provider):
+    running = await serve(by_meaning(provider))
+    status = await running.status(probe=True)
+    probe, engine = status.embedding.probe, status.vector
+    dimensions = len(provider.vector("ping"))
+    assert (probe.ok, probe.dimensions, probe.error) == (True, dimensions, "")
+    assert probe.elapsed.ToNanoseconds() > 0
+    assert (engine.engine, engine.load_error) == ("sqlite-vec", "")
+    assert is_file(engine.extension_path)
+    text = await shown(running, "--deep")
+    assert f"Probe answered with {dimensions} dimensions, in 0." in line(text, "Probe")
+    assert f"Vector sqlite-vec {engine.version}, {engine.extension_path}" in line(text, "Vector")
+    (report,) = json.loads(await shown(running, "--deep", "--json"))
+    assert report["status"]["embedding"]["probe"]["dimensions"] == dimensions
+    assert report["status"]["vector"]["extensionPath"] == engine.extension_path
+    assert "Probe" not in await shown(running)
+
+
+async def test_a_probe_that_fails_is_shown_with_its_reason(serve, provider):
+    running = await serve(by_meaning(provider))
+    provider.refuse = lambda _texts: Fault(status=401, body={"error": {"message": "no such key"}})
+    text = line(await shown(running, "--deep"), "Probe")
+    assert text.startswith("Probe failed: ")
+    assert "401" in text
+
+
+async def test_a_status_without_a_provider_says_why_and_a_deep_one_names_the_vector_engine(serve):
+    running = await serve()
+    plain, deep = await running.status(), await running.status(probe=True)
+    assert (plain.vector.engine, plain.vector.version, plain.vector.extension_path) == ("none", "", "")
+    assert (deep.vector.engine, deep.vector.load_error) == ("sqlite-vec", "")
+    assert (bool(deep.vector.version), is_file(deep.vector.extension_path)) == (True, True)
+    for options in ((), ("--deep",)):
+        text = await shown(running, *options)
+        assert "Provider none (requested: auto): no embedding provider is configured" in line(text, "Provider")
+        assert "openai" in line(text, "Provider")
+    assert deep.vector.extension_path in line(text, "Vector")
+    (report,) = json.loads(await shown(running, "--deep", "--json"))
+    assert report["status"]["embedding"]["reason"] == deep.embedding.reason != ""
 
 
 async def test_problems_with_the_sources_are_reported(serve, home):

@@ -7,6 +7,8 @@ import pytest
 from memoryd.v1 import memory_pb2
 from rpc.wire import kinds
 
+pytestmark = pytest.mark.slow
+
 HYBRID, VECTOR = memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_VECTOR
 WORDS = (
     "heron",

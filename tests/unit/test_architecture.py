@@ -1,6 +1,7 @@
 """The rules of docs/architecture.md that import contracts cannot express."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
@@ -97,6 +98,29 @@ def test_only_the_command_line_runs_an_event_loop():
     """A process has one event loop: gRPC for asyncio does not work on several."""
     names = ("asyncio.run", "asyncio.new_event_loop", "asyncio.Runner")
     assert not violations(lambda file: has(mentioned(file), *names), allowed_in=["cli"])
+
+
+# They await one step of a call, or one of two events, and the step ends with the call.
+AWAITED_STEPS = ("agent/agent.py", "agent/lifecycle.py", "rpc/interceptors.py")
+# Each thread ends with its owner, which reports its exceptions.
+THREAD_OWNERS = ("threads.py", "providers", "sqlite/vector_index.py", "observe/metrics.py", "app/daemon.py")
+
+
+def test_only_the_supervisor_starts_tasks():
+    """A task that is started in another way can die of an exception without a trace in metrics and Status."""
+    starters = {"create_task", "ensure_future", "TaskGroup", "run_coroutine_threadsafe"}
+
+    def rule(file):
+        return sorted({name for name in mentioned(file) if name.rpartition(".")[2] in starters})
+
+    assert not violations(rule, allowed_in=["background_tasks.py", "cli", *AWAITED_STEPS], client=False)
+
+
+def test_few_modules_start_threads():
+    def rule(file):
+        return has(mentioned(file), "threading.Thread", "threading.Timer", "_thread")
+
+    assert not violations(rule, allowed_in=["cli", *THREAD_OWNERS], client=False)
 
 
 def test_only_the_edge_and_the_client_import_grpc():
@@ -239,6 +263,19 @@ def test_tests_read_few_private_attributes():
     """A fixture holds the reach for what has no public name. Lower the limit when a reach goes."""
     found = [reach for file in sorted(TESTS.rglob("*.py")) for reach in private_reaches(file)]
     assert len(found) <= MAX_PRIVATE_REACHES, "\n".join(found)
+
+
+# The tables in which FTS5 keeps a table's data are no part of its interface. Its commands and fts5vocab are.
+SHADOW_TABLES = re.compile(r"keyword_(?:data|idx|content|docsize|config)\b")
+
+
+def test_no_statement_reads_the_tables_inside_of_fts5():
+    found = [
+        f"{module_of(file)}: {name[0]}"
+        for file in SERVICE.rglob("*.py")
+        if (name := SHADOW_TABLES.search(file.read_text()))
+    ]
+    assert found == []
 
 
 def test_a_package_exports_what_other_packages_use():

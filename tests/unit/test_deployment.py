@@ -202,6 +202,7 @@ def test_the_question_for_its_health_has_time_to_be_answered():
     assert option(health, "interval") > option(health, "timeout")
 
 
+@pytest.mark.slow
 def test_the_wheels_are_made_of_what_is_copied_alone(tmp_path):
     """As the first stage makes them, in a folder that has nothing else of the repository."""
     build = instructions()[: -len(last_stage())]

@@ -1,5 +1,6 @@
 """The pages that repeat what the code says must say the same."""
 
+import json
 import re
 from pathlib import Path
 
@@ -7,6 +8,9 @@ import pytest
 
 from memoryd.v1.error_reason_pb2 import ErrorReason
 from memoryd_server.cli.main import main
+from memoryd_server.model import DegradationKind
+from memoryd_server.providers.model_files import DEFAULT_MODEL
+from memoryd_server.search.retrieval import KEYWORD_CANDIDATES, VECTOR_CANDIDATES
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md")]
@@ -40,6 +44,16 @@ def test_a_row_has_the_status_that_the_proto_names():
     )
     rows = re.findall(r"^\| ([A-Z_]+) \| ([A-Z_]+) \|", text("docs/errors.md"), re.MULTILINE)
     assert {reason: status for status, reason in rows} == wanted
+
+
+def test_every_degradation_that_is_sent_has_a_row():
+    rows = re.findall(r"^\| ([A-Z_]+) \| [a-z(]", text("docs/operations.md"), re.MULTILINE)
+    assert {kind.name for kind in DegradationKind} <= set(rows)
+
+
+def test_every_kind_of_degradation_is_sent_somewhere():
+    sources = "".join(path.read_text(encoding="utf-8") for path in REPOSITORY.glob("service/memoryd_server/**/*.py"))
+    assert [kind.name for kind in DegradationKind if f"DegradationKind.{kind.name}" not in sources] == []
 
 
 def test_links_lead_somewhere():
@@ -79,3 +93,35 @@ def test_a_test_that_is_named_exists(page):
 def test_every_verb_is_in_the_readme():
     rows = re.findall(r"^\| ((?:`[a-z]+`(?:, )?)+) \|", text("README.md"), re.MULTILINE)
     assert set(re.findall(r"`([a-z]+)`", " ".join(rows))) >= set(main.commands)
+
+
+def test_the_file_of_the_default_local_model_is_named():
+    for page in ("docs/embedding.md", "docs/configuration.md", "docs/operations.md"):
+        assert DEFAULT_MODEL in text(page), page
+
+
+def test_the_number_of_candidates_is_that_of_the_code():
+    for page in ("docs/tuning.md", "docs/configuration.md"):
+        words = " ".join(text(page).split())
+        assert re.search(rf"{KEYWORD_CANDIDATES}\b[^.]*\b{VECTOR_CANDIDATES}\b", words), page
+
+
+def test_the_tables_of_the_tuning_page_are_those_of_the_results():
+    def cell(figures, metrics):
+        shares = (f"{figures[metric]:.3f}" for metric in ("recall@6", "hit@1", "shown@6")[:metrics])
+        return ", ".join("1.00" if share == "1.000" else share.removeprefix("0") for share in shares)
+
+    results = json.loads(text("benchmarks/results/tuning.json"))
+    tables = re.findall(
+        r"^\|[^\n|]*\| (LoCoMo \| its notes [^\n]*)\|\n\|[-|]+\n((?:\|[^\n]*\n)+)", text("docs/tuning.md"), re.MULTILINE
+    )
+    assert len(tables) >= 6
+    order = {"LoCoMo": "locomo", "its notes": "locomo-notes", "XQuAD en": "xquad"}
+    for head, rows in tables:
+        sets = [order.get(name.strip(), name.strip()) for name in head.split("|")]
+        for row in rows.splitlines():
+            shown = dict(zip(sets, (part.strip() for part in row.strip("|").split("|")[1:]), strict=True))
+            shown = {name: value for name, value in shown.items() if value and "," in value}
+            metrics = {value.count(",") + 1 for value in shown.values()}
+            wanted = [{name: cell(each[name], *metrics) for name in each} for each in results.values()]
+            assert shown in wanted, row

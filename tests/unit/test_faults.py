@@ -6,8 +6,9 @@ import json
 
 import pytest
 
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.background_tasks import BackgroundTasks, ReportedErrors, TaskFailures, repeat
 from memoryd_server.observe.log import FaultLog, make_log
+from waiting import eventually
 
 
 @pytest.fixture
@@ -86,3 +87,61 @@ async def test_log_names_the_fault_without_the_arguments_of_the_callback():
     assert "ValueError: a fault" in line["exception"]
     assert "the text of a note" not in written.getvalue()
     assert loop.get_exception_handler() == before
+
+
+async def test_failing_loop_continues_and_is_counted_and_named_until_a_step_works(handled):
+    failures = TaskFailures()
+    tasks = BackgroundTasks(failures, "main")
+    outcomes, worked, go_on = [ValueError("1"), KeyError("2"), ValueError("3")], asyncio.Event(), asyncio.Event()
+
+    async def step():
+        if outcomes:
+            raise outcomes.pop(0)
+        await go_on.wait()
+        worked.set()
+
+    tasks.repeat("a step", step)
+    tasks.repeat("another", asyncio.Event().wait)
+    await eventually(failures.counts)
+    await eventually(lambda: not outcomes)
+    assert [(each.task, each.agent_id, each.count) for each in failures.counts()] == [("a step", "main", 3)]
+    assert failures.current("main") == ("a step failed (3 since the start): ValueError: 3",)
+    assert failures.current("other") == ()
+    go_on.set()
+    async with asyncio.timeout(10):
+        await worked.wait()
+    await asyncio.sleep(0)
+    assert failures.current("main") == ()
+    assert failures.counts()[0].count == 3
+    await tasks.stop()
+    assert [str(error) for error in handled] == ["1", "'2'"]
+
+
+async def test_one_time_work_that_fails_is_counted_unless_its_caller_expects_it(handled):
+    failures = TaskFailures()
+    tasks = BackgroundTasks(failures)
+
+    async def fail(error):
+        raise error
+
+    with pytest.raises(KeyError):
+        await tasks.spawn("expected", fail(KeyError("1")), expected=(KeyError,))
+    with pytest.raises(ValueError, match="2"):
+        await tasks.spawn("unexpected", fail(ValueError("2")))
+    await asyncio.sleep(0)
+    assert [each.task for each in failures.counts()] == ["unexpected"]
+    assert [str(error) for error in handled] == ["2"]
+    # The work of a stop is cancelled and is no failure.
+    waiting = tasks.spawn("waiting", asyncio.Event().wait())
+    await tasks.stop()
+    assert waiting.cancelled()
+    assert len(failures.counts()) == 1
+
+
+async def test_message_of_a_failure_is_short_and_valid_text(handled):
+    failures = TaskFailures()
+    failures.failed("a step", "", ValueError("\ud800 line\nbreak " + "x" * 10_000))
+    (message,) = failures.current("any")
+    assert message.encode()
+    assert len(message) < 400
+    assert "\n" not in message

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from memoryd_server.providers import http_errors, provider
 from memoryd_server.qmd import client, hits, index
 from memoryd_server.qmd.client import QmdFailureReason, QmdRow
-from memoryd_server.qmd.globs import matches
+from memoryd_server.qmd.home import matches
 from memoryd_server.qmd.process import CommandResult, ExitKind
 from memoryd_server.search import ranking
 from memoryd_server.settings import resolved
-from memoryd_server.sources import secrets, transcript_text, transcripts
+from memoryd_server.sources import transcript_text, transcripts
 from memoryd_server.sources.ignore import parse_rules
 from memoryd_server.sources.transcript_text import parse_message
 from regex_attacks import Attack, outgrows
@@ -25,7 +25,6 @@ SILENT_ENDS = re.compile(
 )
 REPLY_TAG = re.compile(r"\[\[\s*(?:reply_to_current|reply_to:[^\]\n]*|audio_as_voice)\s*\]\]\s*")
 HEARTBEAT = re.compile(r"HEARTBEAT\.md\b[\s\S]*\bHEARTBEAT_OK\b")
-USER_OPTION = re.compile(r"(?<!\S)(?:-u|--user)[\s=]+[\"']?[^\s:\"']+:(?P<secret>[^\s\"']+)")
 NOTHING = re.compile(r"(?:^|[:\]])\s*no results found\b[^:]*$", re.IGNORECASE)
 UNKNOWN_COLLECTION = re.compile(r"collection\b.*\b(?:not found|does not exist|missing)", re.IGNORECASE)
 PENDING = re.compile(r"(\d+) documents? (?:\((\d+)%\) )?need embeddings")
@@ -87,17 +86,6 @@ def test_reply_tags_are_removed_as_before(text):
 @given(texts("HEARTBEAT.md", "HEARTBEAT_OK", ".", "HEARTBEAT"))
 def test_heartbeats_are_recognised_as_before(text):
     assert transcript_text.is_heartbeat(text) == bool(HEARTBEAT.search(text))
-
-
-@given(texts("-u", "--user", "=", '"', "'", "name", "secret", "-"))
-@example("-u ==:secret")
-@example("-u =:secret")
-@example('-u "=a:secret')
-def test_secrets_of_user_options_are_found_as_before(text):
-    form = next(form for form in secrets.FORMS if "--user" in form.hints)
-    assert [found.span("secret") for found in form.pattern.finditer(text)] == [
-        found.span("secret") for found in USER_OPTION.finditer(text)
-    ]
 
 
 @given(texts("no results found", "No Results Found", "]", "[", "no results"))

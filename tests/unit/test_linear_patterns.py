@@ -27,6 +27,10 @@ METHODS |= dict.fromkeys(("sub", "subn", "findall", "split"), "finditer")
 # How patterns are used that are reached through a container or an argument.
 USES = {
     "FORMS": "finditer",
+    "KEY_PATTERNS": "finditer",
+    "_CONNECTED": "match",
+    "_CONNECTED_ABROAD": "match",
+    "_OPTIONS": "finditer",
     "PATTERNS": "finditer",
     "_TRIGGERS": "search",
     "_CATEGORIES": "search",
@@ -39,9 +43,8 @@ USES = {
 # Functions that compile what they are given: tests of their own attack what they make.
 COMPILERS = {
     ("search/dates.py", "_pattern"),
-    ("sources/secrets.py", "_prefixed"),
     ("sources/ignore.py", "_compile_segment"),
-    ("qmd/globs.py", "_class"),
+    ("qmd/home.py", "_character_class"),
 }
 # Patterns that no foreign text reaches.
 TRUSTED = {"memoryd_server.settings.document._DOCSTRING": "reads our own docstrings, when the documentation is made"}
@@ -159,7 +162,12 @@ def test_every_pattern_is_found():
     """As many as the source names at the top level of modules and in functions, and the ones known to be hidden."""
     places = {place for each, _, _ in found() for place in each}
     assert len(found()) > 150
-    for name in ("sources.transcript_text._TAG_OPENS", "sources.secrets.FORMS", "search.dates.PATTERNS"):
+    for name in (
+        "sources.transcript_text._TAG_OPENS",
+        "sources.secret_forms.FORMS",
+        "sources.secret_keys.KEY_PATTERNS",
+        "search.dates.PATTERNS",
+    ):
         assert f"memoryd_server.{name}" in places
     assert "entries/capture.py:_undisguise" in places
     for file, tree in sources():

@@ -72,10 +72,12 @@ def test_a_lock_file_that_is_replaced_during_the_wait_is_opened_again(path, lock
         assert not try_lock(other.fileno())
 
 
-def test_wait_refuses_a_symbolic_link(path, lock, tmp_path):
+def test_wait_and_try_acquire_refuse_a_symbolic_link(path, lock, tmp_path):
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
         lock.wait(0.1)
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        lock.try_acquire()
     assert not (tmp_path / "elsewhere").exists()
 
 

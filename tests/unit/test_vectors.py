@@ -25,11 +25,21 @@ from memoryd_server.vectors import InvalidVector, from_blob, to_blob, unit
         ("AAAA", "not a list of numbers"),
         ({"a": 1}, "not a list of numbers"),
         ([10**400, 1], "not a list of numbers"),
+        ([True, 0.5], "not a list of numbers"),
+        ([2**63, 2**64], "not a list of numbers"),
+        ([1] * 140_000, "more than 131072"),
     ],
 )
 def test_a_vector_without_a_direction_is_refused(values, why):
     with pytest.raises(InvalidVector, match=why):
         unit(values)
+
+
+@pytest.mark.attacks
+def test_texts_in_place_of_numbers_take_no_memory():
+    """An array of text gives each of its elements the size of the longest one: here 112 GiB."""
+    with pytest.raises(InvalidVector, match="not a list of numbers"):
+        unit(["x" * 1_000_000] + [""] * 30_000)
 
 
 def test_other_dimensions_than_the_known_ones_are_refused():

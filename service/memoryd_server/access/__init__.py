@@ -1,6 +1,6 @@
 """Authentication, authorization, call limits, TLS certificates and listening addresses."""
 
-from memoryd_server.access.addresses import Address, parse_address, refuse_exposed
+from memoryd_server.access.addresses import MOST_SOCKET_PATH_BYTES, Address, parse_address, refuse_exposed
 from memoryd_server.access.admission import CallLimits, Credentials, RateLimiter, confine
 from memoryd_server.access.certificates import (
     CertificateFiles,
@@ -23,6 +23,7 @@ from memoryd_server.access.tokens import (
 __all__ = [
     "ALL_AGENTS_GRANT",
     "DEFAULT_AGENT",
+    "MOST_SOCKET_PATH_BYTES",
     "Address",
     "CallLimits",
     "CertificateFiles",

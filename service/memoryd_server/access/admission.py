@@ -1,8 +1,8 @@
 """Credentials of a running daemon, and limits on its calls and streams; independent of the transport.
 
-`Credentials` keeps tokens and certificates in line with their files. `RateLimiter` bounds concurrent calls and streams,
-in total and per token, and the rate of calls per token. A refusal says when to retry. Calls on the Unix socket count
-only against the totals. `confine` limits a request to the agents of its caller.
+`Credentials` keeps tokens and certificates in line with their files. `RateLimiter` bounds concurrent calls and streams
+and the bytes of unread replies, in total and per token, and the rate of calls per token. A refusal says when to retry.
+Calls on the Unix socket count only against the totals. `confine` limits a request to the agents of its caller.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from typing import Any
 
 from memoryd_server.access.certificates import Certificates
 from memoryd_server.access.tokens import DEFAULT_AGENT, Grant, TokenVerifier
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import AgentForbidden, TooManyRequests
 
 # Each call on TCP checks the token files and each handshake checks the certificate files. This interval is for the log
@@ -44,37 +44,36 @@ class Credentials:
     """The token verifier and, with TLS, the certificates. Files are never read on the event loop's thread."""
 
     def __init__(
-        self, keyring: TokenVerifier, certificates: Certificates | None, *, look_seconds: float | None = None
+        self,
+        keyring: TokenVerifier,
+        certificates: Certificates | None,
+        *,
+        look_seconds: float | None = None,
+        failures: TaskFailures | None = None,
     ) -> None:
         self.certificates = certificates
         self._keyring = keyring
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="access")
         self._look_seconds = LOOK_SECONDS if look_seconds is None else look_seconds
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks(failures)
         self._look: _Look | None = None
 
     def start(self) -> None:
         """Check the files at intervals until `stop`."""
-        self._look_at_intervals(self.refresh_tokens, "the check of the token files")
+        self._look_at_intervals(self.refresh_tokens, "token file check")
         if self.certificates is not None:
-            self._look_at_intervals(
-                partial(self._on_thread, self.certificates.current), "the check of the certificates"
-            )
+            self._look_at_intervals(partial(self._on_thread, self.certificates.current), "certificate check")
 
     def _look_at_intervals(self, look: Callable[[], Awaitable[object]], name: str) -> None:
         seconds = self._look_seconds
-        looks = repeat(look, ReportedErrors(name), interval_seconds=seconds, delay_seconds=seconds)
-        self._tasks.append(asyncio.get_running_loop().create_task(looks))
+        self._tasks.repeat(name, look, interval_seconds=seconds, delay_seconds=seconds)
 
     async def _on_thread(self, work: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def stop(self) -> None:
         """Stop the periodic checks and their thread."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks.clear()
+        await self._tasks.stop()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def refresh_tokens(self) -> None:
@@ -101,7 +100,7 @@ class Credentials:
 # The bucket of a token holds the calls of this many seconds, which an idle token may make in one burst.
 BURST_SECONDS = 2.0
 
-# A place becomes free when a call ends, which cannot be predicted.
+# A place becomes free when a call ends, and a reply is sent when its client reads it. Neither can be predicted.
 _PLACE_RETRY_SECONDS = 0.5
 _STREAM_RETRY_SECONDS = 5.0
 
@@ -114,7 +113,7 @@ _MAX_SHARES = 1_024
 
 @dataclass(frozen=True, slots=True)
 class CallLimits:
-    """Limits on concurrent calls and streams, and on calls per second of a token, named as in `memoryd.limits`.
+    """Limits on concurrent calls and streams, unread replies, and calls per second, named as in `memoryd.limits`.
 
     A rate of 0 means no limit on the rate.
     """
@@ -124,14 +123,19 @@ class CallLimits:
     token_concurrent_calls: int = 64
     token_concurrent_streams: int = 512
     token_calls_per_second: float = 500.0
+    max_unread_reply_bytes: int = 64 * 2**20
+    token_unread_reply_bytes: int = 16 * 2**20
+    reply_seconds: float = 60.0
+    stream_reply_seconds: float = 300.0
 
 
 class _Share:
-    """The calls and streams that one token has in progress, and its token bucket."""
+    """The calls and streams that one token has in progress, the bytes of its unread replies, and its token bucket."""
 
     def __init__(self, now: float, tokens: float) -> None:
         self.calls = 0
         self.streams = 0
+        self.reply_bytes = 0
         self._left = tokens
         self._filled_at = now
 
@@ -147,11 +151,11 @@ class _Share:
 
     def is_idle(self, now: float) -> bool:
         """Return whether the share can be removed without effect on the limits."""
-        return not (self.calls or self.streams) and now - self._filled_at > BURST_SECONDS
+        return not (self.calls or self.streams or self.reply_bytes) and now - self._filled_at > BURST_SECONDS
 
 
 class RateLimiter:
-    """Counts calls and streams in progress, and enforces the limits.
+    """Counts calls and streams in progress and the bytes of their unread replies, and enforces the limits.
 
     Use it only on the event loop's thread. `limits` may be replaced at any time.
     """
@@ -163,6 +167,7 @@ class RateLimiter:
         self._max_idle_shares = max_idle_shares
         self.calls = 0
         self.streams = 0
+        self.reply_bytes = 0
         self._now = now
         self._shares: dict[str, _Share] = {}
 
@@ -171,9 +176,11 @@ class RateLimiter:
         """Hold a place among the calls until the block ends.
 
         Raises:
-            TooManyRequests: there is no free place, or the caller's token exceeds its rate.
+            TooManyRequests: there is no free place, the caller's token exceeds its rate, or too many bytes of replies
+                are unread.
         """
         share = self._take_call(grant)
+        self._refuse_unread(share, 0)
         _refuse_above(self.calls, self.limits.max_concurrent_calls, "calls", "maxConcurrentCalls")
         if share is not None:
             _refuse_above(share.calls, self.limits.token_concurrent_calls, "calls", "tokenConcurrentCalls")
@@ -191,10 +198,12 @@ class RateLimiter:
         """Hold a place among the streams until the block ends; a health watch counts only against its token's streams.
 
         Raises:
-            TooManyRequests: there is no free place, or the caller's token exceeds its rate.
+            TooManyRequests: there is no free place, the caller's token exceeds its rate, or too many bytes of replies
+                are unread.
         """
         share = self._take_call(grant)
         if not about_health:
+            self._refuse_unread(share, 0)
             _refuse_above(self.streams, self.limits.max_concurrent_streams, "streams", "maxConcurrentStreams")
         with self._hold_stream(share):
             self.streams += not about_health
@@ -214,6 +223,34 @@ class RateLimiter:
         """
         with self._hold_stream(self._share_of(grant)):
             yield
+
+    @contextmanager
+    def reply(self, grant: Grant, size: int, *, refusable: bool) -> Iterator[None]:
+        """Count the `size` bytes of a reply until the block ends, that is, until the reply is sent.
+
+        Raises:
+            TooManyRequests: the reply is `refusable`, and it would exceed a limit on the bytes of unread replies. A
+                reply that is the only one is never refused.
+        """
+        share = self._share_of(grant)
+        if refusable:
+            self._refuse_unread(share, size)
+        self.reply_bytes += size
+        if share is not None:
+            share.reply_bytes += size
+        try:
+            yield
+        finally:
+            self.reply_bytes -= size
+            if share is not None:
+                share.reply_bytes -= size
+
+    def _refuse_unread(self, share: _Share | None, size: int) -> None:
+        """Refuse a reply of `size` bytes, or with a size of 0, refuse a call while a limit is reached."""
+        if share is not None:
+            limit = self.limits.token_unread_reply_bytes
+            _refuse_bytes(share.reply_bytes, size, limit, " of this token", "tokenUnreadReplyBytes")
+        _refuse_bytes(self.reply_bytes, size, self.limits.max_unread_reply_bytes, "", "maxUnreadReplyBytes")
 
     @contextmanager
     def _hold_stream(self, share: _Share | None) -> Iterator[None]:
@@ -258,6 +295,17 @@ def _refuse_above(count: int, limit: int, what: str, key: str) -> None:
     raise TooManyRequests(
         f"{count} {what}{whose} are in progress, and memoryd.limits.{key} allows {limit}; try again when one has ended",
         retry_after_seconds=_PLACE_RETRY_SECONDS if what == "calls" else _STREAM_RETRY_SECONDS,
+        metadata={"limit": key},
+    )
+
+
+def _refuse_bytes(unread: int, size: int, limit: int, whose: str, key: str) -> None:
+    if not unread or unread + max(size, 1) <= limit:
+        return
+    raise TooManyRequests(
+        f"{unread:,} bytes of replies{whose} are not read yet, and memoryd.limits.{key} allows {limit:,}; read the "
+        "replies of earlier calls, then try again",
+        retry_after_seconds=_PLACE_RETRY_SECONDS,
         metadata={"limit": key},
     )
 

@@ -11,27 +11,31 @@ from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.agents import Agents, AgentSummary
 from memoryd_server.agent.config import AgentConfig, SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.embedding import EmbeddingStatus, ProviderProbe, QueryEmbedder
+from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
+from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.agent.requests import (
     MOST_KEY_BYTES,
     MOST_QUERY_BYTES,
     AppendRequest,
     FieldChecks,
-    FlushRequest,
     ForgetRequest,
     PageRequest,
-    PromptMode,
     ReadRequest,
     SearchRequest,
-    SessionArchiveRequest,
-    SessionContextRequest,
     SyncRequest,
     WatchRequest,
+    agent_of_session,
 )
 from memoryd_server.agent.search import BackendStatus, SearchBackend, SearchResult
+from memoryd_server.agent.session_requests import (
+    FlushRequest,
+    PromptMode,
+    SessionArchiveRequest,
+    SessionContextRequest,
+)
 from memoryd_server.agent.state import IndexUpdate
 from memoryd_server.agent.status import AgentStatus, IndexStatus, ServiceInfo, SettingsReport
 from memoryd_server.agent.sync_run import (
@@ -44,12 +48,14 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources, StoreFactory
+from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources
+from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
+from memoryd_server.providers import ProviderProbe
 from memoryd_server.search import CitationMode, Hit, RetrieverReport, SearchMode, citation
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
 from memoryd_server.sources import WatchedRoot
-from memoryd_server.store import TOKENIZER, ProviderModel
+from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
 from memoryd_server.sync import SyncMode
 from memoryd_server.text import ANALYZER_VERSION
 from memoryd_server.writing import AppendReceipt, ArchiveReceipt
@@ -65,6 +71,7 @@ __all__ = [
     "AgentStatus",
     "AgentStorage",
     "AgentSummary",
+    "AgentWorkspace",
     "Agents",
     "AppendReceipt",
     "AppendRequest",
@@ -110,7 +117,6 @@ __all__ = [
     "SessionContextRequest",
     "SettingsReport",
     "SharedResources",
-    "StoreFactory",
     "SyncConfig",
     "SyncEvent",
     "SyncMode",
@@ -120,9 +126,11 @@ __all__ = [
     "SyncTrigger",
     "ToolSchema",
     "TurnKind",
+    "VectorIdentity",
     "WatchRequest",
     "WatchedRoot",
     "WorkspaceAccess",
+    "agent_of_session",
     "citation",
     "read_location",
 ]

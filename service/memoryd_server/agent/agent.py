@@ -8,42 +8,42 @@ request raises `InvalidRequest` for an invalid one, and `DeadlineTooShort` if it
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+import math
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from memoryd_server.agent.append_queue import AppendQueue
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.files import (
+    LISTING_SECONDS,
+    FileListing,
     FileRange,
     ListedFile,
     SessionContext,
     check_files,
-    list_files,
-    load_session_context,
     read_range,
     require_transcript,
 )
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
 from memoryd_server.agent.index import AgentIndex, run_on
-from memoryd_server.agent.lifecycle import LOCK_SECONDS, Deadline, RequestResolver
+from memoryd_server.agent.lifecycle import Deadline
 from memoryd_server.agent.requests import (
     AppendRequest,
     ForgetRequest,
     LineRange,
     ReadRequest,
     SearchRequest,
-    SessionArchiveRequest,
-    SessionContextRequest,
     SyncRequest,
     WatchRequest,
 )
 from memoryd_server.agent.search import BackendStatus, IndexSearch, SearchBackend, SearchResult
+from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
 from memoryd_server.agent.state import IndexSnapshot, IndexUpdate
 from memoryd_server.agent.status import AgentStatus, make_status
 from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
 from memoryd_server.agent.threads import SharedResources
+from memoryd_server.agent.workspace import AgentWorkspace, make_appender
 from memoryd_server.errors import CursorExpired, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter, SearchFinished
@@ -52,8 +52,7 @@ from memoryd_server.search import BUILTIN, SearchAnswer, SearchEngine, SearchQue
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources
 from memoryd_server.sync import SyncScope
-from memoryd_server.threads import SerialExecutor
-from memoryd_server.writing import Appender, AppendReceipt, Archiver, ArchiveReceipt
+from memoryd_server.writing import AppendReceipt, ArchiveReceipt
 
 STATE_INTERVAL_SECONDS = 0.1
 """The shortest time between two states of an index that a follower gets."""
@@ -78,11 +77,9 @@ class Agent:
         self.config, self._corpus = config, config.corpus
         self._clock = clock
         self._meter: Meter = meter or NoMeter()
-        self._resolver = RequestResolver(self._now)
-        self._appender = Appender(config.roots, str(config.ledger_path))
-        self.index = AgentIndex(
-            config, selection, threads, clock, recover=self._appender.recover, on_sync_end=on_sync_end
-        )
+        appender = make_appender(config)
+        self.index = AgentIndex(config, selection, threads, clock, recover=appender.recover, on_sync_end=on_sync_end)
+        self.workspace = AgentWorkspace(config, self.index.quick, clock, appender)
         engine = SearchEngine(
             self.index.store,
             threads.analyzer,
@@ -91,13 +88,11 @@ class Agent:
             ranking=config.ranking,
         )
         self._search = IndexSearch(self.index, engine)
-        self._appends = AppendQueue(self._appender, SerialExecutor(f"append-{config.agent_id}"), clock.monotonic)
-        # A separate thread, because a disk that hangs during a write can block it for ever.
-        self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
-        self._archiver = Archiver(config.agent_id)
         self._forget_job = ForgetJob(
             self.index.store, self.forgotten, lambda: self.config, lambda: self.index.cache, clock.now_ns
         )
+        compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
+        self._listing = FileListing(compare, self.forgotten, clock.monotonic)
         self._seen_sessions = SeenSessions()
         self._backend: SearchBackend | None = None
 
@@ -135,23 +130,23 @@ class Agent:
     async def change_config(self, config: AgentConfig) -> None:
         """Continue with a configuration that the present one `can_become`; runs and searches under way continue."""
         self.config, self._corpus = config, config.corpus
+        self.workspace.config = config
         self._search.engine.set_ranking(config.ranking)
         await self.index.change_config(config)
 
     def stop_appends(self) -> None:
         """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
-        self._appends.stop()
+        self.workspace.stop_appends()
 
     async def stop_backend(self) -> None:
         """Stop the search backend, if there is one."""
         if self._backend is not None:
             await self._backend.stop()
 
-    async def stop(self) -> None:
-        """Stop watching, end the run under way at a file boundary, and close the index."""
-        self._appends.stop()
-        self._archive_thread.shutdown(wait=False)
-        await self.index.close()
+    async def stop(self, purge_until: float = -math.inf) -> None:
+        """Stop watching, end the run under way at a file boundary, and close the index as `AgentIndex.close` does."""
+        self.workspace.stop()
+        await self.index.close(purge_until)
 
     @property
     def snapshot(self) -> IndexSnapshot:
@@ -233,8 +228,7 @@ class Agent:
         Raises:
             MemorydError: as `AppendQueue.append`; nothing or all of the text was written.
         """
-        job = await self._resolver.resolve(request, self.config)
-        receipt = await self._appends.append(job, lock_deadline=deadline.within(LOCK_SECONDS), deadline=deadline.at)
+        receipt = await self.workspace.append(request, deadline)
         revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
         return replace(receipt, revision=revision)
 
@@ -244,15 +238,9 @@ class Agent:
         The receipt has no revision if the file was not indexed before the deadline.
 
         Raises:
-            PathNotAllowed: the transcript's name is not allowed, or the memory folder is a link.
-            FileNotFound: there is no such transcript.
-            WorkspaceReadOnly: the file system or its permissions refuse the write.
-            DiskFull: no space is left; nothing was written.
+            MemorydError: as `AgentWorkspace.archive`.
         """
-        archive = await self._resolver.resolve(request, self.config)
-        config = self.config
-        write = run_on(self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, archive)
-        receipt = await deadline.limit(write)
+        receipt = await self.workspace.archive(request, deadline)
         if not receipt.path:
             return receipt
         revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
@@ -284,16 +272,19 @@ class Agent:
 
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
         """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
-        config = self.config
-        key, local_time = await self._resolver.resolve(request, config)
+        context = await self.workspace.session_context(request, deadline)
         await self.prepare_search(request.session_key, None, deadline.at)
-        return await deadline.limit(
-            run_on(self.index.quick, load_session_context, request, config, key, local_time.date())
-        )
+        return context
 
-    async def files(self, deadline: Deadline) -> list[ListedFile]:
-        """Return every file on disk or in the index, by path."""
-        return list_files(await deadline.limit(self.index.compare()), self.forgotten)
+    async def files(self, deadline: Deadline, *, first_page: bool = True) -> Sequence[ListedFile]:
+        """Return every file on disk or in the index, by path; for a later page of a long list, as of its first page."""
+        kept = None if first_page else self._listing.kept()
+        if kept is not None:
+            return kept
+        files = await deadline.limit(self.index.read(lambda: run_on(self.index.slow, self._listing.make)))
+        if self._listing.kept() is not None:
+            asyncio.get_running_loop().call_later(LISTING_SECONDS, self._listing.kept)
+        return files
 
     async def sync(self, request: SyncRequest) -> AsyncGenerator[SyncEvent, None]:
         """Start, join or resume a sync run, and yield its events to its end.
@@ -377,7 +368,12 @@ class Agent:
             backend = await deadline.limit(self._backend.state())
         status = self.index.read(
             lambda: run_on(
-                self.index.slow, make_status, self.index, backend, self._appender.issues(), self._clock.now_ns()
+                self.index.slow,
+                make_status,
+                self.index,
+                backend,
+                self.workspace.appender.issues(),
+                self._clock.now_ns(),
             )
         )
         return replace(await deadline.limit(status), probe=provider)

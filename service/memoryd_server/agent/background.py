@@ -11,7 +11,7 @@ from memoryd_server.agent.config import SyncConfig
 from memoryd_server.agent.coordinator import SyncCoordinator, SyncRunner
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncTrigger
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError
 from memoryd_server.sources import Corpus, NativeReader, Watcher
 from memoryd_server.sync import SyncPhase
@@ -53,6 +53,7 @@ class BackgroundSync:
         idle_at_first: bool = False,
         transcript_window_seconds: float = TRANSCRIPT_WINDOW_SECONDS,
         first_turn_seconds: float = FIRST_TURN_SECONDS,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self._transcript_window_seconds = transcript_window_seconds
         self._first_turn_seconds = first_turn_seconds
@@ -66,24 +67,24 @@ class BackgroundSync:
         self._idle_at_first = idle_at_first
         self.watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
         self._loop = asyncio.get_running_loop()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks or BackgroundTasks()
         self._timer: asyncio.TimerHandle | None = None
         self._first_event: float | None = None
         self._window: asyncio.TimerHandle | None = None
         self._clean_up_done: asyncio.Future[None] = self._loop.create_future()
         self._clean_up_done.set_result(None)
-        self._faults = ReportedErrors("a reconcile pass")
+        self._faults = self._tasks.errors("reconcile pass")
         self.trouble = ""
 
     async def start(self) -> None:
         """Start watching, and a first sync when its turn comes."""
         if self.watcher is not None:
             await self._on_thread(self.watcher.start)
-        self._spawn(self._first_sync())
-        self._spawn_repeated(self._reconcile, "the reconcile loop", self._config.reconcile_seconds)
+        self._tasks.spawn("first sync", self._first_sync())
+        self._repeat("reconcile loop", self._reconcile, self._config.reconcile_seconds)
         if self._config.interval_seconds > 0:
             sync = partial(self._sync, SyncTrigger.INTERVAL)
-            self._spawn_repeated(sync, "a sync at an interval", self._config.interval_seconds)
+            self._repeat("sync at interval", sync, self._config.interval_seconds)
 
     async def stop(self) -> None:
         """Stop watching and every timer."""
@@ -93,15 +94,12 @@ class BackgroundSync:
         for timer in (self._timer, self._window):
             if timer is not None:
                 timer.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Start a sync, unless one is under way or has just failed; do not wait for it."""
         if self._coordinator.active is None and self._coordinator.seconds_since_failure() > RETRY_SECONDS:
-            self._spawn(self._sync(trigger))
+            self._tasks.spawn("background sync", self._sync(trigger))
 
     def note_change(self) -> None:
         """Record that files have changed; the sync starts once no file has changed for the debounce."""
@@ -122,7 +120,7 @@ class BackgroundSync:
 
     def _close_window(self) -> None:
         self._window = None
-        self._spawn(self._sync_due_transcripts())
+        self._tasks.spawn("transcript check", self._sync_due_transcripts())
 
     async def _sync_due_transcripts(self) -> None:
         if not self._may_compare():
@@ -150,7 +148,7 @@ class BackgroundSync:
     def _events_settled(self) -> None:
         self._timer = None
         self._first_event = None
-        self._spawn(self._sync_after_active(SyncTrigger.WATCH))
+        self._tasks.spawn("background sync", self._sync_after_active(SyncTrigger.WATCH))
 
     async def _sync_after_active(self, trigger: SyncTrigger) -> None:
         """Start a run for the recorded changes, unless the run under way indexes them before it ends."""
@@ -167,11 +165,23 @@ class BackgroundSync:
                 return
             await run.finished.wait()
 
-    async def _first_sync(self) -> None:
+    def sync_in_turn(self, trigger: SyncTrigger) -> None:
+        """Start a sync after the one under way, and not with those of all other agents; do not wait for it."""
+        self._tasks.spawn("background sync", self._sync_in_turn_after_active(trigger))
+
+    async def _sync_in_turn_after_active(self, trigger: SyncTrigger) -> None:
+        while self._coordinator.active is not None:
+            await self._coordinator.active.finished.wait()
+        await self._sync_in_turn(trigger)
+
+    async def _sync_in_turn(self, trigger: SyncTrigger) -> None:
         async with self._first_turns:
-            sync = self._spawn(self._sync(SyncTrigger.STARTUP))
+            sync = self._tasks.spawn("background sync", self._sync(trigger))
             await asyncio.wait({sync}, timeout=self._first_turn_seconds)
         await sync
+
+    async def _first_sync(self) -> None:
+        await self._sync_in_turn(SyncTrigger.STARTUP)
         if self._idle_at_first:
             await self._clean_up_soon()
 
@@ -215,7 +225,8 @@ class BackgroundSync:
         # Not waited for: a run may take the writer thread first, and keep it for a long time.
         if self._clean_up is None or not self._clean_up_done.done():
             return
-        before, self._clean_up_done = self._clean_up_done, self._spawn(self._clean_up_quietly(self._clean_up))
+        clean_up = self._tasks.spawn("index cleanup", self._clean_up_quietly(self._clean_up))
+        before, self._clean_up_done = self._clean_up_done, clean_up
         before.result()
 
     async def _clean_up_quietly(self, clean_up: Callable[[], Awaitable[None]]) -> None:
@@ -229,9 +240,9 @@ class BackgroundSync:
         self._monitor.update(dirty=True)
         if self._coordinator.active is None:
             # Not waited for: while the run makes vectors, passes must continue.
-            self._spawn(self._sync(trigger))
+            self._tasks.spawn("background sync", self._sync(trigger))
         elif not known:
-            self._spawn(self._sync_after_active(trigger))
+            self._tasks.spawn("background sync", self._sync_after_active(trigger))
 
     def _may_compare(self) -> bool:
         """Return whether a comparison is useful: a run that is indexing finds the same differences itself."""
@@ -241,14 +252,8 @@ class BackgroundSync:
     async def _on_thread(self, work: Callable[[], _T]) -> _T:
         return await self._loop.run_in_executor(self._threads, work)
 
-    def _spawn_repeated(self, step: Callable[[], Awaitable[None]], name: str, seconds: float) -> None:
-        self._spawn(repeat(step, ReportedErrors(name), interval_seconds=seconds, delay_seconds=seconds))
-
-    def _spawn(self, coroutine: "asyncio._CoroutineLike[None]") -> asyncio.Task[None]:
-        task = self._loop.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+    def _repeat(self, name: str, step: Callable[[], Awaitable[None]], seconds: float) -> None:
+        self._tasks.repeat(name, step, interval_seconds=seconds, delay_seconds=seconds)
 
 
 def make_watcher(

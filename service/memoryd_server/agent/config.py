@@ -36,6 +36,9 @@ class SyncConfig:
 class AgentConfig:
     """One agent.
 
+    `enabled` is whether there is an index, and so memory search; if not, `disabled_reason` names the setting. Without
+    it, the calls that need no index are answered if `memory_enabled`, and no call otherwise.
+
     `idle_seconds` is the time without a search after which the agent releases memory. `impairments` are settings that
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
@@ -46,6 +49,7 @@ class AgentConfig:
     agent_id: str
     default: bool
     enabled: bool
+    memory_enabled: bool
     disabled_reason: str
     roots: Roots
     index_path: Path

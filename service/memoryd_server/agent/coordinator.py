@@ -12,6 +12,7 @@ from typing import Protocol
 
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
 from memoryd_server.model import Clock, FileFailure
 from memoryd_server.sync import (
@@ -98,6 +99,7 @@ class SyncCoordinator:
         on_end: Callable[[SyncRun], None],
         scope: PendingScope | None = None,
         vectors: Callable[[], VectorReport] = VectorReport,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self._runner = runner
         self._monitor = monitor
@@ -108,7 +110,7 @@ class SyncCoordinator:
         self._scope = PendingScope() if scope is None else scope
         self._vectors = vectors
         self._past: deque[SyncRun] = deque(maxlen=REMEMBERED_RUNS)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = tasks or BackgroundTasks()
         self._after_sync: AfterSync = _nothing
         self._stopping = False
         self._passes = 0
@@ -166,9 +168,7 @@ class SyncCoordinator:
         self._scope.add(scope or _scope_of(trigger))
         run.started(self._monitor.current.revision)
         self._monitor.update(syncing=True, building=building)
-        task = asyncio.get_running_loop().create_task(self._carry_out(run))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn("sync run", self._carry_out(run))
         return run
 
     async def index_file(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
@@ -220,8 +220,7 @@ class SyncCoordinator:
         self._stopping = True
         if self.active is not None:
             self.active.stop_requested = True
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         self._monitor.update(closing=True)
 
     async def _carry_out(self, run: SyncRun) -> None:
@@ -331,8 +330,7 @@ class _LoopObserver:
     def _progress(self, progress: SyncProgress) -> None:
         self._run.progressed(progress)
         if progress.phase is SyncPhase.INDEXING:
-            pending = progress.total_files - progress.completed_files
-            self._monitor.update(pending_files=pending)
+            self._monitor.update(pending_files=progress.pending_files)
 
     def _committed(self, revision: int) -> None:
         self._monitor.update(revision=revision, files=max(1, self._monitor.current.files))

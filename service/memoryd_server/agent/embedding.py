@@ -1,15 +1,11 @@
 """AgentEmbedding: the embedding of one agent: its provider, the vectors of queries, and whether these fit the index.
 
-A query's vector has its own short time limit. A provider that is down, or whose quota is used up, is not called for a
-while, so that searches do not wait for it again and again. Any other error, such as the refusal of one text or of the
-key, does not affect the next query.
+While the index has vectors of an earlier model, queries are embedded with that model, if the settings still permit it.
 """
 
 import asyncio
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.agent.sync_run import VectorReport
 from memoryd_server.agent.threads import ProviderExecutors
 from memoryd_server.embedding import (
@@ -31,138 +28,20 @@ from memoryd_server.embedding import (
 )
 from memoryd_server.errors import (
     EmbeddingNotConfigured,
-    EmbeddingOutage,
-    EmbeddingQuotaExceeded,
     EmbeddingUnavailable,
     MemorydError,
 )
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.providers import (
-    PLAIN_TEXT,
     EmbeddingProvider,
     EmbeddingSpec,
+    ProviderProbe,
     ProviderSelection,
     UnavailableProvider,
+    probe,
 )
 from memoryd_server.search import SearchMode, SearchQuery
 from memoryd_server.store import Difference, ProviderModel, Store, VectorCache, VectorEngineStatus, VectorIdentity
-
-LONGEST_WAIT_SECONDS = 8.0
-LEFT_FOR_THE_SEARCH_SECONDS = 0.5
-FIRST_PAUSE_SECONDS = 2.0
-LONGEST_PAUSE_SECONDS = 60.0
-ENOUGH_SECONDS = 1.0
-"""A timeout shorter than this is not counted as a failure of the provider."""
-
-REMEMBERED_QUERIES = 512
-
-Vector = NDArray[np.float32]
-
-
-@dataclass(frozen=True, slots=True)
-class QueryEmbedding:
-    """The vector, or the error instead. `fresh` if the provider has just made the vector."""
-
-    vector: Vector | None
-    error: MemorydError | None = None
-    fresh: bool = False
-
-
-class QueryEmbedder:
-    """Embeds queries with one provider, whose calls run on `threads`. Use it only on the event loop's thread."""
-
-    def __init__(
-        self,
-        provider: EmbeddingProvider,
-        threads: Executor,
-        *,
-        longest_wait_seconds: float = LONGEST_WAIT_SECONDS,
-        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-        max_remembered: int = REMEMBERED_QUERIES,
-    ) -> None:
-        self.provider = provider
-        self._longest_wait_seconds, self._first_pause_seconds = longest_wait_seconds, first_pause_seconds
-        self._max_remembered = max_remembered
-        self._threads = threads
-        self._known: OrderedDict[str, Vector] = OrderedDict()
-        self._pause_seconds = 0.0
-        self._paused_until = 0.0
-        self._failed_at = 0.0
-        self._last_error: MemorydError | None = None
-
-    def known(self, text: str, dimensions: int = 0) -> QueryEmbedding | None:
-        """Return the remembered vector, or why the provider is not called for now; None if it has to be called.
-
-        A vector of another length than `dimensions` is not returned; 0 means any length.
-        """
-        vector = self._known.get(text)
-        if vector is not None and dimensions in (0, vector.size):
-            self._known.move_to_end(text)
-            return QueryEmbedding(vector)
-        if time.monotonic() < self._paused_until and self._last_error is not None:
-            return QueryEmbedding(None, self._last_error)
-        return None
-
-    async def embed(self, text: str, deadline: float, dimensions: int = 0) -> QueryEmbedding:
-        """Return the vector of `text`, before `deadline` (in `time.monotonic()`) and within `LONGEST_WAIT_SECONDS`."""
-        known = self.known(text, dimensions)
-        if known is not None:
-            return known
-        began = time.monotonic()
-        latest = min(deadline - LEFT_FOR_THE_SEARCH_SECONDS, began + self._longest_wait_seconds)
-        try:
-            vector = await self._ask(text, latest)
-            if dimensions not in (0, vector.size):
-                await self._check_length(vector, dimensions, latest)
-        except (EmbeddingOutage, EmbeddingQuotaExceeded) as error:
-            if time.monotonic() < latest or latest - began >= ENOUGH_SECONDS:
-                self._failed(error, began)
-            return QueryEmbedding(None, error)
-        except EmbeddingUnavailable as error:
-            return QueryEmbedding(None, error)
-        self._pause_seconds = self._paused_until = 0.0
-        self._known[text] = vector
-        if len(self._known) > self._max_remembered:
-            self._known.popitem(last=False)
-        return QueryEmbedding(vector, fresh=True)
-
-    async def _check_length(self, vector: Vector, dimensions: int, latest: float) -> None:
-        """Return if the provider now makes vectors of this other length for every text.
-
-        Raises:
-            EmbeddingUnavailable: only this vector has another length, or that cannot be found out.
-            EmbeddingQuotaExceeded: the quota is used up.
-        """
-        other = await self._ask(PLAIN_TEXT, latest)
-        if other.size != vector.size:
-            raise EmbeddingUnavailable(
-                f"{self.provider.spec.provider}: the vector has {vector.size} dimensions instead of {dimensions}"
-            )
-
-    async def _ask(self, text: str, latest: float) -> Vector:
-        loop = asyncio.get_running_loop()
-        call = loop.run_in_executor(self._threads, self.provider.embed_query, text, latest)
-        try:
-            async with asyncio.timeout(max(0.0, latest - time.monotonic())):
-                return await call
-        except TimeoutError:
-            waited = self._longest_wait_seconds
-            raise EmbeddingOutage(
-                f"{self.provider.spec.provider} did not embed the query in time (at most {waited:g} s)"
-            ) from None
-
-    def _failed(self, error: MemorydError, began: float) -> None:
-        """Do not call the provider for a while, longer after each failure, so that searches do not wait for it.
-
-        A call that began before the last failure counts as the same failure and does not lengthen the pause.
-        """
-        if began <= self._failed_at:
-            return
-        self._failed_at = time.monotonic()
-        self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(self._first_pause_seconds, 2 * self._pause_seconds))
-        self._paused_until = self._failed_at + self._pause_seconds
-        self._last_error = error
-
 
 _LOCAL = "local"
 _NONE = "none"
@@ -182,21 +61,14 @@ class QueryVector:
 
 
 @dataclass(frozen=True, slots=True)
-class ProviderProbe:
-    """The result of one call of the provider; `error` is empty if it answered."""
-
-    elapsed_seconds: float
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class EmbeddingStatus:
     """The provider of an agent's vectors, and the vectors of its index.
 
     `requested` is the configured provider, `spec` that of the provider which makes vectors now, None without one;
     `reason` says why it makes none, or why it replaces `fallback_from`. `usage` are calls by provider and model.
-    `stored` is what the index's vectors were made with, None if there are none. `resident_bytes` are those of the
-    vectors in memory.
+    `dimensions` are those of its vectors, 0 before the first. `stored` is what the index's vectors were made with, None
+    if there are none; `staged` is what their replacement is made with, None if none is being made. `resident_bytes` are
+    those of the vectors in memory.
     """
 
     requested: str
@@ -204,7 +76,9 @@ class EmbeddingStatus:
     reason: str
     fallback_from: str
     usage: Mapping[ProviderModel, ProviderUsage]
+    dimensions: int
     stored: VectorIdentity | None
+    staged: VectorIdentity | None
     engine: VectorEngineStatus
     resident_bytes: int
 
@@ -238,13 +112,10 @@ class _Fit:
             return cls(key, identity, 0, (), "", state.reason or "no chunk has a vector yet; a sync makes them")
         differences = stored.differences(identity)
         changes = "; ".join(f"{field} was {old!r}, is {new!r}" for field, old, new in differences)
-        mismatch = (
-            f"the index's vectors are not what the provider makes now ({changes}); "
-            f"{state.reason or 'the next sync replaces them'}"
-        )
         # A provider that does not fix the dimensions may make vectors that fit again.
         is_fixed = spec.dimensions is not None
         cannot = any(field != "dimensions" for field, *_ in differences) or (bool(differences) and is_fixed)
+        mismatch = f"the index's vectors are not what the provider makes now ({changes}); {_replacement(state)}"
         return cls(key, identity, stored.dimensions, differences, mismatch, mismatch if cannot else "")
 
 
@@ -278,7 +149,7 @@ class AgentEmbedding:
         self._threads = threads
         self._on_mismatch = on_mismatch
         self._query_embedders: dict[EmbeddingProvider, QueryEmbedder] = {}
-        self._kept_fit: _Fit | None = None
+        self._kept_fits: dict[Embedder, _Fit] = {}
 
     def _new_failover(self, selection: ProviderSelection, now_ms: Callable[[], int]) -> ProviderFailover | None:
         provider = selection.provider
@@ -287,12 +158,17 @@ class AgentEmbedding:
             return None
         first = self._embedder(provider or UnavailableProvider(selection.requested, selection.reason))
         if second is None:
-            return ProviderFailover(first, now_ms=now_ms)
+            return ProviderFailover(first, former=self._former, now_ms=now_ms)
         if second.provider is None:
-            return ProviderFailover(
-                first, fallback_problem=f"the fallback {second.requested} cannot be used: {second.reason}"
-            )
-        return ProviderFailover(first, self._embedder(second.provider), now_ms=now_ms)
+            problem = f"the fallback {second.requested} cannot be used: {second.reason}"
+            return ProviderFailover(first, fallback_problem=problem, former=self._former)
+        return ProviderFailover(first, self._embedder(second.provider), former=self._former, now_ms=now_ms)
+
+    def _former(self, stored: VectorIdentity) -> Embedder | None:
+        """Return the embedder of an earlier model that the settings still permit. Blocks."""
+        provider = self.selection.former(stored.spec())
+        embedder = None if provider is None else self._embedder(provider)
+        return embedder if embedder is not None and embedder.identity.matches(stored) else None
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
         costs = not isinstance(provider, UnavailableProvider) and provider.spec.provider != _LOCAL
@@ -304,6 +180,22 @@ class AgentEmbedding:
     def embedder(self) -> Embedder | None:
         """The embedder of the provider that makes the index's vectors; None without a provider."""
         return None if self.failover is None else self.failover.active
+
+    @property
+    def providers(self) -> tuple[EmbeddingProvider, ...]:
+        """The provider that makes the index's vectors, and the configured one if that is another."""
+        failover = self.failover
+        return () if failover is None else tuple({e.provider: None for e in (failover.active, failover.primary)})
+
+    def may_use(self, provider: EmbeddingProvider) -> bool:
+        """Return whether a provider is the configured one or its fallback."""
+        failover = self.failover
+        return failover is not None and provider in {e.provider for e in (failover.primary, failover.fallback) if e}
+
+    @property
+    def answering(self) -> Embedder | None:
+        """The embedder that makes the vectors of queries; None without a provider."""
+        return None if self.failover is None else self.failover.answering
 
     @property
     def fallback(self) -> Degradation | None:
@@ -355,7 +247,9 @@ class AgentEmbedding:
             reason=reason if fallback is None else fallback.reason,
             fallback_from="" if fallback is None else fallback.wanted,
             usage=self.usage.totals(),
+            dimensions=0 if embedder is None else _dimensions(embedder),
             stored=self.state.stored,
+            staged=self.state.staged,
             engine=self.store.vector_engine(),
             resident_bytes=self.store.vector_memory_bytes(),
         )
@@ -368,14 +262,14 @@ class AgentEmbedding:
     def pending(self, chunks: int) -> int:
         """Return how many of the index's `chunks` need a vector and have none that can be used.
 
-        All of them if the configured provider cannot be used, or has not made the vectors; none if "auto" is blocked by
-        a setting that is not understood.
+        All of them if the configured provider cannot be used, or has not made any of the vectors; none if "auto" is
+        blocked by a setting that is not understood.
         """
         if not self.wanted:
             return 0
         if self.embedder is None:
             return chunks if self.selection.requires_vectors else 0
-        return chunks if self.mismatches() else self.state.pending
+        return chunks if self.mismatches() and self.state.staged is None else self.state.pending
 
     def report(self, chunks: int, rebuild: Sequence[Degradation]) -> VectorReport:
         """Return what a run reports of the vectors of an index of `chunks`.
@@ -393,12 +287,16 @@ class AgentEmbedding:
         )
 
     async def probe(self, deadline: float) -> ProviderProbe:
-        """Request one vector from the provider, before `deadline` in `time.monotonic()` seconds."""
+        """Request one vector from the provider, before `deadline` in `time.monotonic()` seconds.
+
+        Without a provider, test the vector engine, which is otherwise tested when the index is opened.
+        """
         if self.embedder is None:
+            await asyncio.to_thread(self.store.probe_vector_engine)
             return ProviderProbe(0.0, self.selection.reason)
         provider = self.embedder.provider
         threads = self._threads.of(provider)
-        return await asyncio.get_running_loop().run_in_executor(threads, _probe, provider, deadline)
+        return await asyncio.get_running_loop().run_in_executor(threads, probe, provider, deadline)
 
     async def query_vector(self, query: SearchQuery, on_wait: Callable[[], None] = lambda: None) -> QueryVector:
         """Return the vector of a query, if the query wants vector search and the index can answer it.
@@ -418,17 +316,24 @@ class AgentEmbedding:
     async def _query_vector(self, query: SearchQuery, on_wait: Callable[[], None]) -> QueryVector:
         if query.mode is SearchMode.KEYWORD:
             return QueryVector(reason="only keyword search was requested")
-        embedder = self.embedder
-        if embedder is None:
+        if self.failover is None:
             reason = self.selection.reason
             error = EmbeddingNotConfigured(
                 f"vector search was requested and cannot run: {reason}; use the mode KEYWORD or HYBRID"
             )
             return QueryVector(reason=reason, error=error)
+        answering = self.failover.answering
+        vector = await self._vector_by(answering, query, on_wait)
+        if vector.vector is None and self.failover.answering is not answering:
+            # The vectors were replaced during the call.
+            vector = await self._vector_by(self.failover.answering, query, lambda: None)
+        return vector
+
+    async def _vector_by(self, embedder: Embedder, query: SearchQuery, on_wait: Callable[[], None]) -> QueryVector:
         fit = self._fit(embedder)
         if fit.reason:
             return QueryVector(reason=fit.reason)
-        asker, identity, differences = self._query_embedder(embedder.provider), fit.identity, fit.differences
+        asker, before = self._query_embedder(embedder.provider), fit
         embedding = asker.known(query.text, fit.dimensions)
         if embedding is None:
             on_wait()
@@ -436,20 +341,21 @@ class AgentEmbedding:
             if embedding.vector is not None and embedding.fresh:
                 embedder.texts.dimensions = embedding.vector.size
             # The length of this vector, or a sync during the call, may have changed what fits.
-            identity, differences = self._fit(embedder).identity, self.mismatches()
-            if differences and not fit.differences:
+            fit = self._fit(embedder)
+            if fit.differences and not before.differences:
                 self._on_mismatch()
-        if differences:
-            return QueryVector(reason=self._mismatch_reason())
+        if fit.differences:
+            return QueryVector(reason=fit.mismatch_reason)
         reason = "" if embedding.error is None else embedding.error.message
-        return QueryVector(embedding.vector, None if embedding.vector is None else identity, reason, embedding.error)
+        identity = None if embedding.vector is None else fit.identity
+        return QueryVector(embedding.vector, identity, reason, embedding.error)
 
     def _fit(self, embedder: Embedder) -> _Fit:
         """Return whether the provider's vectors fit those of the index; computed again only after a change."""
-        kept = self._kept_fit
-        key = (embedder, embedder.state, embedder.provider.spec, embedder.texts.dimensions)
+        kept = self._kept_fits.get(embedder)
+        key = (embedder, self.state, embedder.provider.spec, embedder.texts.dimensions)
         if kept is None or kept.key != key:
-            kept = self._kept_fit = _Fit.of(*key)
+            kept = self._kept_fits[embedder] = _Fit.of(*key)
         return kept
 
     def mismatches(self) -> tuple[Difference, ...]:
@@ -457,8 +363,18 @@ class AgentEmbedding:
         embedder = self.embedder
         return () if embedder is None else self._fit(embedder).differences
 
-    def _mismatch_reason(self) -> str:
-        return "" if self.embedder is None else self._fit(self.embedder).mismatch_reason
+    def _mismatch(self, embedder: Embedder) -> Degradation:
+        """Return what answers while the index has vectors of another model than that of `embedder`, and why."""
+        wanted, answering = provider_and_model(embedder.provider.spec), self.answering
+        reason = self._fit(embedder).mismatch_reason
+        if answering is None or answering is embedder:
+            stored = self.state.stored
+            if stored is not None and embedder.replaces_identity(stored):
+                reason = f"the settings no longer name {provider_and_model(stored.spec())}: {reason}"
+            return Degradation(DegradationKind.IDENTITY_MISMATCH, wanted, "keyword leg", reason)
+        used = provider_and_model(answering.provider.spec)
+        reason = f"{used} answers until the vectors of {wanted} are complete: {reason}"
+        return Degradation(DegradationKind.IDENTITY_MISMATCH, wanted, used, reason)
 
     def degradations(self) -> list[Degradation]:
         """Return each way in which vector search is less than what is configured."""
@@ -471,9 +387,7 @@ class AgentEmbedding:
         if fallback is not None:
             found.append(fallback)
         if self.mismatches():
-            name = provider_and_model(self.embedder.provider.spec)
-            reason = self._mismatch_reason()
-            found.append(Degradation(DegradationKind.IDENTITY_MISMATCH, name, "keyword leg", reason))
+            found.append(self._mismatch(self.embedder))
         elif self.state.pending:
             reason = self.state.reason or "a sync makes them"
             count = "1 chunk has" if self.state.pending == 1 else f"{self.state.pending} chunks have"
@@ -490,11 +404,16 @@ class AgentEmbedding:
         return Degradation(DegradationKind.VECTOR_LEG_SKIPPED, self.selection.requested, "keyword leg", reason)
 
 
-def _probe(provider: EmbeddingProvider, deadline: float) -> ProviderProbe:
-    began = time.monotonic()
-    try:
-        provider.embed_query("ping", deadline)
-        error = ""
-    except MemorydError as failure:
-        error = failure.message
-    return ProviderProbe(time.monotonic() - began, error)
+def _replacement(state: VectorSetState) -> str:
+    """Return what becomes of vectors of another model than the provider's."""
+    if state.staged is None:
+        return state.reason or "the next sync replaces them"
+    count = "1 chunk has" if state.pending == 1 else f"{state.pending} chunks have"
+    return f"{count} no new vector yet: {state.reason or 'a sync makes them'}"
+
+
+def _dimensions(embedder: Embedder) -> int:
+    """Return the length of a provider's vectors: as requested, as stored in the index, or as last returned."""
+    state, identity = embedder.state, embedder.identity
+    known = (each.dimensions for each in (state.stored, state.staged) if each is not None and identity.matches(each))
+    return identity.dimensions or next(known, 0)

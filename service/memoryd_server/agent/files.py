@@ -3,14 +3,14 @@
 A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
 
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.requests import PromptMode, SessionContextRequest
+from memoryd_server.agent.session_requests import PromptMode, SessionContextRequest
 from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
@@ -180,7 +180,8 @@ def load_session_context(
         max_total_chars=request.max_total_chars,
         max_file_bytes=config.sync.max_file_bytes,
     )
-    tools, prompt = request.memory_tools, ""
+    # The tools search the index and read what it finds.
+    tools, prompt = request.memory_tools if config.enabled else (), ""
     if request.include_recall_prompt and request.prompt_mode is PromptMode.FULL:
         cites = wants_citations(request.citations or config.citations, key)
         prompt = recall_prompt(tools, cites=cites, main_session=main_session)
@@ -213,11 +214,55 @@ class ListedFile:
 
 
 def list_files(disk: DiskComparison, forgotten: ForgottenSources) -> list[ListedFile]:
-    """Return every file on disk or in the index, by path."""
+    """Return every file on disk or in the index, by path. Costs microseconds per file."""
     listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
     listed += [_gone(row) for row in disk.plan.removed]
     listed += [_refused(failure) for failure in disk.discovery.failures]
     return sorted(listed, key=lambda file: (file.path, file.source))
+
+
+# Up to this number of files, each page compares the disk with the index again, in less than about .3 s. The thread
+# that does this makes hundreds of thousands of objects for a long list; see `app.collector` about collections of them.
+_MOST_COMPARED_PER_PAGE = 5_000
+
+LISTING_SECONDS = 30.0
+"""How long a long list is kept for its next pages."""
+
+
+class FileListing:
+    """The list of an agent's files, for a caller that reads it page by page. Thread-safe.
+
+    The first page lists the files as they are now. A long list is kept, so that each further page costs in proportion
+    to its length; these pages show the files as they were at the first page.
+    """
+
+    def __init__(
+        self,
+        compare: Callable[[], DiskComparison],
+        forgotten: ForgottenSources,
+        monotonic: Callable[[], float],
+        *,
+        most_compared_per_page: int = _MOST_COMPARED_PER_PAGE,
+    ) -> None:
+        self._compare = compare
+        self._forgotten = forgotten
+        self._monotonic = monotonic
+        self._most_compared_per_page = most_compared_per_page
+        self._kept: tuple[float, Sequence[ListedFile]] | None = None
+
+    def kept(self) -> Sequence[ListedFile] | None:
+        """Return the list for a page after the first one; None if none is kept. Drops a list that is too old."""
+        if self._kept is None or self._monotonic() >= self._kept[0]:
+            self._kept = None
+            return None
+        return self._kept[1]
+
+    def make(self) -> Sequence[ListedFile]:
+        """Return the list as of now. Blocks."""
+        files = list_files(self._compare(), self._forgotten)
+        is_long = len(files) > self._most_compared_per_page
+        self._kept = (self._monotonic() + LISTING_SECONDS, files) if is_long else None
+        return files
 
 
 def _on_disk(file: SourceFile, row: FileRow | None, forgotten: ForgottenSources) -> ListedFile:

@@ -27,9 +27,10 @@ from memoryd_server.sources import (
     resolve_for_append,
     resolve_path,
     session_id,
+    stat_file,
 )
 from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
-from memoryd_server.writing import delete_file
+from memoryd_server.writing import SeenFile, delete_file, restore_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class ForgetJob:
             PathNotAllowed: the path is no memory file, or its source may not be deleted.
             FileNotFound: what is named is neither on disk nor in the index.
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
+            FileReplaced: the source to delete is not the one that was read, and is kept; the index has not changed.
             IndexUnavailable: the index cannot be used, or the system refuses the source.
         """
         if request.text is not None:
@@ -94,14 +96,16 @@ class ForgetJob:
     def _file(self, path: str, *, delete_source: bool) -> ForgetReceipt:
         roots = self._config().roots
         location = (resolve_for_append if delete_source else resolve_path)(roots, path)
+        if delete_source:
+            restore_files(location.root, location.parts[:-1])
         row = self._store.writer().files().get((Source.MEMORY, location.path))
-        exists, empty = self._emptied(location)
-        if row is None and not exists:
+        seen, empty = self._look_at(location)
+        if row is None and seen is None:
             raise FileNotFound(
                 f"{location.path!r} is neither on disk nor in the index", metadata={"path": location.path}
             )
         if delete_source:
-            deleted, empty = int(delete_file(location)), None
+            deleted, empty = 0 if seen is None else int(delete_file(location, seen)), None
         elif empty is not None:
             deleted = 0
             self._forgotten.add_file(location.path, empty.content_hash)
@@ -110,18 +114,22 @@ class ForgetJob:
         receipt = self._removed([] if row is None else [row], [] if row is None or empty is None else [empty])
         return replace(receipt, source_files=deleted)
 
-    def _emptied(self, location: Location) -> tuple[bool, PreparedFile | None]:
-        """Return whether the file exists, and its row without chunks; None if it cannot be read, and so not indexed."""
+    def _look_at(self, location: Location) -> tuple[SeenFile | None, PreparedFile | None]:
+        """Return the file as it is, None if it is missing; and its row without chunks, None if it cannot be read."""
         try:
             data, stat = read_file(location, self._config().sync.max_file_bytes)
         except FileNotFound:
-            return False, None
+            return None, None
         except (FileTooLarge, PermissionError):
-            return True, None
+            stat_only = stat_file(location)
+            return None if stat_only is None else SeenFile(stat_only), None
         content_hash = hashlib.sha256(data).digest()
-        return True, PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
+        empty = PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
+        return SeenFile(stat, content_hash), empty
 
     def _session(self, wanted: str, *, delete_source: bool) -> ForgetReceipt:
+        if delete_source:
+            restore_files(str(self._config().sessions_folder), ())
         files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
         rows = [
             row
@@ -131,7 +139,8 @@ class ForgetJob:
         if not files and not rows:
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if delete_source:
-            deleted = sum(delete_file(_location(file)) for file in files)
+            # The gateway may be writing to a transcript; only one that was replaced is another file.
+            deleted = sum(delete_file(_location(file), SeenFile(file.stat, may_grow=True)) for file in files)
         else:
             deleted = 0
             self._forgotten.add_session(wanted)

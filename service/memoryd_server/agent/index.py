@@ -10,6 +10,7 @@ import math
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,10 +24,11 @@ from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.agent.threads import SharedResources
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source
-from memoryd_server.providers import ProviderSelection
+from memoryd_server.providers import EmbeddingProvider, ProviderSelection
 from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
 from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
 from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
@@ -112,6 +114,7 @@ class AgentIndex:
             on_end=lambda run: on_sync_end(config.agent_id, run),
             scope=scope,
             vectors=self._vector_report,
+            tasks=BackgroundTasks(threads.failures, config.agent_id),
         )
         self._background: BackgroundSync | None = None
         self._starts_syncs = self._requested = True
@@ -191,6 +194,7 @@ class AgentIndex:
             clean_up=self.clean_up,
             first_turns=self._threads.first_syncs,
             idle_at_first=not self._requested,
+            tasks=BackgroundTasks(self._threads.failures, self.config.agent_id),
         )
 
     async def change_config(self, config: AgentConfig) -> None:
@@ -202,18 +206,26 @@ class AgentIndex:
             if self._starts_syncs:
                 await self._background.start()
 
-    async def close(self) -> None:
-        """Stop watching, end the run under way at a file boundary, and close the index."""
+    async def close(self, purge_until: float = -math.inf) -> None:
+        """Stop watching, end the run under way at a file boundary, and close the index.
+
+        Before that, overwrite deleted text on the disk until `purge_until` (the clock's monotonic seconds); what is
+        left is overwritten after the next start.
+        """
         if self._background is not None:
             await self._background.stop()
         await self.coordinator.stop()
-        await self.run_on_writer(self._close)
+        await self.run_on_writer(partial(self._close, purge_until))
         self.writer_thread.shutdown(wait=False)
 
-    def _close(self) -> None:
+    def _close(self, purge_until: float = -math.inf) -> None:
         if self.cache is not None:
             self.embedding.usage.save()
             self.cache.close()
+        # An index that is damaged or not open has nothing to overwrite now.
+        with suppress(MemorydError):
+            if self._clock.monotonic() < purge_until and self.store.has_deleted_text:
+                self.store.purge(lambda: self._clock.monotonic() >= purge_until)
         self.store.close()
 
     async def run_on_writer(self, work: Callable[[], _T]) -> _T:
@@ -234,6 +246,16 @@ class AgentIndex:
         """Start a sync, unless one is under way or has just failed; do not wait for it."""
         if self._background is not None:
             self._background.sync_soon(trigger)
+
+    def sync_vectors(self, provider: EmbeddingProvider) -> None:
+        """Make the missing vectors, if this provider makes them and was not available before; do not wait for it."""
+        if self._background is None or not self._starts_syncs or not self.embedding.may_use(provider):
+            return
+        embedder = self.embedding.embedder
+        if embedder is not None and self.coordinator.active is None:
+            # Why the last sync could make no vectors does not apply any more.
+            embedder.record_pending(embedder.state.pending)
+        self._background.sync_in_turn(SyncTrigger.RECONCILE)
 
     def _sync_for_search(self) -> None:
         if self.config.sync.on_search:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 from zoneinfo import ZoneInfo
 
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.background_tasks import report_to_loop
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import DeadlineTooShort, MemorydError
 
 _T = TypeVar("_T")
@@ -100,10 +100,10 @@ class RequestResolver:
 class OpeningQueue:
     """Agents that wait to be opened by `open_one(agent_id, requested)`; those that a call requests come first."""
 
-    def __init__(self, open_one: Callable[[str, bool], Awaitable[None]]) -> None:
+    def __init__(self, open_one: Callable[[str, bool], Awaitable[None]], failures: TaskFailures | None = None) -> None:
         self._open_one = open_one
         self._waiting: dict[str, None] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(failures)
 
     def add(self, agent_ids: Iterable[str]) -> None:
         """Add agents to the end of the queue."""
@@ -130,7 +130,7 @@ class OpeningQueue:
     def open_rest(self, *, most_concurrent: int) -> None:
         """Open the remaining agents in the background."""
         for _ in range(min(most_concurrent, len(self))):
-            self._spawn(self._work())
+            self._tasks.spawn("opening of indexes", self._work())
 
     async def _work(self) -> None:
         while self._waiting:
@@ -140,7 +140,7 @@ class OpeningQueue:
         """Open an agent that still waits, whatever else is being opened."""
         if agent_id in self._waiting:
             del self._waiting[agent_id]
-            self._spawn(self._open_quietly(agent_id, requested=True))
+            self._tasks.spawn("opening of an index", self._open_quietly(agent_id, requested=True))
 
     async def _open_quietly(self, agent_id: str, *, requested: bool) -> None:
         # `open_one` records why an agent could not be opened, for its callers; the others go on.
@@ -149,17 +149,12 @@ class OpeningQueue:
         except MemorydError:
             return
         except Exception as error:  # noqa: BLE001 -- the other agents are opened all the same
-            report_to_loop("the opening of an index", error)
+            self._tasks.errors("opening of an index").failed(error)
 
     def _next(self) -> str:
         agent_id = next(iter(self._waiting))
         del self._waiting[agent_id]
         return agent_id
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def drop(self) -> list[str]:
         """Empty the queue; return the agents that waited, in order."""
@@ -168,8 +163,7 @@ class OpeningQueue:
 
     async def end(self, seconds: float) -> None:
         """Wait at most `seconds` for the agents that are being opened; after `drop`."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        await self._tasks.wait(seconds)
 
 
 class InUseCounter:
@@ -192,42 +186,40 @@ class InUseCounter:
             if not self._count:
                 self._none.set()
 
-    async def end(self, seconds: float) -> bool:
-        """Wait at most `seconds` for the last use to end; return whether it has ended."""
+    async def end(self, seconds: float, stopping: asyncio.Event) -> bool:
+        """Wait for the last use to end, at most `seconds` and until `stopping`; return whether it has ended."""
+        waits = [asyncio.ensure_future(event.wait()) for event in (self._none, stopping)]
         try:
-            async with asyncio.timeout(seconds):
-                await self._none.wait()
-        except TimeoutError:
-            return False
-        return True
+            await asyncio.wait(waits, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+        return self._none.is_set()
 
 
 class DetachedTasks:
     """Work that one call requests and others need: it continues when that call is cancelled.
 
-    An index that is being opened holds a lock; abandoned halfway, it would keep out every later call.
+    An index that is being opened holds a lock; abandoned halfway, it would keep out every later call. `name` is that of
+    the work in logs and metrics.
     """
 
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+    def __init__(self, name: str, failures: TaskFailures | None = None) -> None:
+        self._name = name
+        self._tasks = BackgroundTasks(failures)
+
+    @property
+    def running(self) -> int:
+        """The number of pieces of work under way."""
+        return self._tasks.running
 
     async def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Do `work`; return when it is done, or is cancelled without it.
 
         Raises what it raises.
         """
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        await asyncio.shield(task)
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # The caller may be gone; asyncio would report an exception that was never retrieved.
-            task.exception()
+        await asyncio.shield(self._tasks.spawn(self._name, work, expected=(MemorydError,)))
 
     async def end(self, seconds: float) -> None:
         """Wait at most `seconds` for the work under way."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
+        await self._tasks.wait(seconds)

@@ -12,7 +12,6 @@ contract's fields, because a violation names its field. Bounds and defaults are 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -21,12 +20,13 @@ from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Source
 from memoryd_server.search import CitationMode, SearchMode, SearchQuery
-from memoryd_server.sessions import TOOL_NAMES, FlushInputs, SessionKey, TurnKind, WorkspaceAccess, wants_citations
+from memoryd_server.sessions import SessionKey, wants_citations
 from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
-from memoryd_server.writing import AppendJob, ArchiveRequest, make_slug
+from memoryd_server.writing import AppendJob
 
 MOST_QUERY_BYTES = 4_096
 MOST_SESSION_KEY_BYTES = 1_024
+MOST_SHOWN_CHARS = 64
 MOST_RESULTS = 50
 DEFAULT_SNIPPET_CHARS = 700
 MOST_SNIPPET_CHARS = 4_000
@@ -43,17 +43,19 @@ MOST_PAGE_TOKEN_BYTES = 2 * MOST_PATH_BYTES
 MOST_REASON_BYTES = 256
 DEFAULT_HEARTBEAT_SECONDS = 10.0
 LEAST_HEARTBEAT_SECONDS, MOST_HEARTBEAT_SECONDS = 1.0, 60.0
-MOST_TOOLS = 1_024
 MOST_NAME_BYTES = 255
-MOST_SLUG_BYTES = 256
-DEFAULT_MESSAGES = 15
-MOST_MESSAGES = 200
 
 _NO_SESSIONS = (
     "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
     '"sessions" in memorySearch.sources'
 )
 _NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
+
+
+def agent_of_session(session_key: str) -> str:
+    """Return the id of the agent that a session key names; empty if it names none, or is too long to be valid."""
+    # A key that is too long is refused, and must not be kept in the cache of keys.
+    return SessionKey.parse(session_key).owner if len(session_key) <= MOST_SESSION_KEY_BYTES else ""
 
 
 class FieldChecks:
@@ -91,6 +93,16 @@ class FieldChecks:
         if (size := len(value.encode())) > most_bytes:
             self.violation(field, f"is {size:,} bytes long; at most {most_bytes:,} are allowed")
         return value
+
+    def session_key(self, agent_id: str) -> SessionKey:
+        """Return the key in the field `session_key` of a request for this agent. It must not name another agent."""
+        text = self.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
+        # A key that is too long is refused, and must not be kept in the cache of keys.
+        key = SessionKey.parse(text if len(text) <= MOST_SESSION_KEY_BYTES else "")
+        if key.owner not in ("", agent_id):
+            shown = key.owner[:MOST_SHOWN_CHARS]
+            self.violation("session_key", f"names the agent {shown!r}, but the request is for the agent {agent_id!r}")
+        return key
 
     def clamped(self, field: str, default: int, most: int) -> int:
         """Return a positive number; `most` if it is larger, `default` if it was not set."""
@@ -156,7 +168,7 @@ class FieldChecks:
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            self.violation("time_zone", f"{name[:64]!r} is not an IANA time zone such as Europe/Berlin")
+            self.violation("time_zone", f"{name[:MOST_SHOWN_CHARS]!r} is not an IANA time zone such as Europe/Berlin")
             return "UTC"
         return name
 
@@ -187,13 +199,13 @@ class SearchRequest(Request):
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
         checks = FieldChecks(self, self.unreadable)
-        session_key = SessionKey.parse(checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES))
+        session_key = checks.session_key(config.agent_id)
         min_score = checks.share("min_score")
         query = SearchQuery(
             text=checks.text("query", most_bytes=MOST_QUERY_BYTES, required=True),
             max_results=checks.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
             min_score=config.min_score if min_score is None else min_score,
-            min_score_is_strict=min_score is not None,
+            min_score_is_requested=min_score is not None,
             sources=self.sources,
             mode=self.mode,
             max_snippet_chars=checks.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
@@ -217,19 +229,24 @@ class LineRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest(Request):
-    """A line range of a memory file. Which paths are allowed is decided when the file is opened."""
+    """A line range of a memory file. Which paths are allowed is decided when the file is opened.
+
+    `from_line` and `lines` are OpenClaw's names of `start_line` and `line_count`, which take precedence.
+    """
 
     path: str
     start_line: int | None = None
     line_count: int | None = None
+    from_line: int | None = None
+    lines: int | None = None
 
     def resolve(self) -> LineRange:
         """Return the lines to read."""
         checks = FieldChecks(self, self.unreadable)
         lines = LineRange(
             path=checks.text("path", most_bytes=MOST_PATH_BYTES, required=True),
-            start_line=checks.clamped("start_line", 1, MOST_LINE_NUMBER),
-            line_count=checks.clamped("line_count", DEFAULT_LINES, MOST_LINES),
+            start_line=checks.clamped("from_line" if self.start_line is None else "start_line", 1, MOST_LINE_NUMBER),
+            line_count=checks.clamped("lines" if self.line_count is None else "line_count", DEFAULT_LINES, MOST_LINES),
         )
         checks.check()
         return lines
@@ -260,7 +277,7 @@ class SyncRequest(Request):
         checks = FieldChecks(self, self.unreadable)
         transcript = checks.text("transcript", most_bytes=MOST_PATH_BYTES)
         checks.text("reason", most_bytes=MOST_REASON_BYTES)
-        checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES)
+        checks.session_key(config.agent_id)
         heartbeat_seconds = checks.heartbeat()
         if transcript and self.trigger is not SyncTrigger.POST_COMPACTION:
             checks.violation("transcript", "is allowed with the trigger POST_COMPACTION only")
@@ -291,51 +308,6 @@ class WatchRequest(Request):
         heartbeat_seconds = checks.heartbeat()
         checks.check()
         return heartbeat_seconds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FlushRequest(Request):
-    """The state of a session that may have to write its notes; see `FlushInputs`."""
-
-    total_tokens: int | None = None
-    total_tokens_fresh: bool | None = None
-    incoming_prompt_tokens: int = 0
-    last_output_tokens: int = 0
-    context_window_tokens: int = 0
-    reserve_tokens_floor: int | None = None
-    effective_reserve_tokens: int | None = None
-    soft_threshold_tokens: int | None = None
-    transcript_bytes: int | None = None
-    compaction_count: int = 0
-    last_flush_compaction_count: int | None = None
-    workspace_access: WorkspaceAccess = WorkspaceAccess.READ_WRITE
-    turn_kind: TurnKind = TurnKind.USER
-    now: datetime | None = None
-    time_zone: str = ""
-
-    def resolve(self, config: AgentConfig, now: datetime) -> FlushInputs:
-        """Return the inputs of the decision; `now` replaces an unset clock. Blocks."""
-        checks = FieldChecks(self, self.unreadable)
-        now, time_zone = checks.moment(now, config.time_zone)
-        inputs = FlushInputs(
-            total_tokens=checks.optional_count("total_tokens"),
-            total_tokens_fresh=self.total_tokens_fresh,
-            incoming_prompt_tokens=checks.count("incoming_prompt_tokens"),
-            last_output_tokens=checks.count("last_output_tokens"),
-            context_window_tokens=checks.count("context_window_tokens"),
-            reserve_tokens_floor=checks.optional_count("reserve_tokens_floor"),
-            effective_reserve_tokens=checks.optional_count("effective_reserve_tokens"),
-            soft_threshold_tokens=checks.optional_count("soft_threshold_tokens"),
-            transcript_bytes=checks.optional_count("transcript_bytes"),
-            compaction_count=checks.count("compaction_count"),
-            last_flush_compaction_count=checks.optional_count("last_flush_compaction_count"),
-            workspace_access=self.workspace_access,
-            turn_kind=self.turn_kind,
-            time_zone=time_zone,
-            now=now,
-        )
-        checks.check()
-        return inputs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -397,75 +369,6 @@ class ForgetRequest(Request):
         if self.text is not None and self.delete_source:
             checks.violation("delete_source", "is allowed with a path or a session_id only: a text has no source file")
         checks.check()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionArchiveRequest(Request):
-    """The last messages of a transcript, to be written to a memory file. An empty `slug` is replaced by a made one."""
-
-    transcript: str
-    message_count: int | None = None
-    slug: str = ""
-    session_key: str = ""
-    now: datetime | None = None
-    time_zone: str = ""
-
-    def resolve(self, config: AgentConfig, now: datetime) -> ArchiveRequest:
-        """Return the archive to write; `now` replaces an unset clock. Blocks."""
-        checks = FieldChecks(self, self.unreadable)
-        now, time_zone = checks.moment(now, config.time_zone)
-        slug = checks.text("slug", most_bytes=MOST_SLUG_BYTES)
-        archive = ArchiveRequest(
-            transcript=checks.text("transcript", most_bytes=MOST_NAME_BYTES, required=True),
-            count=checks.clamped("message_count", DEFAULT_MESSAGES, MOST_MESSAGES),
-            slug=make_slug(slug),
-            session_key=checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES).strip(),
-            local=now.astimezone(ZoneInfo(time_zone)),
-        )
-        if slug.strip() and not archive.slug:
-            checks.violation("slug", "holds no letter or digit; leave it empty for a generated one")
-        if not archive.session_key.isprintable():
-            checks.violation("session_key", "must be one line without control characters")
-        checks.check()
-        return archive
-
-
-class PromptMode(StrEnum):
-    """How much of its system prompt a session gets; the names of the wire's enum."""
-
-    FULL = "FULL"
-    MINIMAL = "MINIMAL"
-    NONE = "NONE"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionContextRequest(Request):
-    """What a session loads at its start. No `tools` means that its model has all memory tools."""
-
-    session_key: str = ""
-    max_total_chars: int | None = None
-    include_recall_prompt: bool = False
-    prompt_mode: PromptMode = PromptMode.FULL
-    tools: tuple[str, ...] = ()
-    citations: CitationMode | None = None
-    now: datetime | None = None
-    time_zone: str = ""
-
-    def resolve(self, config: AgentConfig, now: datetime) -> tuple[SessionKey, datetime]:
-        """Return the session and its local time; `now` replaces an unset clock. Blocks."""
-        checks = FieldChecks(self, self.unreadable)
-        now, time_zone = checks.moment(now, config.time_zone)
-        key = SessionKey.parse(checks.text("session_key", most_bytes=MOST_SESSION_KEY_BYTES))
-        if len(self.tools) > MOST_TOOLS:
-            checks.violation("tools", f"names {len(self.tools):,} tools; at most {MOST_TOOLS:,} are allowed")
-        checks.positive("max_total_chars")
-        checks.check()
-        return key, now.astimezone(ZoneInfo(time_zone))
-
-    @property
-    def memory_tools(self) -> tuple[str, ...]:
-        """The memory tools that the session's model has, in the order of `TOOL_NAMES`."""
-        return tuple(name for name in TOOL_NAMES if name in self.tools) if self.tools else TOOL_NAMES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

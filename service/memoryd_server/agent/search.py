@@ -63,7 +63,10 @@ class IndexSearch:
 
         def search_keywords() -> None:
             loop = asyncio.get_running_loop()
-            keyword_searches.append(loop.run_in_executor(index.quick, self.engine.search_keywords, query))
+            early = loop.run_in_executor(index.quick, self.engine.search_keywords, query)
+            # The caller may leave before the result is read; asyncio would report its exception as never retrieved.
+            early.add_done_callback(lambda done: done.cancelled() or done.exception())
+            keyword_searches.append(early)
 
         try:
             vector = await index.embedding.query_vector(query, search_keywords)
@@ -105,7 +108,7 @@ class IndexSearch:
         )
 
     def _query_model(self, answer: SearchAnswer) -> tuple[str, str]:
-        embedder = self._index.embedding.embedder
+        embedder = self._index.embedding.answering
         if answer.vector_candidates and answer.backend != BUILTIN:
             return answer.backend, ""
         if answer.vector_candidates and embedder is not None:

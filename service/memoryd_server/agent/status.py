@@ -5,13 +5,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.embedding import EmbeddingStatus, ProviderProbe
+from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.index import AgentIndex
 from memoryd_server.agent.search import BackendStatus
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import ActiveSync
 from memoryd_server.embedding import BatchJobsState
-from memoryd_server.model import Degradation, FileFailure, Source
+from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
+from memoryd_server.providers import ProviderProbe
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.store import BuildIdentity, Difference, FileRow, IndexCounts
 from memoryd_server.sync import DiskComparison
@@ -116,13 +117,22 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
     return AgentStatus(
         config=index.config,
         backend=backend,
-        degradations=(*backend.degradations, *index.degradations(watched), *index.remarks()),
+        degradations=(
+            *backend.degradations,
+            *index.degradations(watched),
+            *_without_keyword_search(keyword_error),
+            *index.remarks(),
+        ),
         index=status,
         embedding=embedding,
         batch_jobs=index.embedding.batches,
         watched_roots=watched,
         active_sync=None if run is None else run.summary(),
     )
+
+
+def _without_keyword_search(error: str) -> list[Degradation]:
+    return [Degradation(DegradationKind.FULLTEXT_MISSING, "keyword search", "", error)] if error else []
 
 
 def _failures(disk: DiskComparison) -> list[FileFailure]:
@@ -172,8 +182,12 @@ class SettingsReport:
 
 @dataclass(frozen=True, slots=True)
 class ServiceInfo:
-    """The daemon. `start_time_ns` is Unix time; `warnings` concern the settings and the files that they name."""
+    """The daemon. `start_time_ns` is Unix time; `warnings` concern the settings and the files that they name.
+
+    `background_failures` returns a message for each background task of the daemon and of an agent that fails now.
+    """
 
     start_time_ns: int
     warnings: Callable[[], tuple[str, ...]]
     settings: Callable[[], SettingsReport]
+    background_failures: Callable[[str], tuple[str, ...]]

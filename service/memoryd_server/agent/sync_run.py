@@ -6,6 +6,7 @@ it; all other events are kept, so that a slow or a late follower misses none of 
 
 import asyncio
 import bisect
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -114,6 +115,44 @@ class ActiveSync:
     progress: RunProgress
 
 
+# Enough batches of vectors that one slow answer does not change the estimate much.
+RATE_SNAPSHOTS = 16
+
+
+class RemainingTime:
+    """Estimates how long the phase of a run still takes.
+
+    INDEXING is estimated from all files of the run. EMBEDDING is estimated from the rate of the last snapshots, because
+    vectors from the cache cost no time, and the rate of a provider changes.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: deque[tuple[float, int]] = deque(maxlen=RATE_SNAPSHOTS)
+
+    def estimate(self, progress: SyncProgress, elapsed_seconds: float) -> float | None:
+        """Return the seconds that the phase still takes; None if that is not known yet."""
+        if progress.phase is SyncPhase.EMBEDDING:
+            return self._embedding(progress, elapsed_seconds)
+        self._chunks.clear()
+        if progress.phase is not SyncPhase.INDEXING or not progress.completed_files:
+            return None
+        return elapsed_seconds * (progress.total_files - progress.completed_files) / progress.completed_files
+
+    def _embedding(self, progress: SyncProgress, elapsed_seconds: float) -> float | None:
+        done = progress.completed_chunks
+        if progress.batch_jobs or (self._chunks and done < self._chunks[-1][1]):
+            # The time of batch jobs is that of the provider's queue.
+            self._chunks.clear()
+        if progress.batch_jobs:
+            return None
+        if not self._chunks or done > self._chunks[-1][1]:
+            self._chunks.append((elapsed_seconds, done))
+        (began, first), (ended, last) = self._chunks[0], self._chunks[-1]
+        if last == first:
+            return None
+        return (ended - began) / (last - first) * (progress.total_chunks - done)
+
+
 class SyncRun:
     """A run, under way or ended. `now_ns` and `monotonic` are its clocks.
 
@@ -146,6 +185,7 @@ class SyncRun:
         self._sequence = 0
         self._kept: list[SyncEvent] = []
         self._latest: SyncEvent | None = None
+        self._remaining = RemainingTime()
         self._changed = asyncio.Event()
 
     @property
@@ -170,7 +210,7 @@ class SyncRun:
     def progressed(self, progress: SyncProgress) -> None:
         """Replace the snapshot."""
         elapsed = self.elapsed_seconds
-        self._latest = self._event(RunProgress(progress, elapsed, _eta(progress, elapsed)))
+        self._latest = self._event(RunProgress(progress, elapsed, self._remaining.estimate(progress, elapsed)))
         self._wake()
 
     def file_failed(self, failure: FileFailure) -> None:
@@ -235,9 +275,3 @@ class SyncRun:
         if self._latest is not None and self._latest.sequence > sequence:
             bisect.insort(kept, self._latest, key=lambda event: event.sequence)
         return kept
-
-
-def _eta(progress: SyncProgress, elapsed_seconds: float) -> float | None:
-    if progress.phase is not SyncPhase.INDEXING or not progress.completed_files:
-        return None
-    return elapsed_seconds * (progress.total_files - progress.completed_files) / progress.completed_files

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
 from memoryd_server.store import BuildIdentity, Store, VectorCache
@@ -96,9 +97,9 @@ class SharedResources:
 
     `quick` runs searches and reads, `slow` runs work that walks the disk, and `embed` runs calls to embedding
     providers. `native` delivers file events, `make_storage` creates the storage of an agent, and `freed` returns
-    memory to the system. `first_syncs` limits the
-    concurrent syncs that the daemon starts by itself at its start. There is one `analyzer`, because its cache of words
-    takes some megabytes.
+    memory to the system. `first_syncs` limits the concurrent syncs that the daemon starts by itself at its start.
+    There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
+    exceptions of background tasks.
     """
 
     quick: SharedPool
@@ -109,3 +110,4 @@ class SharedResources:
     analyzer: Analyzer = field(default_factory=Analyzer)
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))
+    failures: TaskFailures = field(default_factory=TaskFailures)

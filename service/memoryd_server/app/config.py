@@ -5,6 +5,7 @@ Only `app` sees both the settings and these configurations.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -49,6 +50,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         agent_id=agent.agent_id,
         default=agent.default,
         enabled=agent.enabled,
+        memory_enabled=agent.memory_enabled,
         disabled_reason=agent.disabled_reason,
         roots=roots,
         index_path=agent.index_path,
@@ -162,14 +164,18 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     )
     at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().max_concurrent
     pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
+    identity_headers = service.embedding.identity_headers
     remotes = tuple(
-        _remote(name, access, pace, search.model, search.output_dimensionality)
+        _remote(name, access, pace, identity_headers, model=search.model, dimensions=search.output_dimensionality)
         for name, access in agent.provider_access.items()
     )
     fallback = None
-    if search.fallback not in {"none", "auto", search.provider}:
+    name, model = search.fallback_provider, search.fallback_model
+    if name not in {"none", "auto"} and (name != search.provider or model not in {"", search.model}):
         # The configured model and dimensions belong to the configured provider.
-        fallback = EmbeddingConfig(search.fallback, (_remote(search.fallback, agent.fallback_access, pace),), local)
+        remote = _remote(name, agent.fallback_access, pace, identity_headers, model=model)
+        own = replace(local, model_path=model) if model and name == "local" else local
+        fallback = EmbeddingConfig(name, (remote,), own, names_model=bool(model))
     return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
 
 
@@ -188,7 +194,13 @@ def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy
 
 
 def _remote(
-    provider: str, access: ProviderAccess, pace: ThrottleConfig, model: str = "", dimensions: int | None = None
+    provider: str,
+    access: ProviderAccess,
+    pace: ThrottleConfig,
+    identity_headers: tuple[str, ...],
+    *,
+    model: str = "",
+    dimensions: int | None = None,
 ) -> RemoteConfig:
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(
@@ -197,6 +209,7 @@ def _remote(
         base_url=access.base_url,
         keys=tuple(key.get_secret_value() for key in access.keys),
         headers=tuple(headers),
+        identity_headers=identity_headers,
         dimensions=dimensions,
         no_key=access.no_key,
         problem=access.problem,

@@ -18,20 +18,39 @@ from memoryd_server.agent import (
     Agent,
     AgentConfig,
     Agents,
+    AgentWorkspace,
     ProviderExecutors,
     ServiceInfo,
     SettingsReport,
     SharedResources,
     SyncRun,
 )
+from memoryd_server.app.collector import FullCollections
 from memoryd_server.app.config import agent_config, call_limits, check_listeners, verifier_and_certificates
 from memoryd_server.app.metrics import collect_metrics, metrics_address
-from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, make_storage
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
-from memoryd_server.observe import FaultLog, Log, LogLevel, Meter, Metrics, MetricsListener, NoMeter, SyncFinished
-from memoryd_server.providers import EmbeddingConfig, ProviderPool, ProviderSelection
+from memoryd_server.observe import (
+    FaultLog,
+    Log,
+    LogLevel,
+    Meter,
+    Metrics,
+    MetricsListener,
+    MetricsSnapshot,
+    NoMeter,
+    SyncFinished,
+)
+from memoryd_server.providers import (
+    EmbeddingConfig,
+    EmbeddingProvider,
+    HubModelFile,
+    ProviderPool,
+    ProviderSelection,
+    missing_model,
+)
 from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer
 from memoryd_server.settings import RefusedSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.sources import NativeReader, SharedInotify, open_inotify
@@ -79,17 +98,26 @@ class Daemon:
         self._reloading = asyncio.Lock()
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
-        self._providers = ProviderPool()
-        self.resources = _make_resources(open_native)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
+        self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
+        self.resources = _make_resources(open_native, log)
+        self._collections = FullCollections(self.resources.failures)
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
         self._metrics = self._make_metrics(settings)
         self._meter: Meter = NoMeter() if self._metrics is None else self._metrics.metrics
         self._backends = Backends(self.resources, log)
-        self.agents = Agents(configs, self._make_memory, self._backends.make)
+        self.agents = Agents(
+            configs,
+            self._make_memory,
+            self._backends.make,
+            make_workspace=lambda config: AgentWorkspace(config, self.resources.quick.share(), Clock()),
+            failures=self.resources.failures,
+        )
         limits = settings.service.limits
         addresses = [parse_address(address) for address in settings.service.listen]
-        access = Credentials(*verifier_and_certificates(settings, addresses, log))
+        access = Credentials(*verifier_and_certificates(settings, addresses, log), failures=self.resources.failures)
         self.authorizer = Authorizer(access, call_limits(limits))
         self.service = MemoryService(
             self.agents,
@@ -97,15 +125,17 @@ class Daemon:
                 time.time_ns(),
                 warnings=lambda: (*self._settings.warnings, *access.problems()),
                 settings=lambda: self._settings_report,
+                background_failures=self.resources.failures.current,
             ),
             self.authorizer.grant_of,
             ceiling_seconds=limits.default_deadline_seconds,
         )
         # A command that runs without a daemon opens no part of an extension that it does not need.
-        parts = ExtensionParts(self.agents, self._select, self.resources.embed, log, self.service, background)
+        failures = self.resources.failures
+        parts = ExtensionParts(self.agents, self._select, self.resources.embed, log, self.service, background, failures)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         services = [extension.service for extension in self.extensions]
-        readiness = HealthReporter(self.agents, services, log=log)
+        readiness = HealthReporter(self.agents, services, log=log, failures=failures)
         self.server = RpcServer(
             self.service,
             services,
@@ -123,10 +153,13 @@ class Daemon:
         if address is None:
             return None
         return MetricsListener(
-            Metrics(lambda: collect_metrics(self.agents, self._providers, self.authorizer.admission)),
+            Metrics(self._collect_metrics),
             address.host,
             address.port,
         )
+
+    def _collect_metrics(self) -> MetricsSnapshot:
+        return collect_metrics(self.agents, self._providers, self.authorizer.admission, self.resources.failures)
 
     @property
     def settings(self) -> ResolvedSettings:
@@ -149,6 +182,23 @@ class Daemon:
             # A call that began before a reload uses the configuration from before the reload.
             config = replace(config, blocked_by=tuple(blocker.visible_to("") for blocker in blockers))
         return self._providers.select(config)
+
+    def _sync_vectors(self, provider: EmbeddingProvider) -> None:
+        """Make the vectors of a provider whose model has arrived. From any thread."""
+        # A download can end while the daemon stops, and its loop is closed.
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.agents.sync_vectors, provider)
+
+    async def missing_models(self, agent_id: str) -> list[HubModelFile]:
+        """Return the models that an agent's vectors need and that have to be downloaded.
+
+        Raises:
+            AgentNotFound, MemoryDisabled, MemorydError: as `Agents.use`.
+        """
+        async with self.agents.use(agent_id) as agent:
+            providers = agent.index.embedding.providers
+            return await asyncio.to_thread(lambda: [file for file in map(missing_model, providers) if file is not None])
 
     def _make_memory(self, config: AgentConfig) -> Agent:
         selection = self._select(config.embedding)
@@ -194,6 +244,7 @@ class Daemon:
             MemorydError: another process holds an index, or an address cannot be used.
         """
         self._fault_log.start()
+        self._loop = asyncio.get_running_loop()
         try:
             await self.agents.start(background=self._background)
         except BaseException:
@@ -210,6 +261,7 @@ class Daemon:
             await asyncio.to_thread(self._backends.close)
             self._fault_log.stop()
             raise
+        self._collections.start()
         self._log.info("start-daemon", listen=self.server.addresses, agents=list(self.agents.configs()))
         return self.server.addresses
 
@@ -285,8 +337,9 @@ class Daemon:
         bound_page_caches(len(configs))
         # Providers that are no longer used are kept: they are idle, and a later reload may use them again.
         problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
-        for extension in self.extensions:
-            await extension.change(self.agents.configs())
+        if not self._stopping:
+            for extension in self.extensions:
+                await extension.change(self.agents.configs())
         return problems
 
     async def stop(self) -> None:
@@ -316,6 +369,7 @@ class Daemon:
         await asyncio.to_thread(self._providers.close)
         self.resources.quick.shutdown()
         self.resources.slow.shutdown()
+        await self._collections.stop()
         self._fault_log.stop()
 
 
@@ -341,20 +395,20 @@ async def run_daemon(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signals.on_signal)
     on_ready(await daemon.start())
-    reloads = loop.create_task(_reload_on_signal(reload, daemon, load, on_reload))
+    tasks = BackgroundTasks(daemon.resources.failures)
+    tasks.repeat("settings reload", lambda: _reload_on_signal(reload, daemon, load, on_reload))
     await stop.wait()
     await daemon.stop()
-    reloads.cancel()
-    await asyncio.gather(reloads, return_exceptions=True)
+    await tasks.stop()
 
 
-def _make_resources(open_native: Callable[[], NativeReader]) -> SharedResources:
+def _make_resources(open_native: Callable[[], NativeReader], log: Log) -> SharedResources:
     return SharedResources(
         quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
         slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
         embed=ProviderExecutors(),
         native=SharedInotify(open_native),
-        make_storage=make_storage,
+        make_storage=StorageFactory(log).make,
     )
 
 
@@ -383,13 +437,9 @@ async def _reload_on_signal(
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
     """Reload once for all signals that arrived before the reload began."""
-
-    async def reload_once() -> None:
-        await requested.wait()
-        requested.clear()
-        on_reload(await daemon.reload(load))
-
-    await repeat(reload_once, ReportedErrors("a reload of the settings"))
+    await requested.wait()
+    requested.clear()
+    on_reload(await daemon.reload(load))
 
 
 class _StopSignals:

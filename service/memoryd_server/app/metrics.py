@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from memoryd_server.access import Address, RateLimiter, parse_address
 from memoryd_server.agent import Agent, Agents
+from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics
 from memoryd_server.providers import EmbeddingProvider, ProviderPool, ProviderState
@@ -29,7 +30,9 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
     return address
 
 
-def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) -> MetricsSnapshot:
+def collect_metrics(
+    agents: Agents, pool: ProviderPool, admission: RateLimiter, failures: TaskFailures
+) -> MetricsSnapshot:
     """Return the current metrics. Blocks: reads the index of each agent in use once."""
     found: list[AgentMetrics] = []
     unavailable: list[str] = []
@@ -46,6 +49,7 @@ def collect_metrics(agents: Agents, pool: ProviderPool, admission: RateLimiter) 
         resting=sum(agent.index.is_idle for agent in opened.values()),
         calls=admission.calls,
         streams=admission.streams,
+        task_failures=[(each.task, each.agent_id, each.count) for each in failures.counts()],
     )
 
 

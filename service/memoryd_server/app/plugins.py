@@ -1,10 +1,13 @@
-"""The registration points of drivers and plug-ins: `STORES`, `BACKENDS` and `EXTENSIONS`.
+"""Drivers and plug-ins: their registration in `STORES`, `BACKENDS` and `EXTENSIONS`, and their configurations.
 
 Only this module names drivers and plug-ins. A store keeps the indexes; `memorySearch.store.driver` selects it. A search
 backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension adds a
-service of its own.
+service of its own. Backends and extensions convert an agent's settings into their own configuration.
 """
 
+import os
+import tempfile
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,18 +21,34 @@ from memoryd_server.agent import (
     ProviderExecutors,
     SearchBackend,
     SharedResources,
-    StoreFactory,
 )
-from memoryd_server.app.plugin_config import entry_config, falls_back_to_builtin, qmd_config
-from memoryd_server.entries import ENTRIES_PLUGIN, EntryConfig, EntryMemories
+from memoryd_server.background_tasks import TaskFailures
+from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
 from memoryd_server.observe import Log
-from memoryd_server.providers import EmbeddingConfig, ProviderSelection
-from memoryd_server.qmd import QMD_PLUGIN, FallbackBackend, QmdConfig, QmdHost, make_qmd
+from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
+from memoryd_server.qmd import (
+    QMD_PLUGIN,
+    ConfiguredPath,
+    FallbackBackend,
+    QmdConfig,
+    QmdHost,
+    QmdLimitsConfig,
+    QmdSearchMode,
+    QmdSessionsConfig,
+    QmdUpdateConfig,
+    SessionMatch,
+    SessionRule,
+    SessionScope,
+    collections_of,
+    make_qmd,
+)
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
-from memoryd_server.settings import AgentSettings, ResolvedSettings
+from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings, fill
 from memoryd_server.sources import Roots
 from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, size_bytes
 from memoryd_server.store import BuildIdentity
+
+_ENTRIES_PROVIDER = "openai"
 
 
 class BackendFactory(Protocol):
@@ -68,6 +87,7 @@ class ExtensionParts:
     log: Log
     memory_service: MemoryService
     background: bool
+    failures: TaskFailures
 
 
 class Extension(Protocol):
@@ -94,12 +114,19 @@ class Extension(Protocol):
         """Release everything."""
 
 
-def sqlite_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
-    """Keep an agent's index in a SQLite file, and its vector cache in another file next to it."""
+ReportProblem = Callable[[str], None]
+
+
+def sqlite_storage(config: AgentConfig, identity: BuildIdentity, on_load_error: ReportProblem) -> AgentStorage:
+    """Keep an agent's index in a SQLite file, and its vector cache in another file next to it.
+
+    `on_load_error` is called on any thread with the reason why sqlite-vec does not load.
+    """
     vectors = VectorIndex(
         sqlite_vec=config.vector_enabled,
         extension_path=config.vector_extension_path,
         memory_budget_bytes=config.vector_memory_bytes,
+        on_load_error=on_load_error,
     )
     store = SqliteStore(config.index_path, identity, vectors)
 
@@ -128,12 +155,35 @@ class QmdPlugin:
     @staticmethod
     def config(agent: AgentSettings, roots: Roots, settings: ResolvedSettings) -> QmdConfig:
         """Return the configuration of an agent's qmd."""
-        return qmd_config(agent, roots, settings)
+        qmd = agent.memory.qmd
+        agent_folder = settings.state_dir / "agents" / agent.agent_id
+        sessions = _qmd_sessions(qmd, agent_folder)
+        return fill(
+            QmdConfig,
+            qmd,
+            folder=agent_folder / "qmd",
+            search_mode=QmdSearchMode(qmd.search_mode),
+            collections=collections_of(
+                roots,
+                [ConfiguredPath(str(Path(p.path.strip()).expanduser()), p.pattern, p.name or "") for p in qmd.paths],
+                default_memory=qmd.include_default_memory,
+                sessions_folder=None if sessions is None else str(sessions.folder),
+            ),
+            environment=settings.child_environment,
+            update=fill(QmdUpdateConfig, qmd.update),
+            limits=fill(QmdLimitsConfig, qmd.limits),
+            scope=session_scope(qmd),
+            sessions=sessions,
+            fallback=QmdPlugin.keeps_builtin_index(settings),
+            # A file of the host rather than of the state directory: the models of another daemon use the same
+            # processors.
+            embed_lock=(settings.runtime_folder or _temporary_runtime_folder()) / "qmd-embed.lock",
+        )
 
     @staticmethod
     def keeps_builtin_index(settings: ResolvedSettings) -> bool:
         """Return whether the builtin search answers when qmd cannot."""
-        return falls_back_to_builtin(settings)
+        return settings.service.qmd_fallback == "builtin"
 
     def make(self, memory: Agent) -> FallbackBackend | None:
         """Return the qmd backend of an agent; None if qmd is not configured for it."""
@@ -148,6 +198,7 @@ class QmdPlugin:
             self._host,
             threads=self._resources.quick.share(),
             on_change=lambda answers, reason: self._log_change(agent_id, answers=answers, reason=reason),
+            failures=self._resources.failures,
         )
 
     def _log_change(self, agent_id: str, *, answers: bool, reason: str) -> None:
@@ -162,6 +213,24 @@ class QmdPlugin:
             self._host.close()
 
 
+def session_scope(qmd: QmdSettings) -> SessionScope:
+    """Return the rules that decide which sessions may search."""
+    rules = [SessionRule(rule.action == "allow", fill(SessionMatch, rule.match)) for rule in qmd.scope.rules]
+    return SessionScope(qmd.scope.default == "allow", tuple(rules))
+
+
+def _temporary_runtime_folder() -> Path:
+    """Return a folder for this user in the shared temporary folder. Other users can create it before memoryd does."""
+    return Path(tempfile.gettempdir()) / f"memoryd-{os.getuid()}"
+
+
+def _qmd_sessions(qmd: QmdSettings, agent_folder: Path) -> QmdSessionsConfig | None:
+    if not qmd.sessions.enabled:
+        return None
+    folder = Path(qmd.sessions.export_dir) if qmd.sessions.export_dir else agent_folder / "qmd" / "sessions"
+    return QmdSessionsConfig(agent_folder / "sessions", folder, qmd.sessions.retention_days)
+
+
 class EntryExtension:
     """The entries of all agents, with the EntryService."""
 
@@ -169,13 +238,30 @@ class EntryExtension:
 
     def __init__(self, parts: ExtensionParts) -> None:
         self._log = parts.log
-        self.directory = EntryMemories(parts.select, parts.embed_threads, self._report)
+        self.directory = EntryMemories(
+            parts.select, parts.embed_threads, self._report, parts.failures, parts.agents.stopping
+        )
         self.service = make_entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
 
     @staticmethod
     def config(agent: AgentSettings, settings: ResolvedSettings, memory: EmbeddingConfig) -> EntryConfig:
-        """Return the configuration of an agent's entries; `memory` is the embedding of its memory."""
-        return entry_config(agent, settings, memory)
+        """Return the configuration of an agent's entries.
+
+        `memory` is the embedding of the agent's memory, which entries without a provider of their own share.
+        """
+        entries = agent.entries
+        return fill(
+            EntryConfig,
+            entries,
+            settings.service,
+            enabled=agent.entries_enabled,
+            location=DatasetLocation(
+                f"{entries.db_path.rstrip('/')}/{agent.agent_id}",
+                {name: value.get_secret_value() for name, value in (entries.storage_options or {}).items()},
+            ),
+            embedding=_entry_embedding(agent, settings) or memory,
+            dimensions=entries.embedding.vector_length if entries.embedding else 0,
+        )
 
     def _report(self, event: str, **fields: object) -> None:
         (self._log.warning if "error" in fields else self._log.info)(event, **fields)
@@ -193,14 +279,48 @@ class EntryExtension:
         await self.directory.stop()
 
 
-STORES: Mapping[str, StoreFactory] = {"sqlite": sqlite_storage}
+def _entry_embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingConfig | None:
+    embedding, access = agent.entries.embedding, agent.entry_access
+    if embedding is None or access is None:
+        return None
+    remote = RemoteConfig(
+        provider=_ENTRIES_PROVIDER,
+        model=embedding.model,
+        base_url=access.base_url,
+        keys=tuple(key.get_secret_value() for key in access.keys),
+        dimensions=embedding.dimensions if embedding.accepts_dimensions else None,
+        problem=access.problem,
+        pace=ThrottleConfig(requests_per_minute=settings.service.embedding.requests_per_minute),
+    )
+    return EmbeddingConfig(_ENTRIES_PROVIDER, (remote,), blocked_by=settings.blocked_by(agent.agent_id))
+
+
+STORES: Mapping[str, Callable[[AgentConfig, BuildIdentity, ReportProblem], AgentStorage]] = {"sqlite": sqlite_storage}
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 
 
-def make_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
-    """Create the storage of an agent with the configured driver."""
-    return STORES[config.store_driver](config, identity)
+class StorageFactory:
+    """Creates the storage of agents with the configured drivers.
+
+    The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._warned: set[str] = set()
+
+    def make(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
+        """Create the storage of an agent."""
+        return STORES[config.store_driver](config, identity, self._warn)
+
+    def _warn(self, reason: str) -> None:
+        with self._lock:
+            is_new = reason not in self._warned
+            self._warned.add(reason)
+        if is_new:
+            self._log.warning("skip-sqlite-vec", error=reason, used="exact")
 
 
 def plugin_configs(

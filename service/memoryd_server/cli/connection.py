@@ -12,9 +12,10 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,10 +48,15 @@ _REFUSALS = frozenset({"TOKEN_MISSING", "TOKEN_INVALID"})
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A client, and whether its daemon runs in another process."""
+    """A client, and its daemon if that runs in this process."""
 
     client: MemorydClient
-    remote: bool
+    local: "LocalDaemon | None" = None
+
+    @property
+    def remote(self) -> bool:
+        """Whether the daemon runs in another process."""
+        return self.local is None
 
 
 @contextmanager
@@ -66,16 +72,16 @@ def open_connection(common: CommonOptions, *, background: bool = False) -> Itera
     address = _named_address(common)
     if address is not None:
         with _connect(_named_endpoint(common, address)) as client:
-            yield Connection(client, remote=True)
+            yield Connection(client)
         return
     settings = common.settings()
     running_client = _connect_running(settings, common.tls)
     if running_client is not None:
         with running_client:
-            yield Connection(running_client, remote=True)
+            yield Connection(running_client)
         return
-    with _in_process(settings, background=background) as client:
-        yield Connection(client, remote=False)
+    with _in_process(settings, background=background) as connection:
+        yield connection
 
 
 def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
@@ -214,7 +220,7 @@ def _own_tls(settings: ResolvedSettings, tls: Tls | None) -> Tls | None:
 
 
 @contextmanager
-def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[MemorydClient]:
+def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[Connection]:
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         address = f"unix:{directory}/s"
         # The metrics address belongs to a real daemon, and may be in use by it.
@@ -224,7 +230,7 @@ def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[Mem
         local.start()
         try:
             with connect(address) as client:
-                yield client
+                yield Connection(client, local)
         finally:
             local.stop()
 
@@ -255,6 +261,19 @@ class LocalDaemon:
 
         self._daemon = Daemon(self._settings, make_log("error", "console"), background=self._background)
         await self._daemon.start()
+
+    def download_models(self, agent_id: str, on_progress: Callable[[str, int, int], None]) -> None:
+        """Download the models that an agent's vectors need and that are missing. Blocks.
+
+        `on_progress` is called with the model, the bytes downloaded and the bytes in total. A model that cannot be
+        downloaded, or an agent that is not available, is reported by the next sync.
+        """
+        if self._daemon is None:
+            return
+        with suppress(MemorydServerError):
+            missing = self._daemon.missing_models(agent_id)
+            for file in asyncio.run_coroutine_threadsafe(missing, self._loop).result():
+                file.download(partial(on_progress, file.name))
 
     def stop(self) -> None:
         """Stop the daemon and end its thread."""

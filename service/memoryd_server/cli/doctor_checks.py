@@ -37,7 +37,7 @@ from memoryd_server.doctor import (
 )
 from memoryd_server.errors import MemorydError
 from memoryd_server.qmd import INSTALL_QMD, MIN_NODE_VERSION, QmdConfig, QmdInspection, QmdSearchMode, inspect_qmd
-from memoryd_server.settings import ResolvedSettings
+from memoryd_server.settings import AgentSettings, ResolvedSettings
 from memoryd_server.sqlite import probe_keyword_engine, probe_vector_extension, sqlite_options, sqlite_version
 
 
@@ -59,6 +59,7 @@ def all_checks(common: CommonOptions) -> Iterator[Check]:
     yield from _vector_checks(settings)
     for agent in settings.agents.values():
         yield from check_workspace(agent.agent_id, agent.workspace)
+        yield from check_least_score(agent)
     yield from check_qmd(settings)
     yield from _access_checks(settings)
     yield from _daemon_checks(common, settings)
@@ -67,6 +68,19 @@ def all_checks(common: CommonOptions) -> Iterator[Check]:
 def _settings_warning(name: str, text: str) -> Check:
     meaning = "the key has no effect, or only in part"
     return warning(name, text, meaning, "change or remove the key; docs/configuration.md lists all keys")
+
+
+def check_least_score(agent: AgentSettings) -> Iterator[Check]:
+    """Warn if a least score in the settings removes exact words that the vectors do not match."""
+    query = agent.memory_search.query
+    if "min_score" not in query.model_fields_set or query.min_score <= query.hybrid.text_weight:
+        return
+    yield warning(
+        f"search of {agent.agent_id}",
+        f"query.minScore is {query.min_score:g}, more than hybrid.textWeight ({query.hybrid.text_weight:g})",
+        "results that only keyword search finds, such as exact identifiers, are removed even if they match best",
+        "remove query.minScore, or lower it; docs/tuning.md has measurements",
+    )
 
 
 def _vector_checks(settings: ResolvedSettings) -> Iterator[Check]:
@@ -137,7 +151,7 @@ def _service_checks(service: messages.ServiceStatus, reported: set[str]) -> Iter
 def check_entries(settings: ResolvedSettings, client: MemorydClient) -> Iterator[Check]:
     """Yield a check for each agent with entries: whether they can be read, and their number."""
     for agent in settings.agents.values():
-        if agent.enabled and agent.entries_enabled:
+        if agent.memory_enabled and agent.entries_enabled:
             yield _check_entries_of(f"entries of {agent.agent_id}", agent.agent_id, client)
 
 

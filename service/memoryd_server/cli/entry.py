@@ -22,6 +22,7 @@ from memoryd_server.cli.options import (
     show,
 )
 from memoryd_server.errors import FieldViolation, InvalidRequest
+from memoryd_server.foreign_text import parse_json
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -221,7 +222,7 @@ def _read(number: int, line: str) -> dict[str, Any]:
         InvalidRequest: the line is not a valid entry.
     """
     try:
-        entry = json.loads(line)
+        entry = parse_json(line)
         category = entry.get("category", "other")
         importance = entry.get("importance", 0.7)
         if isinstance(entry["text"], str) and category in _CATEGORIES and isinstance(importance, int | float):

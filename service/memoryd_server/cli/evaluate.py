@@ -27,10 +27,10 @@ from memoryd_server.cli.options import (
     complain,
     json_option,
     print_json,
-    progress_bar,
     reported,
     settings_options,
 )
+from memoryd_server.cli.progress import download_models, progress_bar
 from memoryd_server.cli.search import direct_session
 from memoryd_server.evaluation import (
     LABELS,
@@ -98,7 +98,8 @@ def run_evaluation(
                 on_done(done)
                 continue
             for query in group:
-                answer = client.search(_request(query, keyword=keyword), timeout=_SEARCH_SECONDS)
+                request = _request(query, settings.default_agent, keyword=keyword)
+                answer = client.search(request, timeout=_SEARCH_SECONDS)
                 degradations |= dict.fromkeys(each.reason for each in answer.info.degradations)
                 outcomes.append(judge(query, [_hit(result) for result in answer.results]))
                 done += 1
@@ -139,20 +140,26 @@ def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -
     """Yield a client of a new daemon for this workspace, which has its own index and no tokens."""
     # Help does not need gRPC and the settings.
     from memoryd.client import connect  # noqa: PLC0415
-    from memoryd_server.cli.connection import LocalDaemon  # noqa: PLC0415
+    from memoryd_server.cli.connection import Connection, LocalDaemon  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         # The socket is always in the temporary folder, because its path must be short.
         address = f"unix:{directory}/s"
         state = _state_dir(keep, workspace) if keep is not None else Path(directory)
         agent = settings.agent(settings.default_agent)
-        agent = replace(agent, workspace=workspace, index_path=state / "memory" / "index.sqlite")
+        # Models are those of the agent, and not downloaded for each workspace.
+        models = agent.memory_search.local.model_cache_dir or str(settings.state_dir / "models")
+        local_model = agent.memory_search.local.model_copy(update={"model_cache_dir": models})
+        search = agent.memory_search.model_copy(update={"local": local_model})
+        index_path = state / "memory" / "index.sqlite"
+        agent = replace(agent, workspace=workspace, memory_search=search, index_path=index_path)
         service = settings.service.model_copy(update={"listen": (address,), "token_file": None})
         swapped = replace(settings, state_dir=state, service=service, agents={agent.agent_id: agent})
         local = LocalDaemon(swapped, background=False)
         local.start()
         try:
             with connect(address) as client:
+                download_models(Connection(client, local), agent.agent_id)
                 yield client
         finally:
             local.stop()
@@ -190,7 +197,7 @@ def _files(client: MemorydClient) -> Iterator[str]:
             return
 
 
-def _request(query: GoldenQuery, *, keyword: bool) -> messages.MemorySearchRequest:
+def _request(query: GoldenQuery, agent: str, *, keyword: bool) -> messages.MemorySearchRequest:
     from memoryd import messages  # noqa: PLC0415 -- not needed for help
 
     mode = messages.SEARCH_MODE_KEYWORD if keyword else messages.SEARCH_MODE_UNSPECIFIED
@@ -199,7 +206,7 @@ def _request(query: GoldenQuery, *, keyword: bool) -> messages.MemorySearchReque
         max_results=RANKED,
         mode=mode,
         citations=messages.CITATION_MODE_OFF,
-        session_key=direct_session(""),
+        session_key=direct_session(agent),
     )
     if query.asked_at is not None:
         request.now.FromDatetime(query.asked_at)
@@ -279,9 +286,14 @@ def evaluate(
         queries = _picked(read_golden_set(data), limit)
         began = time.monotonic()
         count = len(queries)
-        with progress_bar("searching", count, transient=True) as update:
+        with progress_bar(transient=True) as bar:
+            bar.update("searching", 0, count)
             run = run_evaluation(
-                settings, queries, keyword=keyword, keep=keep, on_done=lambda done: update(done, count)
+                settings,
+                queries,
+                keyword=keyword,
+                keep=keep,
+                on_done=lambda done: bar.update("searching", done, count),
             )
         report = make_report(run.outcomes, labels)
         results = _as_dict(settings.default_agent, keyword, run, report, time.monotonic() - began)

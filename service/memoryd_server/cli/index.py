@@ -23,8 +23,8 @@ from memoryd_server.cli.options import (
     enum_word,
     json_option,
     print_json_line,
-    progress_bar,
 )
+from memoryd_server.cli.progress import ProgressBar, download_models, progress_bar
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -49,7 +49,11 @@ def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run
     """
     with connected(common) as daemon:
         agents = [agent] if agent else _enabled_agents(daemon.client)
-        complete = [_index_one(daemon.client, each, as_json, force, dry_run, alone=len(agents) == 1) for each in agents]
+        complete = []
+        for each in agents:
+            if not dry_run:
+                download_models(daemon, each)
+            complete.append(_index_one(daemon.client, each, as_json, force, dry_run, alone=len(agents) == 1))
     sys.exit(0 if all(complete) else FAILURE)
 
 
@@ -79,7 +83,7 @@ def _index_one(client: MemorydClient, agent: str, as_json: bool, force: bool, dr
     mode = "SYNC_MODE_FULL" if force else "SYNC_MODE_INCREMENTAL"
     try:
         with client.sync(agent_id=agent, mode=mode, dry_run=dry_run) as events:
-            done = follow_as_json(events, agent) if as_json else follow_with_bar(events, label=f"indexing {agent}")
+            done = follow_as_json(events, agent) if as_json else follow_with_bar(events, agent)
     except MemorydError as error:
         # A status without a reason comes from gRPC: the connection broke, so the next agent would fail too.
         if alone or not error.reason:
@@ -159,29 +163,41 @@ def _state_line(state: messages.WatchIndexResponse) -> str:
 def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
     """Sync with a progress bar that is removed at the end, and print failed files on standard error."""
     with client.sync(agent_id=agent) as events:
-        return follow_with_bar(events, label="indexing", transient=True)
+        return follow_with_bar(events, agent, transient=True)
 
 
 def follow_with_bar(
-    events: Iterable[messages.SyncResponse], *, label: str, transient: bool = False
+    events: Iterable[messages.SyncResponse], agent: str, *, transient: bool = False
 ) -> messages.SyncCompleted:
     """Follow a run to its end, with a progress bar on standard error if it is a terminal; return its last event.
 
-    Failed files are printed on standard error. A `transient` bar is removed at the end.
+    The bar counts files while they are read, then the chunks to embed. Failed files are printed on standard error. A
+    `transient` bar is removed at the end.
     """
     from memoryd import messages  # noqa: PLC0415 -- not needed for help
 
     completed = messages.SyncCompleted()
-    with progress_bar(label, transient=transient) as advance:
+    with progress_bar(transient=transient) as bar:
         for event in events:
             kind = event.WhichOneof("event")
             if kind == "progress":
-                advance(event.progress.completed_files, event.progress.total_files or None)
+                _show_progress(bar, event.progress, agent)
             elif kind == "file_failed":
                 complain(f"{event.file_failed.path}: {event.file_failed.error}")
             elif kind == "completed":
                 completed = event.completed
     return completed
+
+
+def _show_progress(bar: ProgressBar, progress: messages.SyncProgress, agent: str) -> None:
+    phase = enum_word(progress, "phase")
+    if phase == "embedding":
+        sent, tokens = progress.completed_tokens, progress.total_tokens
+        unit = f"chunks, about {sent:,} of {tokens:,} tokens" if tokens else "chunks"
+        unit += f", waiting for {progress.batch_jobs} batch jobs" if progress.batch_jobs else ""
+        bar.update(f"embedding {agent}".strip(), progress.completed_chunks, progress.total_chunks, unit)
+    elif phase in {"planning", "indexing"}:
+        bar.update(f"indexing {agent}".strip(), progress.completed_files, progress.total_files or None, "files")
 
 
 def follow_as_json(events: Iterable[messages.SyncResponse], agent: str) -> messages.SyncCompleted:

@@ -107,7 +107,9 @@ def common_options(command: _F) -> _F:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-agent_option = click.option("--agent", default="", help="Agent id. Default: the default agent.")
+agent_option = click.option(
+    "--agent", default="", help="Agent id. Default: main, or the default agent if there is no main."
+)
 each_agent_option = click.option("--agent", default="", help="Agent id. Default: all agents.")
 
 FAILURE = 1
@@ -193,39 +195,6 @@ def show(message: Message, text: Callable[[], Iterator[str]], *, as_json: bool) 
         return
     for line in text():
         click.echo(line)
-
-
-@contextmanager
-def progress_bar(
-    label: str, total: int | None = None, *, transient: bool
-) -> Iterator[Callable[[int, int | None], None]]:
-    """Show a progress bar on standard error if it is a terminal. Yield a function of the completed and total counts.
-
-    A `transient` bar is removed at the end. A total of None is unknown.
-    """
-    if not sys.stderr.isatty():
-        yield lambda _completed, _total: None
-        return
-    from rich.console import Console  # noqa: PLC0415 -- not needed for help
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=transient) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda completed, total: progress.update(task, completed=completed, total=total)
 
 
 def enum_word(message: Message, field: str) -> str:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd_server.cli.index import follow_quietly
+from memoryd_server.cli.index import all_agents, follow_quietly
 from memoryd_server.cli.options import CommonOptions, agent_option, common_options, connected, json_option, show
+from memoryd_server.cli.progress import download_models
 
 if TYPE_CHECKING:
     from memoryd import messages
     from memoryd.client import MemorydClient
 
+_MAIN = "main"
 _MODES = ("hybrid", "keyword", "vector")
 
 
@@ -28,7 +30,8 @@ _MODES = ("hybrid", "keyword", "vector")
 @click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
 @click.option(
     "--session-key",
-    help="Key of the calling session. Default: agent:<agent>:cli:direct:memory-search, the key of a direct chat.",
+    help="Key of the calling session; agent:<id>:... also selects the agent. Default: "
+    "agent:<agent>:cli:direct:memory-search, the key of a direct chat.",
 )
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)
@@ -46,20 +49,23 @@ def search(
 ) -> None:
     """Search the memory for QUERY.
 
-    If no daemon is running, the index is updated first.
+    If no daemon is running, the index is updated first, and a missing local model is downloaded.
     """
     text = query_option or " ".join(query)
     if not text.strip():
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
     with connected(common) as daemon:
+        key = direct_session(agent or _default_agent(daemon.client)) if session_key is None else session_key
         if not daemon.remote:
-            follow_quietly(daemon.client, agent)
+            if mode != "keyword":
+                download_models(daemon, agent)
+            follow_quietly(daemon.client, agent or _agent_of(key))
         given: dict[str, Any] = {"max_results": max_results, "min_score": min_score, "mode": _mode(mode)}
         answer = daemon.client.search(
             agent_id=agent,
             query=text,
             explain=explain,
-            session_key=direct_session(agent) if session_key is None else session_key,
+            session_key=key,
             **{k: v for k, v in given.items() if v is not None},
         )
         show(answer, lambda: _answer_lines(answer), as_json=as_json)
@@ -67,7 +73,19 @@ def search(
 
 def direct_session(agent: str) -> str:
     """Return the session key of a search at the command line: like a direct chat with the owner of the memory."""
-    return f"agent:{agent or 'main'}:cli:direct:memory-search"
+    return f"agent:{agent}:cli:direct:memory-search"
+
+
+def _default_agent(client: MemorydClient) -> str:
+    """Return the id of the agent that an empty id means: `main`, or the default agent if there is no `main`."""
+    defaults = {agent.agent_id: agent.default for agent in all_agents(client)}
+    return next((agent_id for agent_id, default in defaults.items() if default and _MAIN not in defaults), _MAIN)
+
+
+def _agent_of(session_key: str) -> str:
+    from memoryd_server.agent import agent_of_session  # noqa: PLC0415 -- help and remote calls do not need it
+
+    return agent_of_session(session_key)
 
 
 def _mode(name: str | None) -> str | None:

@@ -59,7 +59,9 @@ def serve(
     )
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
     from memoryd_server.settings import process_environment  # noqa: PLC0415
+    from memoryd_server.system import limit_free_memory  # noqa: PLC0415
 
+    limit_free_memory()
     with reported():
         common = CommonOptions(config, state_dir, workspace, None, token_file)
 

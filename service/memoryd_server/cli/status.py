@@ -23,17 +23,19 @@ from memoryd_server.cli.options import (
     print_json,
     reported,
 )
+from memoryd_server.cli.progress import download_models
 
 if TYPE_CHECKING:
     from memoryd import messages
     from memoryd.client import MemorydClient
+    from memoryd_server.cli.connection import Connection
 
 
 @click.command()
 @common_options
 @each_agent_option
 @json_option
-@click.option("--deep", is_flag=True, help="Also call the embedding provider and qmd once.")
+@click.option("--deep", is_flag=True, help="Also call the embedding provider and qmd once, and test sqlite-vec.")
 @click.option("--index", "sync_first", is_flag=True, help="Sync first; implies --deep.")
 def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_first: bool) -> None:
     """Show index, provider and sync status.
@@ -45,7 +47,7 @@ def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_fi
         agents = [each for each in all_agents(daemon.client) if agent in ("", each.agent_id)]
         if agent and not agents:
             daemon.client.status(agent_id=agent)
-        reports = [_report(daemon.client, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
+        reports = [_report(daemon, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
     if as_json:
         print_json(reports)
     else:
@@ -54,17 +56,19 @@ def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_fi
     sys.exit(FAILURE if any("error" in report or not report.get("complete", True) for report in reports) else 0)
 
 
-def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
+def _report(daemon: Connection, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
     """Return `agentId` and `status` or `error`; after a sync also `sync`, its last event, and `complete`."""
     from memoryd.client import MemorydError  # noqa: PLC0415 -- not needed for help
 
     report: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
     if not agent.enabled:
         return report
+    client = daemon.client
     try:
         if sync_first:
+            download_models(daemon, agent.agent_id)
             with client.sync(agent_id=agent.agent_id) as events:
-                done = follow_with_bar(events, label=f"indexing {agent.agent_id}", transient=True)
+                done = follow_with_bar(events, agent.agent_id, transient=True)
             report |= {"sync": as_dict(done), "complete": is_complete(done)}
         answer = client.status(agent_id=agent.agent_id, probe=deep)
     except MemorydError as error:
@@ -75,7 +79,7 @@ def _report(client: MemorydClient, agent: messages.Agent, *, deep: bool, sync_fi
 def _lines(report: dict[str, object]) -> Iterator[str]:
     yield f"Agent {report['agentId']}"
     if not report["enabled"]:
-        yield "  memory is disabled"
+        yield "  memory search is disabled"
     elif "error" in report:
         yield f"  {report['error']}"
     else:
@@ -97,9 +101,8 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     if answer.qmd.configured:
         version = f" {answer.qmd.version}" if answer.qmd.version else ""
         yield f"Backend    qmd{version}{'' if answer.qmd.available else f' is unavailable: {answer.qmd.reason}'}"
-    yield f"Provider   {answer.embedding.provider or 'none'} (requested: {answer.embedding.requested_provider})"
-    resident = f", {answer.vector.resident_form} in memory ({bytes_text(answer.vector.resident_bytes)})"
-    yield f"Vector     {answer.vector.engine}{resident if answer.vector.resident_form else ''}"
+    yield from _embedding_lines(answer.embedding)
+    yield _vector_line(answer.vector)
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
     for watcher in answer.watchers:
@@ -109,9 +112,29 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     yield from (f"Issue      {issue}" for issue in answer.source_issues)
     yield from (f"Failed     {failed.path}: {failed.error}" for failed in answer.failed_files)
     yield from (f"Settings   {warning}" for warning in answer.service.settings_warnings)
+    yield from (f"Failing    {failure}" for failure in answer.service.background_failures)
     yield from (f"Settings   {key} needs a restart" for key in answer.service.settings_awaiting_restart)
     if answer.service.settings_error:
         yield f"Settings   the last reload failed: {answer.service.settings_error}"
+
+
+def _embedding_lines(embedding: messages.EmbeddingStatus) -> Iterator[str]:
+    reason = f": {embedding.reason}" if embedding.reason else ""
+    yield f"Provider   {embedding.provider or 'none'} (requested: {embedding.requested_provider}){reason}"
+    # Without a provider, the reason is that of the line above.
+    if embedding.provider and embedding.HasField("probe"):
+        probe = embedding.probe
+        seconds = probe.elapsed.ToNanoseconds() / 1e9
+        result = f"answered with {probe.dimensions} dimensions" if probe.ok else f"failed: {probe.error}"
+        yield f"Probe      {result}, in {seconds:.3f} s"
+
+
+def _vector_line(vector: messages.VectorStatus) -> str:
+    engine = " ".join(filter(None, (vector.engine, vector.version)))
+    path = f", {vector.extension_path}" if vector.extension_path else ""
+    resident = f", {vector.resident_form} in memory ({bytes_text(vector.resident_bytes)})"
+    error = f"; sqlite-vec is not used: {vector.load_error}" if vector.load_error else ""
+    return f"Vector     {engine}{path}{resident if vector.resident_form else ''}{error}"
 
 
 @click.command()

@@ -5,8 +5,10 @@ import resource
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +103,25 @@ def _check_file_system(name: str, folder: Path, mounts: Path, meaning: str = _RO
 
 def check_set_aside(state_dir: Path) -> Iterator[Check]:
     """Report damaged files that were set aside. They contain the text of notes, also of deleted ones."""
-    for path in sorted(state_dir.rglob("*.damaged-*")):
+    for path in sorted(_files_below(state_dir, "*.damaged-*")):
         yield warning(
             "damaged file",
             f"{path} was set aside, and the file was rebuilt",
             "another program overwrote the file, or the disk fails; it contains notes, also deleted ones",
             "check the disk if this happens again; the file may be deleted",
         )
+
+
+def _files_below(folder: Path, pattern: str) -> Iterator[Path]:
+    """Yield the files whose names match, without recursion: a workspace below the folder may be of any depth."""
+    waiting = [os.fspath(folder)]
+    while waiting:
+        with suppress(OSError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(entry.path)
+                elif fnmatchcase(entry.name, pattern):
+                    yield Path(entry.path)
 
 
 def check_workspace(

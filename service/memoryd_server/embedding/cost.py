@@ -1,9 +1,28 @@
-"""The cost of embedding in tokens, and the limit above which it needs the operator's confirmation."""
+"""The cost of embedding: the estimate and its limit before the provider is called, and the usage afterwards.
 
+`EmbeddingCost` estimates the tokens of missing vectors; above `CostLimit` they need the operator's confirmation.
+`UsageRecorder` counts calls, tokens, retries and cache hits per provider, for one index, across restarts.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+
+from memoryd_server.errors import MemorydError
+from memoryd_server.providers import EmbeddingProvider
+from memoryd_server.store import ProviderModel, VectorCache
 
 # A rough estimate, usually too high: providers count about four bytes of prose per token.
 BYTES_A_TOKEN = 4
+
+# Databases and protobuf store 64 bits.
+_MOST = 2**62
+
+
+def estimate_tokens(text: str) -> int:
+    """Return the approximate number of tokens of a text."""
+    return -(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +43,111 @@ class CostLimit:
     confirm_above_tokens: int
     remote: bool
 
+    def tokens_sent(self, tokens: int) -> int:
+        """Return how many of these tokens leave the machine: all, or none with a local model."""
+        return tokens if self.remote else 0
+
     def refuses(self, tokens: int) -> bool:
         """Return whether this number of tokens needs confirmation."""
         return self.remote and 0 < self.confirm_above_tokens < tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderUsage:
+    """Calls, tokens sent, retries, and vectors that came from the cache instead."""
+
+    calls: int = 0
+    tokens: int = 0
+    retries: int = 0
+    cache_hits: int = 0
+
+    def __add__(self, other: "ProviderUsage") -> "ProviderUsage":
+        return ProviderUsage(
+            min(self.calls + other.calls, _MOST),
+            min(self.tokens + other.tokens, _MOST),
+            min(self.retries + other.retries, _MOST),
+            min(self.cache_hits + other.cache_hits, _MOST),
+        )
+
+
+class UsageRecorder:
+    """Counts the usage of one agent's providers, and stores it in the cache's file. Thread-safe.
+
+    A provider that agents share is counted with the calls of all of them, from when it is watched; cache hits are the
+    agent's own. Usage that was not saved before the process is killed is lost.
+    """
+
+    def __init__(self, cache: Callable[[], VectorCache | None]) -> None:
+        self._cache = cache
+        self._lock = threading.Lock()
+        self._seen: dict[EmbeddingProvider, ProviderUsage] = {}
+        self._totals: dict[ProviderModel, ProviderUsage] = {}
+        self._saved: dict[ProviderModel, ProviderUsage] = {}
+        self._loaded = False
+
+    def watch(self, provider: EmbeddingProvider) -> None:
+        """Count this provider's usage from now on."""
+        with self._lock:
+            self._seen.setdefault(provider, _reported_usage(provider))
+
+    def load(self) -> None:
+        """Add the usage stored in the file, once. Blocks."""
+        cache = self._cache()
+        if cache is None or self._loaded:
+            return
+        with suppress(MemorydError):
+            # Not under the lock, which the event loop's thread takes.
+            stored = cache.usage()
+            with self._lock:
+                if self._loaded:
+                    return
+                self._loaded = True
+                for provider_model, counts in stored.items():
+                    self._add(provider_model, ProviderUsage(*counts))
+                    self._saved[provider_model] = ProviderUsage(*counts)
+
+    def count_cache_hits(self, provider: EmbeddingProvider, count: int) -> None:
+        """Add `count` vectors of this provider that came from the cache."""
+        with self._lock:
+            self._add(_provider_model(provider), ProviderUsage(cache_hits=count))
+
+    def totals(self) -> dict[ProviderModel, ProviderUsage]:
+        """Return the usage of each provider and model; those without any are left out."""
+        with self._lock:
+            self._count()
+            return {each: usage for each, usage in self._totals.items() if usage != ProviderUsage()}
+
+    def save(self) -> None:
+        """Store the usage counted since the last call. Blocks. If it cannot be stored, the next call tries again."""
+        if not self._seen:
+            return
+        self.load()
+        cache = self._cache()
+        totals = self.totals()
+        if cache is None or not self._loaded or totals == self._saved:
+            return
+        with suppress(MemorydError):
+            cache.record_usage({each: (u.calls, u.tokens, u.retries, u.cache_hits) for each, u in totals.items()})
+            self._saved = totals
+
+    def _count(self) -> None:
+        for provider, before in self._seen.items():
+            now = _reported_usage(provider)
+            self._seen[provider] = now
+            self._add(
+                _provider_model(provider),
+                ProviderUsage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
+            )
+
+    def _add(self, provider_model: ProviderModel, usage: ProviderUsage) -> None:
+        self._totals[provider_model] = self._totals.get(provider_model, ProviderUsage()) + usage
+
+
+def _provider_model(provider: EmbeddingProvider) -> ProviderModel:
+    spec = provider.spec
+    return spec.provider, spec.model
+
+
+def _reported_usage(provider: EmbeddingProvider) -> ProviderUsage:
+    status = provider.status()
+    return ProviderUsage(status.calls, status.tokens, status.retries)

@@ -1,13 +1,17 @@
 """Embedder: the vectors of one index, made with one provider, and their state.
 
-Chunks that the provider cannot embed now stay pending: keyword search finds them, and the next sync tries again.
+Chunks that the provider cannot embed now stay pending: keyword search finds them, and the next sync tries again. If the
+index has vectors of another model, the provider's are made in a staged set, which replaces them when it is complete
+(decision 24).
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
 
 from memoryd_server.embedding.batch_jobs import BatchJobs, BatchJobsState
-from memoryd_server.embedding.cost import BYTES_A_TOKEN, CostLimit, EmbeddingCost
+from memoryd_server.embedding.cost import CostLimit, EmbeddingCost, UsageRecorder, estimate_tokens
 from memoryd_server.embedding.run import (
     CHUNKS_A_BATCH,
     BatchJobContext,
@@ -17,24 +21,24 @@ from memoryd_server.embedding.run import (
     refusal_reason,
 )
 from memoryd_server.embedding.text_embedder import DimensionsChanged, TextEmbedder
-from memoryd_server.embedding.usage import UsageRecorder
-from memoryd_server.errors import MemorydError, SyncCancelled
 from memoryd_server.model import Chunk
 from memoryd_server.providers import BatchPolicy, EmbeddingProvider, batches_of
-from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, Writer
+from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, VectorWriter, Writer
 
 
 @dataclass(frozen=True, slots=True)
 class VectorSetState:
     """The identity of the index's vectors (None if there never were any), and how many are missing, with the reason.
 
-    `refused` is the number of `pending` chunks whose texts the provider refused.
+    `refused` is the number of `pending` chunks whose texts the provider refused. `staged` is the identity of vectors
+    that are to replace those of `stored`, while they are being made; then `pending` is how many of these are missing.
     """
 
     stored: VectorIdentity | None = None
     pending: int = 0
     reason: str = ""
     refused: int = 0
+    staged: VectorIdentity | None = None
 
 
 class Embedder:
@@ -75,9 +79,19 @@ class Embedder:
 
     def load_state(self, vectors: VectorView, reason: str = "") -> None:
         """Read the state from the index, at start and after a swap; `reason` says why vectors are missing."""
-        refusals = self._refusals(vectors)
+        own = self._own_set(vectors)
+        refusals = self._refusals(vectors if own is None else own)
         reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
-        self.state = VectorSetState(_stored_identity(vectors), vectors.count_pending(), reason, len(refusals))
+        pending = vectors.count_chunks() if own is None else own.count_pending()
+        staged = None if own is None or own is vectors else _stored_identity(own)
+        self.state = VectorSetState(_stored_identity(vectors), pending, reason, len(refusals), staged)
+
+    def _own_set(self, vectors: VectorView) -> VectorView | None:
+        """Return the set of an index's vectors that this provider makes, stored or staged; None if there is none."""
+        if self.matches(vectors):
+            return vectors
+        staged = vectors.staged()
+        return staged if staged is not None and self.matches(staged) else None
 
     def _refusals(self, vectors: VectorView) -> list[str]:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
@@ -100,38 +114,88 @@ class Embedder:
     ) -> EmbeddingOutcome:
         """Embed the pending chunks, one transaction per batch.
 
-        With `rebuilding`, the writer's index has no readers yet: `state` describes the old index until `load_state`.
+        If the index has vectors of another model, they stay in use until this provider's are complete. With
+        `rebuilding`, the writer's index has no readers yet: `state` describes the old index until `load_state`.
 
         Raises:
             SyncCancelled: `should_stop` returned true; vectors made until then stay in the index and in the cache.
         """
         self.refresh()
-        by_jobs = self._jobs is not None and not rebuilding
+        replaces = not rebuilding and self.replaces(writer)
+        lasting = replaces or (self._jobs is not None and not rebuilding)
         # A confirmation stays valid until the run is complete, also if it yields to changed files.
-        confirmed = confirmed or (self._confirmed and by_jobs)
-        self._confirmed = confirmed and by_jobs
-        phase = _Phase(
-            self,
-            self.texts,
-            writer,
-            observer,
-            confirmed=confirmed,
-            rebuilding=rebuilding,
-            should_stop=should_stop,
-            jobs=self._jobs,
-        )
+        confirmed = confirmed or (self._confirmed and lasting)
+        self._confirmed = confirmed and lasting
+        phase = partial(_Phase, self, observer=observer, confirmed=confirmed, should_stop=should_stop, jobs=self._jobs)
         self.fault = ""
         try:
-            outcome = phase.run()
+            if replaces:
+                outcome = self._replace_vectors(writer, phase, confirmed=confirmed, should_stop=should_stop)
+            else:
+                outcome = self._update_vectors(writer, phase, rebuilding=rebuilding)
         finally:
             self._usage.save()
         writer.measure_vector_centre()
         self._confirmed = False
         self.fault = outcome.fault
-        if not rebuilding:
-            refused = len(self._refusals(writer)) if outcome.pending else 0
-            self.state = replace(self.state, pending=outcome.pending, reason=outcome.reason, refused=refused)
         return outcome
+
+    def _update_vectors(self, writer: Writer, phase: "_NewPhase", *, rebuilding: bool) -> EmbeddingOutcome:
+        if not rebuilding and writer.staged() is not None:
+            # The settings have changed back to the model of the stored vectors.
+            writer.discard_staged()
+            self.state = replace(self.state, staged=None)
+        outcome = phase(writer, _Target.REBUILT if rebuilding else _Target.STORED).run()
+        if not rebuilding:
+            self._record_outcome(writer, outcome)
+        return outcome
+
+    def _replace_vectors(
+        self, writer: Writer, phase: "_NewPhase", *, confirmed: bool, should_stop: Callable[[], bool]
+    ) -> EmbeddingOutcome:
+        """Make this provider's vectors in a staged set; replace those of another model when all are made."""
+        staged = writer.staged()
+        if staged is not None and self.matches(staged):
+            if confirmed:
+                self.texts.clear_refusals()
+        else:
+            chunks = writer.count_chunks()
+            reason = "" if confirmed else self.refusal(self.price_index(writer).tokens)
+            fault = "" if reason else self.texts.probe_fault(should_stop)
+            if reason or fault:
+                self.state = VectorSetState(_stored_identity(writer), chunks, reason or fault)
+                return EmbeddingOutcome(pending=chunks, reason=reason or fault, fault=fault)
+            self.texts.clear_refusals()
+            staged = writer.stage_vectors(self.identity)
+        self.state = replace(self.state, staged=_stored_identity(staged), pending=staged.count_pending(), reason="")
+        outcome = phase(staged, _Target.STAGED).run()
+        refusals = self.texts.refusals()
+        is_complete = not outcome.fault and all(text in refusals for text in staged.pending_hashes())
+        if is_complete and staged.vector_dimensions():
+            identity = _stored_identity(staged)
+            revision = writer.promote_staged()
+            self.state = VectorSetState(identity, outcome.pending, outcome.reason)
+            phase.keywords["observer"].committed(revision)
+            staged = writer
+        self._record_outcome(staged, outcome)
+        return outcome
+
+    def _record_outcome(self, vectors: VectorView, outcome: EmbeddingOutcome) -> None:
+        refused = len(self._refusals(vectors)) if outcome.pending else 0
+        self.state = replace(self.state, pending=outcome.pending, reason=outcome.reason, refused=refused)
+
+    def replaces(self, vectors: VectorView) -> bool:
+        """Return whether an index has vectors of another model, so that this provider's are made in a staged set."""
+        stored = _stored_identity(vectors)
+        return stored is not None and self.replaces_identity(stored) and vectors.vector_dimensions() > 0
+
+    def replaces_identity(self, stored: VectorIdentity) -> bool:
+        """Return whether vectors of this identity are those of another model or of other settings.
+
+        Not if only the server behind the same model's name returns others: then no query fits the old vectors.
+        """
+        fields = {field for field, *_ in stored.differences(self.identity)}
+        return bool(fields) and (fields != {"dimensions"} or self.provider.spec.dimensions is not None)
 
     @property
     def batch_jobs(self) -> BatchJobsState:
@@ -171,6 +235,10 @@ class Embedder:
         """Record how many chunks of the searched index are without a vector, and why."""
         self.state = replace(self.state, pending=pending, reason=reason)
 
+    def tokens_sent(self, tokens: int) -> int:
+        """Return how many of these tokens leave the machine: all, or none with a local model."""
+        return self._limit.tokens_sent(tokens)
+
     def refusal(self, tokens: int) -> str:
         """Return why this number of tokens is sent only by a run with mode FULL; empty if every run may send them."""
         if not self._limit.refuses(tokens):
@@ -183,7 +251,8 @@ class Embedder:
     def price_index(self, vectors: VectorView) -> EmbeddingCost:
         """Return the cost of an index's chunks that a sync would send: not embedded, cached, refused or in a job."""
         after, price = 0, EmbeddingCost()
-        everything = not self.matches(vectors)
+        own = self._own_set(vectors)
+        everything, vectors = own is None, own or vectors
         # Texts in a batch job have been paid for.
         known = self.job_hashes() | set(() if everything else self.texts.refusals())
         while batch := vectors.pending_chunks(after, CHUNKS_A_BATCH, everything=everything):
@@ -195,38 +264,44 @@ class Embedder:
         """Return the cost of those of these chunks that are not in the cache."""
         cached = self.texts.cached([chunk.content_hash for chunk in batch], self.identity.dimensions)
         missing = {chunk.content_hash: chunk.text for chunk in batch if chunk.content_hash not in cached}
-        return EmbeddingCost(
-            len(missing), sum(-(-len(text.encode("utf-8", "replace")) // BYTES_A_TOKEN) for text in missing.values())
-        )
+        return EmbeddingCost(len(missing), sum(map(estimate_tokens, missing.values())))
 
     def matches(self, vectors: VectorView) -> bool:
         """Return whether the vectors of an index were made with this provider's identity, as far as it is known."""
         return self.identity.matches(_stored_identity(vectors))
 
 
+class _Target(Enum):
+    """The set of vectors that a phase fills: the stored or the staged one, or that of an index without readers."""
+
+    STORED = auto()
+    STAGED = auto()
+    REBUILT = auto()
+
+
 class _Phase:
-    """One run over one index file."""
+    """One run over one set of vectors."""
 
     def __init__(
         self,
         embedder: Embedder,
-        texts: TextEmbedder,
-        writer: Writer,
-        observer: EmbeddingObserver,
+        writer: VectorWriter,
+        target: _Target,
         *,
+        observer: EmbeddingObserver,
         confirmed: bool,
-        rebuilding: bool,
         should_stop: Callable[[], bool],
         jobs: BatchJobs | None,
     ) -> None:
         self._jobs = jobs
         self._embedder = embedder
-        self._texts = texts
+        self._texts = embedder.texts
         self._writer = writer
+        self._target = target
         self._observer = observer
         self._confirmed = confirmed
-        self._rebuilding = rebuilding
         self._should_stop = should_stop
+        self._total_tokens = 0
 
     def run(self) -> EmbeddingOutcome:
         self._store_missing_dimensions()
@@ -265,13 +340,7 @@ class _Phase:
         )
         if dimensions is not None or differing != {"dimensions"}:
             return ""
-        try:
-            self._texts.probe(self._should_stop)
-        except MemorydError as error:
-            if self._should_stop():
-                raise SyncCancelled("the sync run was cancelled; the vectors have not changed") from error
-            return error.message
-        return ""
+        return self._texts.probe_fault(self._should_stop)
 
     @property
     def _pending(self) -> int:
@@ -282,15 +351,16 @@ class _Phase:
         pending = self._pending
         if not pending:
             return EmbeddingOutcome()
-        tokens = 0 if self._confirmed else self._embedder.price_index(self._writer).tokens
-        reason = self._embedder.refusal(tokens)
+        tokens = self._embedder.price_index(self._writer).tokens
+        reason = "" if self._confirmed else self._embedder.refusal(tokens)
         if reason:
             return EmbeddingOutcome(pending=pending, reason=reason)
+        self._total_tokens = self._embedder.tokens_sent(tokens)
         if not self._embedder.matches(self._writer):
             self._begin_vectors(pending)
         if self._jobs is None:
             return self._new_run(pending).run()
-        if self._rebuilding:
+        if self._target is _Target.REBUILT:
             # All other syncs wait for a rebuild, so it submits no jobs, which could take hours.
             context = BatchJobContext(waiting=self._jobs.hashes(), reason=self._jobs.reason)
             return self._new_run(pending, context).run()
@@ -323,8 +393,10 @@ class _Phase:
         identity = self._embedder.identity
         self._texts.clear_refusals()
         self._writer.begin_vectors(identity)
-        if not self._rebuilding:
+        if self._target is _Target.STORED:
             self._embedder.state = VectorSetState(identity, pending)
+        elif self._target is _Target.STAGED:
+            self._embedder.state = replace(self._embedder.state, staged=identity, pending=pending, reason="")
 
     def _new_run(self, pending: int, jobs: BatchJobContext | None = None) -> EmbeddingRun:
         stored = _stored_identity(self._writer) or self._embedder.identity
@@ -333,6 +405,7 @@ class _Phase:
             self._writer,
             self._observer,
             pending=pending,
+            total_tokens=self._total_tokens,
             dimensions=stored.dimensions or self._embedder.identity.dimensions,
             on_dimensions=lambda dimensions: self._set_identity(replace(stored, dimensions=dimensions)),
             on_outcome=self._record_outcome,
@@ -344,12 +417,17 @@ class _Phase:
     def _set_identity(self, identity: VectorIdentity) -> None:
         if self._writer.vector_identity() != identity:
             self._writer.set_dimensions(identity)
-        if not self._rebuilding:
+        if self._target is _Target.STORED:
             self._embedder.state = replace(self._embedder.state, stored=identity)
+        elif self._target is _Target.STAGED:
+            self._embedder.state = replace(self._embedder.state, staged=identity)
 
     def _record_outcome(self, outcome: EmbeddingOutcome) -> None:
-        if not self._rebuilding:
+        if self._target is not _Target.REBUILT:
             self._embedder.record_pending(outcome.pending, outcome.reason)
+
+
+_NewPhase = partial[_Phase]
 
 
 def _stored_identity(vectors: VectorView) -> VectorIdentity | None:

@@ -1,4 +1,4 @@
-"""ProviderFailover: which provider makes an index's vectors, the configured one or its fallback.
+"""ProviderFailover: which provider makes an index's vectors, the configured one or its fallback, and which one queries.
 
 Each change takes a rebuild. Therefore the fallback takes over only when the configured provider has failed twice in a
 row, including retries, and stays for a minimum time, which doubles each time that the configured provider fails again
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.providers import EmbeddingSpec
-from memoryd_server.store import JsonRecord, VectorView, Writer
+from memoryd_server.store import JsonRecord, VectorIdentity, VectorView, Writer
 
 FIRST_STAY_MS = 10 * 60 * 1_000
 """The fallback's first minimum time; twice as long each further time within a day."""
@@ -51,8 +51,9 @@ class ProviderChange:
 class ProviderFailover:
     """The embedder of the configured provider, and that of its fallback.
 
-    `fallback` is None if there is none; `fallback_problem` says why a configured fallback cannot be used. `now_ms` is
-    the wall clock in Unix milliseconds. `active` and `active_failover` may be read from any thread; everything else
+    `fallback` is None if there is none; `fallback_problem` says why a configured fallback cannot be used. `former`
+    returns the embedder of an earlier model that the settings still permit, None if they do not. `now_ms` is the wall
+    clock in Unix milliseconds. `active`, `answering` and `active_failover` may be read from any thread; everything else
     belongs to the writer thread.
     """
 
@@ -62,9 +63,12 @@ class ProviderFailover:
         fallback: Embedder | None = None,
         fallback_problem: str = "",
         *,
+        former: Callable[[VectorIdentity], Embedder | None] = lambda _identity: None,
         now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.primary = primary
+        self._find_former = former
+        self._former: Embedder | None = None
         self.fallback = fallback
         self._fallback_problem = fallback_problem
         self._now_ms = now_ms
@@ -93,6 +97,22 @@ class ProviderFailover:
         is_active = self._record is not None and self._record.active
         self.active = fallback if fallback is not None and made_by_fallback and is_active else self.primary
         self.active.load_state(vectors, reason)
+        stored = self.active.state.stored
+        self._former = None if stored is None or self.active.identity.matches(stored) else self._maker_of(stored)
+
+    def _maker_of(self, stored: VectorIdentity) -> Embedder | None:
+        """Return an embedder whose query vectors fit vectors of this identity; None if there is none."""
+        known = next((each for each in (self.primary, self.fallback) if each and each.identity.matches(stored)), None)
+        return known or self._find_former(stored)
+
+    @property
+    def answering(self) -> Embedder:
+        """The embedder of the queries: that of an earlier model while its vectors are in use, else the active one."""
+        active, former = self.active, self._former
+        stored = active.state.stored
+        if former is None or active.identity.matches(stored) or not former.identity.matches(stored):
+            return active
+        return former
 
     @property
     def active_failover(self) -> FailoverRecord | None:

@@ -4,9 +4,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from memoryd_server.embedding.cost import estimate_tokens
 from memoryd_server.embedding.text_embedder import EmbedResult, TextEmbedder, most_common_dimensions
 from memoryd_server.errors import MemorydError, SyncCancelled
-from memoryd_server.store import PendingChunk, Writer
+from memoryd_server.store import PendingChunk, VectorWriter
 
 CHUNKS_A_BATCH = 128
 """Chunks embedded per transaction. Files that have changed wait until the next one."""
@@ -14,11 +15,17 @@ CHUNKS_A_BATCH = 128
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingProgress:
-    """How far an embedding run is. `batch_jobs` is the number of the provider's batch jobs that it waits for."""
+    """How far an embedding run is.
+
+    `total_tokens` is an estimate of what it sends to the provider, and `completed_tokens` of what got vectors; both 0
+    for a local model. `batch_jobs` is the number of the provider's batch jobs that it waits for.
+    """
 
     completed_chunks: int = 0
     total_chunks: int = 0
     cached_chunks: int = 0
+    completed_tokens: int = 0
+    total_tokens: int = 0
     batch_jobs: int = 0
 
 
@@ -36,6 +43,7 @@ class EmbeddingObserver(Protocol):
 class EmbeddingOutcome:
     """What an embedding run did. `reason` says why chunks are left without a vector; empty if none are.
 
+    `tokens` is an estimate of the tokens of the `embedded` chunks.
     `fault` is the provider's error at the end of the run; empty if the provider has not failed.
     """
 
@@ -44,6 +52,7 @@ class EmbeddingOutcome:
     pending: int = 0
     reason: str = ""
     fault: str = ""
+    tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,17 +73,19 @@ class BatchJobContext:
 class EmbeddingRun:
     """Embeds the chunks of one index file.
 
-    `dimensions` is the length of its vectors, 0 if it has none; `on_dimensions` is called with the length of the first
-    vectors, `on_outcome` with the outcome after each batch, `on_cache_hits` with the number of vectors from the cache.
+    `total_tokens` is an estimate of what the run sends to the provider, 0 for a local model. `dimensions` is the length
+    of the index's vectors, 0 if it has none; `on_dimensions` is called with the length of the first vectors,
+    `on_outcome` with the outcome after each batch, `on_cache_hits` with the number of vectors from the cache.
     """
 
     def __init__(
         self,
         texts: TextEmbedder,
-        writer: Writer,
+        writer: VectorWriter,
         observer: EmbeddingObserver,
         *,
         pending: int,
+        total_tokens: int = 0,
         dimensions: int,
         on_dimensions: Callable[[int], None],
         on_outcome: Callable[[EmbeddingOutcome], None],
@@ -97,7 +108,9 @@ class EmbeddingRun:
         self._refused_chunks = 0
         self._failure = self._refusal = self._fault = ""
         self._has_dimensions = False
-        self._progress = EmbeddingProgress(total_chunks=pending + earlier.embedded + earlier.cached)
+        self._progress = EmbeddingProgress(
+            total_chunks=pending + earlier.embedded + earlier.cached, total_tokens=total_tokens
+        )
 
     def run(self) -> EmbeddingOutcome:
         """Embed all pending chunks, one transaction per batch, until the provider fails.
@@ -106,6 +119,8 @@ class EmbeddingRun:
             SyncCancelled: `should_stop` returned true; vectors made until then are kept.
             DimensionsChanged: the provider returns vectors of another length now.
         """
+        # The reason of an earlier run may no longer apply.
+        self._on_outcome(self._outcome)
         self._report_progress()
         after, healthy = 0, True
         while healthy and (batch := self._writer.pending_chunks(after, CHUNKS_A_BATCH, everything=False)):
@@ -149,6 +164,12 @@ class EmbeddingRun:
         cached = sum(
             chunk.content_hash in from_cache and chunk.content_hash not in self._jobs.brought for chunk in batch
         )
+        sent = {
+            chunk.content_hash: chunk.text
+            for chunk in batch
+            if chunk.chunk_id in rows
+            and (chunk.content_hash not in from_cache or chunk.content_hash in self._jobs.brought)
+        }
         self._on_cache_hits(cached)
         self._outcome = EmbeddingOutcome(
             embedded=self._outcome.embedded + len(rows) - cached,
@@ -158,6 +179,7 @@ class EmbeddingRun:
                 filter(None, (self._failure, self._jobs.reason, refusal_reason(self._refused_chunks, self._refusal)))
             ),
             fault=self._fault,
+            tokens=self._outcome.tokens + sum(map(estimate_tokens, sent.values())),
         )
         self._on_outcome(self._outcome)
         self._report_progress()
@@ -179,7 +201,12 @@ class EmbeddingRun:
 
     def _report_progress(self) -> None:
         done = self._outcome.embedded + self._outcome.cached
-        self._progress = replace(self._progress, completed_chunks=done, cached_chunks=self._outcome.cached)
+        self._progress = replace(
+            self._progress,
+            completed_chunks=done,
+            cached_chunks=self._outcome.cached,
+            completed_tokens=min(self._outcome.tokens, self._progress.total_tokens),
+        )
         self._observer.progress(self._progress)
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from memoryd_server.errors import EmbeddingUnavailable, MemorydError
+from memoryd_server.errors import EmbeddingUnavailable, MemorydError, SyncCancelled
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
 from memoryd_server.store import CacheKey, VectorCache, VectorIdentity
 from memoryd_server.vectors import FLOAT_BYTES, to_blob
@@ -82,6 +82,20 @@ class TextEmbedder:
         if isinstance(answer, EmbeddingFailure):
             raise EmbeddingUnavailable(answer.reason)
         self.dimensions = answer.size
+
+    def probe_fault(self, should_stop: Callable[[], bool]) -> str:
+        """Request one vector; return why the provider returned none, empty if it did.
+
+        Raises:
+            SyncCancelled: `should_stop` returned true.
+        """
+        try:
+            self.probe(should_stop)
+        except MemorydError as error:
+            if should_stop():
+                raise SyncCancelled("the sync run was cancelled; the vectors have not changed") from error
+            return error.message
+        return ""
 
     def embed(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
         """Embed these texts with the provider. `dimensions` is the length of the index's vectors, 0 if it has none.

@@ -178,7 +178,6 @@ def _is_emoji(character: str) -> bool:
 
 
 BLOCK_ENTRIES = 3
-BLOCK_SCORE = 0.3
 LEAST_PROMPT_CHARS = 5
 MOST_TEXT_CHARS = 1_000
 

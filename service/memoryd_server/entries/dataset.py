@@ -17,6 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from memoryd_server.entries.model import DatasetLocation, Entry, EntryCategory, IdentifiedVector
 from memoryd_server.errors import DiskFull, EntriesUnavailable, IndexBusy, MemorydError
 from memoryd_server.system import DISK_FULL, FileLock, release_free_memory
@@ -289,6 +291,12 @@ class Dataset:
             conditioned = query.where(condition) if condition else query
             sizes = conditioned.limit(self._table.count_rows()).to_arrow().column("size")
             return int(sum(sizes.to_pylist()))
+
+    def vectors(self, condition: str, limit: int) -> list[Vector]:
+        """Return the vectors of at most `limit` rows that match a condition."""
+        with self._reading():
+            found = self._table.search().select([VECTOR]).where(condition).limit(limit).to_arrow().column(VECTOR)
+            return [np.asarray(each.values, np.float32) for each in found if each.is_valid]
 
     def nearest(self, vector: Vector, condition: str, limit: int) -> list[dict[str, Any]]:
         """Return the rows with the nearest vectors among those that match a condition, each with its `_distance`."""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from memoryd_server.agent import AgentConfig, DetachedTasks, InUseCounter, ProviderExecutors
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
 from memoryd_server.entries.model import EntryConfig
@@ -39,6 +40,7 @@ class EntryMemories:
     """Open the entries of each agent and share them between calls.
 
     `select` returns a provider for a configuration. `report` is called with each event of the background work.
+    `stopping` is set when the daemon begins to stop.
     """
 
     def __init__(
@@ -46,19 +48,24 @@ class EntryMemories:
         select: Callable[[EmbeddingConfig], ProviderSelection],
         embed_threads: ProviderExecutors,
         report: Callable[..., None],
+        failures: TaskFailures | None = None,
+        stopping: asyncio.Event | None = None,
     ) -> None:
+        self._stopping = stopping or asyncio.Event()
+        self._task_failures = failures or TaskFailures()
         self._select = select
         self._embed_threads = embed_threads
         self._report = report
         self._threads = SharedPool(THREADS, THREADS_A_SHARE, "entries")
+        self._shares: dict[str, Executor] = {}
         self._is_installed = importlib.util.find_spec("lancedb") is not None
         self._analyzer = Analyzer()
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
-        self._tasks = DetachedTasks()
+        self._tasks = DetachedTasks("opening of entries", self._task_failures)
         self._failures: dict[str, _Failure] = {}
-        self._approving: set[asyncio.Task[None]] = set()
+        self._approving = BackgroundTasks(self._task_failures)
         self._stopped = False
 
     def require_config(self, config: AgentConfig) -> EntryConfig:
@@ -83,6 +90,11 @@ class EntryMemories:
         """Return whether the settings enable entries for an agent."""
         entries = EntryConfig.from_plugins(config.plugins)
         return entries is not None and entries.enabled
+
+    @property
+    def opening(self) -> int:
+        """The number of calls that wait for entries to be opened."""
+        return self._tasks.running
 
     def was_used(self, agent_id: str) -> bool:
         """Return whether a call has opened an agent's entries, or tried to."""
@@ -117,15 +129,14 @@ class EntryMemories:
                 raise failure.error
             if self._stopped:
                 raise _shutting_down()
-            if memory is not None:
-                del self._open[agent_id]
-                await self._uses[agent_id].end(GRACE_SECONDS)
-                await memory.close()
+            if not await self._close_unused(agent_id):
+                raise _shutting_down()
             await self._open_entries(agent_id, wanted)
 
     async def _open_entries(self, agent_id: str, wanted: EntryConfig) -> None:
         # Off the event loop: the selection reads the disk, for a model file and certificates.
-        threads = self._threads.share()
+        # One share for the daemon's lifetime, so that an agent whose store hangs gets no other when it is reopened.
+        threads = self._shares.setdefault(agent_id, self._threads.share())
         selection = await asyncio.get_running_loop().run_in_executor(threads, self._select, wanted.embedding)
         memory = self._create(agent_id, wanted, selection, threads)
         try:
@@ -147,14 +158,13 @@ class EntryMemories:
         def report(event: str, **fields: object) -> None:
             self._report(event, agent=agent_id, **fields)
 
-        return EntryMemory(config, store, embedder, threads, report)
+        tasks = BackgroundTasks(self._task_failures, agent_id)
+        return EntryMemory(config, store, embedder, threads, report, tasks=tasks)
 
     def approve_cost(self, config: AgentConfig) -> None:
         """Approve the cost of an agent's missing vectors, opening its entries in the background."""
         if self.is_enabled(config):
-            task = asyncio.get_running_loop().create_task(self._approve_cost(config))
-            self._approving.add(task)
-            task.add_done_callback(self._approving.discard)
+            self._approving.spawn("approval of the cost of entries", self._approve_cost(config))
 
     async def _approve_cost(self, config: AgentConfig) -> None:
         try:
@@ -166,17 +176,30 @@ class EntryMemories:
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
         """Close the entries that `configs` removes or configures differently; their next use opens them again."""
         wanted = {
-            agent_id: EntryConfig.from_plugins(config.plugins) for agent_id, config in configs.items() if config.enabled
+            agent_id: EntryConfig.from_plugins(config.plugins)
+            for agent_id, config in configs.items()
+            if config.memory_enabled
         }
         outdated = [agent_id for agent_id, memory in self._open.items() if wanted.get(agent_id) != memory.config]
         await asyncio.gather(*map(self._close, outdated))
 
     async def _close(self, agent_id: str) -> None:
         async with self._opening[agent_id]:
-            memory = self._open.pop(agent_id, None)
-            if memory is not None:
-                await self._uses[agent_id].end(GRACE_SECONDS)
-                await memory.close()
+            await self._close_unused(agent_id)
+
+    async def _close_unused(self, agent_id: str) -> bool:
+        """Close an agent's entries, if they are open; return False if the daemon begins to stop while they are in use.
+
+        The calls that use them then get the grace of the stop, which closes them.
+        """
+        memory = self._open.pop(agent_id, None)
+        if memory is None:
+            return True
+        if not await self._uses[agent_id].end(GRACE_SECONDS, self._stopping) and self._stopping.is_set():
+            self._open[agent_id] = memory
+            return False
+        await memory.close()
+        return True
 
     async def stop(self) -> None:
         """Close every dataset, and refuse to open another."""

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.agent import QueryEmbedder
-from memoryd_server.background_tasks import ReportedErrors
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.embedding import BYTES_A_TOKEN, CostLimit
 from memoryd_server.entries.model import Entry, IdentifiedVector
+from memoryd_server.entries.relevance import REFERENCE_TEXTS
 from memoryd_server.entries.store import EntryStore
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider, ProviderSelection
@@ -25,6 +26,9 @@ from memoryd_server.vectors import InvalidVector, Vector, unit
 STORE_SECONDS = 1.0
 """The part of a call's deadline that is reserved for storing the entry."""
 LONGEST_WAIT_SECONDS = 8.0
+SHORT_WAIT_SECONDS = 1.0
+"""A provider that does not answer within less time is not known to be slow."""
+
 PAUSE_SECONDS = 10.0
 
 LOCAL = "local"
@@ -68,11 +72,17 @@ class EntryEmbedder:
             None if self.provider is None or self._threads is None else QueryEmbedder(self.provider, self._threads)
         )
         self._paused_until = 0.0
+        self._references: list[Vector] = []
 
     @property
     def name(self) -> str:
         """The provider and its model, for messages."""
         return "" if self.provider is None else f"{self.provider.spec.provider}/{self.provider.spec.model}"
+
+    @property
+    def model(self) -> str:
+        """The model; empty without a provider."""
+        return "" if self.provider is None else self.provider.spec.model
 
     @property
     def may_cost(self) -> bool:
@@ -102,16 +112,36 @@ class EntryEmbedder:
 
     async def embed_document(self, text: str, deadline: float) -> VectorResult:
         """Embed a text to store, within eight seconds. After a failure, the provider is not called for ten seconds."""
-        if time.monotonic() < self._paused_until:
+        now = time.monotonic()
+        if now < self._paused_until:
             return VectorResult(None, self.reason)
-        latest = min(deadline - STORE_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
+        latest = min(deadline - STORE_SECONDS, now + LONGEST_WAIT_SECONDS)
         try:
-            async with asyncio.timeout(max(0.0, latest - time.monotonic())):
+            async with asyncio.timeout(max(0.0, latest - now)):
                 (result,) = await self.embed_documents([text], lambda: time.monotonic() > latest)
         except TimeoutError:
             result = VectorResult(None, f"{self.name} did not embed the text in time")
-            self._pause(result.reason)
+            if latest - now >= SHORT_WAIT_SECONDS:
+                self._pause(result.reason)
         return result
+
+    async def embed_references(self, deadline: float) -> list[Vector]:
+        """Return the vectors of `REFERENCE_TEXTS`; none if the provider does not embed all of them in time.
+
+        They are embedded once, at the first call.
+        """
+        if self._references or time.monotonic() < self._paused_until:
+            return self._references
+        latest = min(deadline - STORE_SECONDS, time.monotonic() + LONGEST_WAIT_SECONDS)
+        try:
+            async with asyncio.timeout(max(0.0, latest - time.monotonic())):
+                results = await self.embed_documents(REFERENCE_TEXTS, lambda: time.monotonic() > latest)
+        except TimeoutError:
+            return []
+        vectors = [result.embedded.vector for result in results if result.embedded is not None]
+        if len(vectors) == len(results):
+            self._references = vectors
+        return self._references
 
     async def embed_documents(self, texts: Sequence[str], should_stop: Callable[[], bool]) -> list[VectorResult]:
         """Embed texts, and return one result per text in order. `should_stop` is polled during the call."""
@@ -183,6 +213,7 @@ class EntryMaintenance:
         report: Callable[..., None],
         *,
         config: MaintenanceConfig | None = None,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self._config = config or MaintenanceConfig()
         self._store = store
@@ -190,6 +221,7 @@ class EntryMaintenance:
         self._cost_limit = cost_limit
         self._run = run
         self._report = report
+        self._tasks = tasks or BackgroundTasks()
         self.pending = 0
         self.approval_reason = ""
         self._cost_approved = self._wait_reported = False
@@ -199,8 +231,8 @@ class EntryMaintenance:
         self._optimizing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = False
-        self._embed_faults = ReportedErrors("the embedding of entries")
-        self._optimize_faults = ReportedErrors("the optimization of entries")
+        self._embed_faults = self._tasks.errors("embedding of entries")
+        self._optimize_faults = self._tasks.errors("optimization of entries")
 
     async def start(self) -> None:
         """Start embedding the missing vectors, and schedule the removal of what a crash left behind."""
@@ -245,7 +277,7 @@ class EntryMaintenance:
     def _start_optimize(self) -> None:
         if self._stopping or (self._optimizing is not None and not self._optimizing.done()):
             return
-        self._optimizing = asyncio.get_running_loop().create_task(self._optimize())
+        self._optimizing = self._tasks.spawn("run of the optimization of entries", self._optimize())
 
     async def _optimize(self) -> None:
         try:
@@ -275,7 +307,7 @@ class EntryMaintenance:
 
     def _start_embedding(self) -> None:
         if self._embedding is None or self._embedding.done():
-            self._embedding = asyncio.get_running_loop().create_task(self._embed_pending())
+            self._embedding = self._tasks.spawn("run of the embedding of entries", self._embed_pending())
 
     async def _embed_pending(self) -> None:
         """Embed every entry without a vector. The pause after a failure doubles up to five minutes."""

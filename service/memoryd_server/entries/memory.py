@@ -6,8 +6,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.embedding import CostLimit
-from memoryd_server.entries.capture import BLOCK_ENTRIES, BLOCK_SCORE
+from memoryd_server.entries.capture import BLOCK_ENTRIES
 from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, MaintenanceConfig, VectorResult
 from memoryd_server.entries.model import (
     CANDIDATE_SCORE,
@@ -22,6 +23,14 @@ from memoryd_server.entries.model import (
     RememberAction,
     RememberResult,
     ScoredEntry,
+    score_cosine,
+)
+from memoryd_server.entries.relevance import (
+    LEAST_SAMPLED,
+    SAMPLED,
+    WORDS_SCORE,
+    derived_least_cosine,
+    known_least_cosine,
 )
 from memoryd_server.entries.store import EntryStore, NewEntry
 from memoryd_server.model import Degradation, DegradationKind
@@ -47,6 +56,15 @@ class EntryForgetResult:
     degradations: tuple[Degradation, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Nearest:
+    """The entries nearest to a text, best first, and the text's vector; None if words were compared instead."""
+
+    entries: tuple[ScoredEntry, ...]
+    degradations: tuple[Degradation, ...]
+    embedded: IdentifiedVector | None = None
+
+
 class EntryMemory:
     """One agent's entries. `report` is called with each event of the background work and its fields."""
 
@@ -59,13 +77,16 @@ class EntryMemory:
         report: Callable[..., None],
         *,
         maintenance: MaintenanceConfig | None = None,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self.config = config
         self._store = store
         self._embedder = embedder
         self._threads = threads
         cost_limit = CostLimit(config.confirm_above_tokens, embedder.may_cost)
-        self._maintenance = EntryMaintenance(store, embedder, cost_limit, self._run, report, config=maintenance)
+        self._maintenance = EntryMaintenance(
+            store, embedder, cost_limit, self._run, report, config=maintenance, tasks=tasks
+        )
 
     async def open(self) -> None:
         """Open the dataset, and continue with the missing vectors.
@@ -116,12 +137,12 @@ class EntryMemory:
         Raises:
             EntriesUnavailable: they cannot be read.
         """
-        found, degradations, _ = await self._find_nearest(query, limit, categories, deadline)
-        return RecallResult(tuple(each for each in found if each.score >= min_score), degradations)
+        found = await self._find_nearest(query, limit, categories, deadline)
+        return RecallResult(tuple(each for each in found.entries if each.score >= min_score), found.degradations)
 
     async def _find_nearest(
         self, query: str, limit: int, categories: Collection[EntryCategory], deadline: float
-    ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
+    ) -> _Nearest:
         result = await self._embedder.embed_query(query, deadline)
         if result.embedded is None:
             return await self._match_words(query, limit, categories, result.reason)
@@ -129,13 +150,14 @@ class EntryMemory:
             return await self._match_words(query, limit, categories, await self._report_other_length(result.embedded))
         # Read before the search, which does not see vectors stored while it runs.
         pending = self._pending()
-        return await self._run(self._store.nearest, result.embedded, limit, categories), pending, True
+        found = await self._run(self._store.nearest, result.embedded, limit, categories)
+        return _Nearest(tuple(found), pending, result.embedded)
 
     async def _match_words(
         self, query: str, limit: int, categories: Collection[EntryCategory], reason: str
-    ) -> tuple[list[ScoredEntry], tuple[Degradation, ...], bool]:
+    ) -> _Nearest:
         found = await self._run(self._store.match_words, query, limit, categories)
-        return found, self._vector_search_skipped(reason, "words"), False
+        return _Nearest(tuple(found), self._vector_search_skipped(reason, "words"))
 
     async def _report_other_length(self, embedded: IdentifiedVector) -> str:
         """Have the maintenance check the vectors' length, and return why this vector cannot be used."""
@@ -144,12 +166,32 @@ class EntryMemory:
         return f"{self._embedder.name} made a vector of {size} dimensions, and those of the entries have {others}"
 
     async def recall_for_prompt(self, prompt: str, deadline: float) -> RecallResult:
-        """Return at most three entries for a prompt.
+        """Return at most three entries that concern a prompt; see `relevance`.
 
         Raises:
             EntriesUnavailable: they cannot be read.
         """
-        return await self.recall(prompt, BLOCK_ENTRIES, BLOCK_SCORE, (), deadline)
+        found = await self._find_nearest(prompt, BLOCK_ENTRIES, (), deadline)
+        if found.embedded is None:
+            entries = tuple(each for each in found.entries if each.score >= WORDS_SCORE)
+        elif found.entries:
+            least = await self._least_cosine(found.embedded, deadline)
+            entries = tuple(each for each in found.entries if score_cosine(each.score) >= least)
+        else:
+            entries = ()
+        return RecallResult(entries, found.degradations)
+
+    async def _least_cosine(self, prompt: IdentifiedVector, deadline: float) -> float:
+        """Return the cosine that an entry must have with a prompt to concern it."""
+        known = known_least_cosine(self._embedder.model)
+        if known is not None:
+            return known
+        size = prompt.vector.size
+        sample = await self._run(self._store.sample, prompt.identity, size, SAMPLED)
+        if len(sample) < LEAST_SAMPLED:
+            references = await self._embedder.embed_references(deadline)
+            sample = [*sample, *(each for each in references if each.size == size)]
+        return derived_least_cosine(prompt.vector, sample)
 
     async def forget(self, entry_id: str) -> Entry:
         """Delete an entry and return it.
@@ -169,15 +211,15 @@ class EntryMemory:
             EntryNotFound: another call deleted it first.
             DiskFull, EntriesUnavailable: it cannot be deleted.
         """
-        found, degradations, by_meaning = await self._find_nearest(query, CANDIDATES, (), deadline)
+        nearest = await self._find_nearest(query, CANDIDATES, (), deadline)
         same = await self._run(self._store.find_by_text, query)
-        if by_meaning:
-            found = [each for each in found if each.score >= CANDIDATE_SCORE]
+        by_meaning = nearest.embedded is not None
+        found = [each for each in nearest.entries if not by_meaning or each.score >= CANDIDATE_SCORE]
         clear = [each.entry for each in found if by_meaning and each.score > CLEAR_SCORE]
         meant = clear[0] if len(clear) == 1 else same if same is not None and not clear else None
         if meant is None:
-            return EntryForgetResult(None, tuple(found), degradations)
-        return EntryForgetResult(await self.forget(meant.entry_id), (), degradations)
+            return EntryForgetResult(None, tuple(found), nearest.degradations)
+        return EntryForgetResult(await self.forget(meant.entry_id), (), nearest.degradations)
 
     async def page(self, after: ListPosition | None, limit: int, categories: Collection[EntryCategory]) -> EntryPage:
         """Return at most `limit` entries after a position, newest first.

@@ -126,6 +126,11 @@ def distance_score(distance: float) -> float:
     return 1.0 / (1.0 + max(0.0, distance))
 
 
+def score_cosine(score: float) -> float:
+    """Return the cosine of two unit vectors whose distance has this score; `score` is positive."""
+    return 1.0 - (1.0 / score - 1.0) / 2.0
+
+
 def bm25_score(value: float) -> float:
     """Return the score of a BM25 value. Only its order is meaningful."""
     return max(0.0, value) / (1.0 + max(0.0, value))

@@ -29,6 +29,7 @@ from memoryd_server.entries.model import (
 )
 from memoryd_server.errors import EntryNotFound, FieldViolation, InvalidRequest
 from memoryd_server.text import Analyzer, TermKind
+from memoryd_server.vectors import Vector
 
 OPTIMIZE_AFTER_WRITES = 64
 
@@ -154,6 +155,12 @@ class EntryStore:
         condition = _all_of(f"embedding = {sql_string(embedded.identity)}", _within(categories))
         found = self._dataset.nearest(embedded.vector, condition, limit)
         return [ScoredEntry(row_to_entry(row), distance_score(row["_distance"])) for row in found]
+
+    def sample(self, identity: str, dimensions: int, limit: int) -> list[Vector]:
+        """Return at most `limit` stored vectors of an identity and a length."""
+        if self._dataset.dimensions != dimensions:
+            return []
+        return self._dataset.vectors(f"embedding = {sql_string(identity)}", limit)
 
     def match_words(self, query: str, limit: int, categories: Collection[EntryCategory] = ()) -> list[ScoredEntry]:
         """Return the entries that match the words of a query best, best first."""

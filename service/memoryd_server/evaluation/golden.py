@@ -16,6 +16,7 @@ from typing import Any
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.evaluation.scoring import GoldAnswer, GoldenQuery, LineSpan
+from memoryd_server.foreign_text import parse_json
 
 _QUERIES = "queries.jsonl"
 _WORDS = ("id", "workspace", "query", "kind", "lang")
@@ -96,7 +97,7 @@ class _InvalidRowError(Exception):
 
 def _row(line: str) -> Mapping[str, Any]:
     try:
-        row = json.loads(line)
+        row = parse_json(line)
     except ValueError as error:
         raise _InvalidRowError(f"not JSON: {error}") from error
     if not isinstance(row, dict):
@@ -153,6 +154,6 @@ def _message_text(line: str) -> str:
 
 def _json(line: str) -> object:
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:
         return None

@@ -1,8 +1,17 @@
 """The log and the Prometheus metrics."""
 
 from memoryd_server.observe.log import FaultLog, Log, LogLevel, make_log
-from memoryd_server.observe.meter import Meter, NoMeter, SearchFinished, SyncFinished
-from memoryd_server.observe.metrics import AgentMetrics, Metrics, MetricsListener, MetricsSnapshot, ProviderMetrics
+from memoryd_server.observe.metrics import (
+    AgentMetrics,
+    Meter,
+    Metrics,
+    MetricsListener,
+    MetricsSnapshot,
+    NoMeter,
+    ProviderMetrics,
+    SearchFinished,
+    SyncFinished,
+)
 
 __all__ = [
     "AgentMetrics",

@@ -1,15 +1,16 @@
-"""The Prometheus metrics and the listener that serves them.
+"""The metrics: the events that they count, the Prometheus registry, and the listener that serves it.
 
-`Metrics` counts events since the daemon's start, and reads gauges at each scrape. `MetricsListener` serves them over
-plain HTTP without a token; it is off unless an address is set.
+A `Meter` receives the events, which contain no text of an agent except its id. `Metrics` counts them since the daemon's
+start, and reads gauges at each scrape. `MetricsListener` serves the metrics over plain HTTP without a token; it is off
+unless an address is set.
 """
 
 import socket
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
@@ -18,10 +19,65 @@ from prometheus_client.registry import Collector
 
 from memoryd_server import __version__
 from memoryd_server.errors import SettingsError
-from memoryd_server.observe.meter import SearchFinished, SyncFinished
 
 _CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFinished:
+    """An answered search: seconds by retriever that ran (`retriever_seconds`), and the kinds of its degradations.
+
+    `empty_reason` is empty if the search found something.
+    """
+
+    agent_id: str
+    served_mode: str
+    seconds: float
+    degradations: Sequence[str] = ()
+    retriever_seconds: Mapping[str, float] | None = None
+    empty_reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SyncFinished:
+    """A sync run that ended. `result` is `completed` or the reason of its error; `files` are counts by outcome."""
+
+    agent_id: str
+    trigger: str
+    result: str
+    seconds: float
+    files: Mapping[str, int] | None = None
+    chunks: int = 0
+
+
+class Meter(Protocol):
+    """Receives the events. Its methods are called on the event loop's thread and must not block."""
+
+    def call_ended(self, method: str, code: str, seconds: float) -> None:
+        """Count an RPC that ended with the status `code`; `method` is `package.Service/Method`."""
+        ...
+
+    def search_ended(self, search: SearchFinished) -> None:
+        """Count an answered search."""
+        ...
+
+    def sync_ended(self, sync: SyncFinished) -> None:
+        """Count a sync run that ended."""
+        ...
+
+
+class NoMeter:
+    """A `Meter` that counts nothing."""
+
+    def call_ended(self, method: str, code: str, seconds: float) -> None:
+        """Ignored."""
+
+    def search_ended(self, search: SearchFinished) -> None:
+        """Ignored."""
+
+    def sync_ended(self, sync: SyncFinished) -> None:
+        """Ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +120,9 @@ class ProviderMetrics:
 class MetricsSnapshot:
     """The gauges at one moment. `unavailable` are the agents whose index could not be read.
 
-    `resting` is the number of idle agents that have released their memory.
+    `resting` is the number of idle agents that have released their memory. `task_failures` are the unexpected
+    exceptions of background tasks since the daemon's start, as (task, agent, count); the agent is empty for the
+    daemon's own tasks.
     """
 
     agents: Sequence[AgentMetrics] = ()
@@ -73,6 +131,7 @@ class MetricsSnapshot:
     resting: int = 0
     calls: int = 0
     streams: int = 0
+    task_failures: Sequence[tuple[str, str, int]] = ()
 
 
 class Metrics:
@@ -168,6 +227,14 @@ class _Gauges(Collector):
             gauge = GaugeMetricFamily(f"memoryd_{name}", description)
             gauge.add_metric((), value(snapshot))
             yield gauge
+        failures = CounterMetricFamily(
+            "memoryd_background_task_failures",
+            "Unexpected exceptions of background tasks, which continue after them.",
+            labels=("task", "agent"),
+        )
+        for task, agent_id, count in snapshot.task_failures:
+            failures.add_metric((task, agent_id), count)
+        yield failures
         yield from self._agent_metrics(snapshot)
         yield from self._provider_metrics(snapshot)
 

@@ -2,8 +2,9 @@
 
 from memoryd_server.providers.http_client import OutcomeUnknown
 from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing
+from memoryd_server.providers.model_download import HubModelFile
 from memoryd_server.providers.pacing import CallerStopped, ThrottleConfig, WaitLimit
-from memoryd_server.providers.pool import ProviderPool, ProviderSelection
+from memoryd_server.providers.pool import ProviderPool, ProviderSelection, missing_model
 from memoryd_server.providers.provider import (
     PLAIN_TEXT,
     EmbeddingConfig,
@@ -11,9 +12,11 @@ from memoryd_server.providers.provider import (
     EmbeddingProvider,
     EmbeddingSpec,
     LocalConfig,
+    ProviderProbe,
     ProviderState,
     RemoteConfig,
     UnavailableProvider,
+    probe,
 )
 from memoryd_server.providers.remote import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState, batches_of
 
@@ -28,10 +31,12 @@ __all__ = [
     "EmbeddingFailure",
     "EmbeddingProvider",
     "EmbeddingSpec",
+    "HubModelFile",
     "JobState",
     "LocalConfig",
     "OutcomeUnknown",
     "ProviderPool",
+    "ProviderProbe",
     "ProviderSelection",
     "ProviderState",
     "RemoteConfig",
@@ -41,4 +46,6 @@ __all__ = [
     "UnavailableProvider",
     "WaitLimit",
     "batches_of",
+    "missing_model",
+    "probe",
 ]

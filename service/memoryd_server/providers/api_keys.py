@@ -14,6 +14,8 @@ QUOTA_COOLDOWN_SECONDS = 3600.0
 """Cooldown of a key whose quota is used up."""
 
 _MIN_COOLDOWN_SECONDS = 1.0
+# A server may request a longer pause, even by mistake; then its key is tried again after this time.
+_MAX_COOLDOWN_SECONDS = 3600.0
 
 Header = Mapping[str, str]
 
@@ -43,5 +45,5 @@ class ApiKeyPool:
         """Start the cooldown of a key. Return whether another key is available now."""
         now = time.monotonic()
         with self._lock:
-            self._cooldown_until[number] = now + max(seconds, _MIN_COOLDOWN_SECONDS)
+            self._cooldown_until[number] = now + min(max(seconds, _MIN_COOLDOWN_SECONDS), _MAX_COOLDOWN_SECONDS)
             return min(self._cooldown_until) <= now

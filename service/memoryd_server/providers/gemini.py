@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.foreign_text import parse_json
 from memoryd_server.providers.api_keys import Header
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
-from memoryd_server.providers.http_errors import public_url
 from memoryd_server.providers.pacing import WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
@@ -28,6 +28,7 @@ from memoryd_server.providers.remote import (
     error_message,
     get,
     id_in,
+    identity_endpoint,
     jsonl,
     list_in,
     multipart,
@@ -94,7 +95,7 @@ def gemini(config: RemoteConfig) -> RemoteProvider:
     http = HttpClient("gemini", base_url, dict(config.headers), keys, pace=config.pace)
     model = re.sub(r"^(?:models|gemini|google)/", "", config.model)
     dimensions = _dimensions(model, config.dimensions)
-    spec = spec_for("gemini", model, public_url(base_url), dimensions)
+    spec = spec_for("gemini", model, identity_endpoint(config, base_url), dimensions)
     wire = GeminiFormat(model, dimensions)
     return RemoteProvider(spec, wire, http, lambda count: GeminiBatches(http, wire, model, spec.document_prefix, count))
 
@@ -119,7 +120,7 @@ def _header(key: str) -> Header:
     """Return the header that carries an API key, or the token if the key is JSON with a `token`."""
     if key.strip().startswith("{"):
         try:
-            token = json.loads(key).get("token")
+            token = parse_json(key).get("token")
         except ValueError:
             token = None
         if not isinstance(token, str) or not token:

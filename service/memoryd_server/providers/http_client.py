@@ -6,9 +6,11 @@ import json
 import ssl
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
@@ -26,11 +28,21 @@ from memoryd_server.providers.pacing import (
     TransientFailure,
     WaitLimit,
 )
+from memoryd_server.system import release_free_memory
 
 INDEXING_SECONDS = 120.0
 """Time limit of an indexing call to a remote server."""
 CONNECT_SECONDS = 10.0
-MAX_REPLY_BYTES = 256 * 2**20
+MAX_REPLY_BYTES = 64 * 2**20
+"""Maximum size of an answer. 64 vectors of 12,288 numbers are 17 MB of JSON; parsed JSON takes several times more."""
+LARGE_REPLY_BYTES = 8 * 2**20
+"""The memory of a longer reply is returned to the system: the C library would keep up to 64 MiB of it."""
+MAX_ERROR_BYTES = 2**20
+"""Of a longer error, the rest is not read."""
+MAX_LINE_BYTES = 8 * 2**20
+"""Maximum size of a line in the output of a batch job. A line has one vector."""
+MAX_DOWNLOAD_REQUESTS = 30
+"""The output of a batch job may take as long as this number of indexing calls: one hour for most providers."""
 CONNECTIONS = 16
 JSON = "application/json"
 
@@ -151,6 +163,8 @@ class HttpClient:
     def lines(self, request: HttpRequest, wait_limit: WaitLimit) -> Iterator[bytes]:
         """Yield the lines of an answer that may exceed memory. Uses the first key; does not retry.
 
+        The whole answer may take `MAX_DOWNLOAD_REQUESTS` times as long as an indexing call.
+
         Raises:
             EmbeddingQuotaExceeded, EmbeddingUnavailable, ResourceMissing, CallerStopped: see their docstrings; also
                 between two lines.
@@ -164,12 +178,17 @@ class HttpClient:
 
     def _lines(self, request: HttpRequest, wait_limit: WaitLimit) -> Iterator[bytes]:
         rest = bytearray()
+        began = time.monotonic()
         with self._stream(request, self._keys.header(0), self._indexing_seconds) as response:
             if response.status_code != httpx.codes.OK:
-                self._raise_for_status(response.status_code, response.headers, response.read())
+                error = self._read(response, began + self._indexing_seconds)
+                self._raise_for_status(response.status_code, response.headers, error)
+            self._check_encoding(response)
             for part in response.iter_bytes():
                 if wait_limit.should_stop():
                     raise CallerStopped
+                if time.monotonic() > began + MAX_DOWNLOAD_REQUESTS * self._indexing_seconds:
+                    raise EmbeddingOutage(f"{self._name} did not send the whole answer in time")
                 # Only the new part is searched for line breaks, so that a long line is not read again with each part.
                 end, *begun = part.split(b"\n")
                 rest += end
@@ -177,8 +196,8 @@ class HttpClient:
                 for line in begun:
                     whole.append(bytes(rest))
                     rest = bytearray(line)
-                if len(rest) > MAX_REPLY_BYTES:
-                    raise EmbeddingUnavailable(f"{self._name} returned a line of more than {MAX_REPLY_BYTES} bytes")
+                if any(len(line) > MAX_LINE_BYTES for line in (*whole, rest)):
+                    raise EmbeddingUnavailable(f"{self._name} returned a line of more than {MAX_LINE_BYTES} bytes")
                 yield from whole
         yield bytes(rest)
 
@@ -204,23 +223,30 @@ class HttpClient:
             return self._receive_json(request, key, wait_limit)
         except CallerStopped:
             raise
-        except Exception:
+        except Exception as error:
             with self._lock:
                 self._failures += 1
+            _clear_frames(error)
             raise
 
     def _receive_json(self, request: HttpRequest, key: Header, wait_limit: WaitLimit) -> Any:
         with self._translate_errors():
             status, headers, reply = self._exchange(request, key, wait_limit)
-        self._raise_for_status(status, headers, reply)
+        is_large = len(reply) > LARGE_REPLY_BYTES
         try:
-            return parse_json(reply)
-        except ValueError as error:
-            message = f"{self._name} returned invalid JSON"
-            raise TransientFailure(message, is_outage=False) from error
+            self._raise_for_status(status, headers, reply)
+            with suppress(ValueError):
+                return parse_json(reply)
+        finally:
+            del reply
+            if is_large:
+                release_free_memory()
+        # Not raised from the decoder's error, which contains the whole reply.
+        raise TransientFailure(f"{self._name} returned invalid JSON", is_outage=False)
 
     def _raise_for_status(self, status: int, headers: Mapping[str, str], reply: bytes) -> None:
-        raise_for(status, headers, reply, self._name, self._redactor)
+        if status != HTTPStatus.OK:
+            raise_for(status, headers, reply, self._name, self._redactor)
 
     def _count(self) -> None:
         with self._lock:
@@ -258,15 +284,30 @@ class HttpClient:
         if left <= 0:
             raise EmbeddingOutage(f"{self._name}: no time was left for the request")
         until = time.monotonic() + left
-        reply = bytearray()
         with self._stream(request, key, left) as response:
-            for part in response.iter_bytes():
-                reply += part
-                if time.monotonic() > until:
-                    raise EmbeddingOutage(f"{self._name} did not answer in time")
-                if len(reply) > MAX_REPLY_BYTES:
-                    raise EmbeddingOutage(f"{self._name} returned more than {MAX_REPLY_BYTES} bytes")
-            return response.status_code, response.headers, bytes(reply)
+            return response.status_code, response.headers, self._read(response, until)
+
+    def _check_encoding(self, response: httpx.Response) -> None:
+        if "," in response.headers.get("content-encoding", ""):
+            # Each encoding multiplies the size by up to a thousand, before the next check of the size.
+            raise EmbeddingUnavailable(f"{self._name} returned an answer that is compressed more than once")
+
+    def _read(self, response: httpx.Response, until: float) -> bytes:
+        """Return the body of an answer; of a long error, only its beginning."""
+        self._check_encoding(response)
+        is_error = response.status_code != httpx.codes.OK
+        reply = bytearray()
+        for part in response.iter_bytes():
+            reply += part
+            if time.monotonic() > until:
+                raise EmbeddingOutage(f"{self._name} did not answer in time")
+            if is_error and len(reply) > MAX_ERROR_BYTES:
+                break
+            if len(reply) > MAX_REPLY_BYTES:
+                reply.clear()
+                release_free_memory()
+                raise EmbeddingOutage(f"{self._name} returned more than {MAX_REPLY_BYTES} bytes")
+        return bytes(reply)
 
     def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:
         url = _url_below(self._base_url, request)
@@ -279,6 +320,17 @@ class HttpClient:
         """Close the connections and end all waiting."""
         self._throttle.close()
         self._client.close()
+
+
+def _clear_frames(error: BaseException) -> None:
+    """Delete the local variables in the tracebacks of an error and of its causes.
+
+    The error is kept as the reason of later degradations, and the variables would keep the reply in memory.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        traceback.clear_frames(cause.__traceback__)
+        cause = cause.__cause__ or cause.__context__
 
 
 def _url_below(base_url: str, request: HttpRequest) -> str:

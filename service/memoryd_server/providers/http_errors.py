@@ -4,12 +4,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Never
 from urllib.parse import urlsplit, urlunsplit
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json, valid_text
-from memoryd_server.providers.pacing import RateLimited, TransientFailure, retry_after
+from memoryd_server.providers.pacing import RateLimited, TransientFailure, retry_after, seconds_in
 
 _MAX_MESSAGE_CHARS = 300
 _MIN_SECRET_LENGTH = 4
@@ -85,28 +85,29 @@ def public_url(url: str) -> str:
 def parse_error(body: bytes) -> ErrorBody:
     """Return the error in a body of any of the usual forms; empty if the body states none."""
     try:
-        return _parse_tree(parse_json(body))
-    except (ValueError, RecursionError):
+        return parse_error_tree(parse_json(body))
+    except ValueError:
         text = body[: 4 * _MAX_MESSAGE_CHARS].decode("utf-8", "replace").strip()
         return ErrorBody("" if text.startswith("<") else text)
 
 
-def _parse_tree(tree: Any) -> ErrorBody:
+def parse_error_tree(tree: Any) -> ErrorBody:
+    """Return the error in a value of `parse_json`, as `parse_error`."""
     if isinstance(tree, list):
-        return _parse_tree(tree[0]) if tree else ErrorBody()
+        return parse_error_tree(tree[0]) if tree else ErrorBody()
     if not isinstance(tree, dict):
         return ErrorBody(str(tree))
     message = tree.get("error") or tree.get("detail") or tree.get("message") or tree.get("msg") or ""
     if isinstance(message, (dict, list)):
-        return _parse_tree(message)
+        return parse_error_tree(message)
     details = [detail for detail in _as_list(tree.get("details")) if isinstance(detail, dict)]
     codes = [tree.get(key) for key in ("code", "type", "status")] + [detail.get("reason") for detail in details]
     violations = [v for detail in details for v in _as_list(detail.get("violations")) if isinstance(v, dict)]
     pauses = [seconds for detail in details if (seconds := _seconds(detail.get("retryDelay"))) is not None]
     return ErrorBody(
         str(message),
-        frozenset(str(code).upper() for code in codes if code),
-        tuple(str(violation.get("quotaId", "")) for violation in violations),
+        frozenset(code.upper() for code in codes if isinstance(code, str)),
+        tuple(limit for violation in violations if isinstance(limit := violation.get("quotaId"), str)),
         max(pauses, default=None),
     )
 
@@ -117,11 +118,11 @@ def _as_list(value: Any) -> list[Any]:
 
 def _seconds(text: Any) -> float | None:
     """Return the seconds of a protobuf duration such as "34.07s"; None if `text` is not one."""
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d+)?)s", text) if isinstance(text, str) else None
-    return float(found[1]) if found else None
+    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,99})?)s", text) if isinstance(text, str) else None
+    return seconds_in(found[1]) if found else None
 
 
-def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, redactor: SecretRedactor) -> None:
+def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, redactor: SecretRedactor) -> Never:
     """Raise the error that an answer other than 200 means.
 
     Raises:
@@ -130,8 +131,6 @@ def raise_for(status: int, headers: Mapping[str, str], body: bytes, name: str, r
         RequestRefused: fewer or shorter texts may be accepted.
         TransientFailure: a retry may succeed.
     """
-    if status == HTTPStatus.OK:
-        return
     error = parse_error(body)
     if _is_about_the_key(status, error):
         # The body may contain the key.

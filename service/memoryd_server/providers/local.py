@@ -79,7 +79,7 @@ class LocalProvider:
     """Embeds with the model in one file; one instance serves all agents. `threads` None means half the processors.
 
     The worker ends after `idle_seconds` without a call, which frees the model's memory. `first_pause_seconds` is the
-    pause after a first death.
+    pause after a first death. `on_ready` is called, on any thread, when the file was downloaded.
     """
 
     def __init__(
@@ -90,8 +90,12 @@ class LocalProvider:
         threads: int | None = None,
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,
         package: str = PACKAGE,
+        on_ready: "Callable[[LocalProvider], None]" = lambda _: None,
     ) -> None:
-        self._file = file
+        self.file = file
+        file.when_ready(self._use_file)
+        self._on_ready = on_ready
+        self._check_lock = threading.Lock()
         self._idle_seconds = idle_seconds
         self._threads = threads
         self._first_pause_seconds = first_pause_seconds
@@ -223,7 +227,9 @@ class LocalProvider:
         if self._closed:
             return ProviderState.UNAVAILABLE, "the local model is closed"
         if (unavailable := self._unavailable) is not None:
-            return unavailable
+            state, reason = unavailable
+            progress = self.file.progress if state is ProviderState.STARTING else ""
+            return state, f"{reason} ({progress})" if progress else reason
         problem, left = self._problem, self._not_before - time.monotonic()
         if not problem:
             return ProviderState.READY, ""
@@ -234,7 +240,7 @@ class LocalProvider:
         with self._lock:
             self._closed = True
             thread = self._thread
-        self._file.close()
+        self.file.close()
         self._jobs.put(_Job(_Priority.END, next(self._numbers)))
         if thread is not None:
             # The thread may still start a worker until it takes the END job from the queue.
@@ -266,23 +272,35 @@ class LocalProvider:
         Raises:
             EmbeddingUnavailable: one of them is missing or cannot be used.
         """
-        try:
-            self._check_package()
-            self._read_header()
-        except EmbeddingUnavailable as error:
-            state = ProviderState.STARTING if self._file.downloading else ProviderState.UNAVAILABLE
-            self._unavailable = state, error.message
-            raise
-        self._unavailable = None
+        # One check at a time: one that began before the end of a download must not have the last word.
+        with self._check_lock:
+            try:
+                self._check_package()
+                self._read_header()
+            except EmbeddingUnavailable as error:
+                state = ProviderState.STARTING if self.file.downloading else ProviderState.UNAVAILABLE
+                self._unavailable = state, error.message
+                raise
+            self._unavailable = None
+
+    def _use_file(self) -> None:
+        # A file that cannot be used is reported too, so that its reason takes the place of the earlier one.
+        self.refresh()
+        self._on_ready(self)
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether llama.cpp is installed."""
+        return importlib.util.find_spec(self._package) is not None
 
     def _check_package(self) -> None:
-        if importlib.util.find_spec(self._package) is None:
+        if not self.is_installed:
             raise EmbeddingUnavailable("llama-cpp-python is missing: install memoryd[local]")
 
     def _read_header(self) -> ModelHeader:
         if self._header is not None:
             return self._header
-        path = self._file.path()
+        path = self.file.path()
         try:
             header = read_header(path)
         except BadModelFile as error:
@@ -351,7 +369,7 @@ class LocalProvider:
         return self._worker
 
     def _command(self) -> list[str]:
-        return command(self._file.path(), self._spec.max_input_tokens, self._threads)
+        return command(self.file.path(), self._spec.max_input_tokens, self._threads)
 
     def _schedule_restart(self, problem: str) -> str:
         """End the worker and delay the next one. Return the message for the caller of the current job."""

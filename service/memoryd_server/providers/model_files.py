@@ -1,38 +1,19 @@
-"""GGUF model files: their location, download and header.
-
-A model is a path, or `hf:org/repo/file.gguf` downloaded in the background. `huggingface_hub` provides the metadata of
-a hub file (size, SHA-256, actual URL, access rights). The content is fetched by the code here, because a download must
-survive a restart of the daemon, and `huggingface_hub` discards a partial one.
+"""GGUF model files: the protocol of a model's file, files that the user provides, and the header.
 
 The header is read for the few values that must be known before the model is loaded. The format is specified in
 https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
-import hashlib
-import importlib.util
-import re
 import struct
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any, Protocol
 
-import httpx
-
 from memoryd_server.errors import EmbeddingUnavailable
-from memoryd_server.providers.http_client import certificates, is_loopback
-from memoryd_server.system import try_lock
 
 DEFAULT_MODEL = "hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf"
-FIRST_PAUSE_SECONDS = 5.0
-MAX_PAUSE_SECONDS = 600.0
-
-_HF = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)/(?P<file>(?:[\w.-]+/)*[\w.-]+\.gguf)")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_PIECE_BYTES = 1 << 20
-_READ_TIMEOUT_SECONDS = 30.0
 
 
 class ModelFile(Protocol):
@@ -53,12 +34,21 @@ class ModelFile(Protocol):
         """Why the file is missing; empty if it exists."""
         ...
 
+    @property
+    def progress(self) -> str:
+        """How much of the file has been downloaded; empty if that is not known. No I/O."""
+        ...
+
     def path(self) -> Path:
         """Return the path of the file.
 
         Raises:
             EmbeddingUnavailable: the file does not exist.
         """
+        ...
+
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """Call `call`, on any thread, when a download in the background is complete."""
         ...
 
     def close(self) -> None:
@@ -70,6 +60,7 @@ class LocalModelFile:
     """A file that the user provides."""
 
     downloading = False
+    progress = ""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -78,7 +69,7 @@ class LocalModelFile:
     @property
     def reason(self) -> str:
         """See `ModelFile`."""
-        return "" if _is_file(self._path) else f"the model {self._path} is missing"
+        return "" if is_reachable_file(self._path) else f"the model {self._path} is missing"
 
     def path(self) -> Path:
         """See `ModelFile`."""
@@ -86,188 +77,19 @@ class LocalModelFile:
             raise EmbeddingUnavailable(reason)
         return self._path
 
+    def when_ready(self, call: Callable[[], None]) -> None:
+        """See `ModelFile`. Nothing is downloaded."""
+
     def close(self) -> None:
         """See `ModelFile`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadSource:
-    """The source of a download: URL, size, and SHA-256 (empty if unknown)."""
-
-    url: str
-    size_bytes: int
-    sha256: str
-    headers: tuple[tuple[str, str], ...] = ()
-
-
-class HubModelFile:
-    """`hf:org/repo/file.gguf`, stored under `cache_dir`. The first `path()` starts a background download.
-
-    `on_progress` is called with the bytes downloaded and the bytes in total. `endpoint` replaces
-    https://huggingface.co. A download that fails is retried after a pause; a partial one is resumed, also by another
-    process.
-
-    Raises:
-        ValueError: `uri` has another form.
-    """
-
-    def __init__(
-        self,
-        uri: str,
-        cache_dir: Path,
-        *,
-        endpoint: str | None = None,
-        on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-        first_pause_seconds: float = FIRST_PAUSE_SECONDS,
-    ) -> None:
-        match = _HF.fullmatch(uri)
-        if match is None or ".." in uri.split("/"):
-            raise ValueError(f"{uri!r} is not of the form hf:organization/repository/file.gguf")
-        self.name = uri
-        self._repo, self._file = match["repo"], match["file"]
-        self._target = cache_dir.joinpath(*self._repo.split("/"), *self._file.split("/"))
-        self._endpoint = endpoint
-        self._on_progress = on_progress
-        self._pause_seconds = first_pause_seconds
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._closed = threading.Event()
-        self._last_error = ""
-        self._done = self._total = 0
-
-    @property
-    def downloading(self) -> bool:
-        """See `ModelFile`. False while a failed download waits for its retry."""
-        return self._thread is not None and self._thread.is_alive() and not self._last_error and not self._exists()
-
-    @property
-    def reason(self) -> str:
-        """See `ModelFile`. Includes the progress of a download."""
-        if self._exists():
-            return ""
-        if self._last_error:
-            return f"the model {self.name} cannot be downloaded: {self._last_error}; trying again"
-        progress = f": {self._done * 100 // self._total} % of {self._total / 1e6:.0f} MB" if self._total else ""
-        return (
-            f"the model {self.name} is being downloaded{progress}; run memoryd index again when it is done (the "
-            "download continues while memoryd serve runs)"
-        )
-
-    def path(self) -> Path:
-        """See `ModelFile`."""
-        if not self._exists():
-            self._start_download()
-            raise EmbeddingUnavailable(self.reason)
-        return self._target
-
-    def _exists(self) -> bool:
-        return _is_file(self._target)
-
-    def _start_download(self) -> None:
-        if importlib.util.find_spec("huggingface_hub") is None:
-            raise EmbeddingUnavailable("huggingface_hub is missing: install memoryd[local]")
-        with self._lock:
-            if self._thread is None and not self._closed.is_set():
-                self._thread = threading.Thread(target=self._run, name="model-download", daemon=True)
-                self._thread.start()
-
-    def _run(self) -> None:
-        pause = self._pause_seconds
-        while not self._closed.is_set() and not self._exists():
-            try:
-                self._download()
-                return
-            except Exception as error:  # noqa: BLE001 -- every error must show in the status
-                self._last_error = _describe(error)
-            self._closed.wait(pause)
-            pause = min(MAX_PAUSE_SECONDS, 2 * pause)
-
-    def _download(self) -> None:
-        source = locate(self._repo, self._file, self._endpoint)
-        self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        part = self._target.with_name(self._target.name + ".part")
-        # A process that downloads the file holds the lock; the next attempt finds the complete file.
-        with part.open("ab") as file:
-            if not try_lock(file.fileno()):
-                raise EmbeddingUnavailable("another process is downloading it")
-            self._fetch(source, part)
-            _verify(source, part)
-            part.replace(self._target)
-
-    def _fetch(self, source: DownloadSource, part: Path) -> None:
-        offset = part.stat().st_size
-        if offset > source.size_bytes:
-            offset = 0
-        if offset == source.size_bytes:
-            return
-        headers = dict(source.headers) | ({"range": f"bytes={offset}-"} if offset else {})
-        trust_env = not is_loopback(source.url)
-        timeout = httpx.Timeout(_READ_TIMEOUT_SECONDS)
-        with (
-            httpx.Client(trust_env=trust_env, verify=certificates(trust_env), timeout=timeout) as client,
-            client.stream("GET", source.url, headers=headers, follow_redirects=True) as response,
-        ):
-            response.raise_for_status()
-            offset = offset if response.status_code == httpx.codes.PARTIAL_CONTENT else 0
-            with part.open("r+b") as file:
-                file.seek(offset)
-                file.truncate()
-                for piece in response.iter_bytes(_PIECE_BYTES):
-                    if self._closed.is_set():
-                        raise EmbeddingUnavailable("the download was stopped")
-                    file.write(piece)
-                    offset += len(piece)
-                    self._report_progress(offset, source.size_bytes)
-
-    def _report_progress(self, done: int, total: int) -> None:
-        self._last_error = ""
-        self._done, self._total = done, total
-        self._on_progress(done, total)
-
-    def close(self) -> None:
-        """See `ModelFile`. The part downloaded so far is kept for the next time."""
-        self._closed.set()
-        if self._thread is not None:
-            self._thread.join(1.0)
-
-
-def _is_file(path: Path) -> bool:
+def is_reachable_file(path: Path) -> bool:
     """Return whether `path` is a file that can be reached."""
     try:
         return path.is_file()
     except OSError:
         return False
-
-
-def locate(repo: str, file: str, endpoint: str | None) -> DownloadSource:
-    """Return the hub's metadata of a file. Honours the hub's environment variables: endpoint, token, offline mode."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url  # noqa: PLC0415 -- an extra, and slow to import
-    from huggingface_hub.utils import build_hf_headers  # noqa: PLC0415 -- likewise
-
-    url: str = hf_hub_url(repo, file, endpoint=endpoint)
-    metadata = get_hf_file_metadata(url)
-    if metadata.size is None:
-        raise EmbeddingUnavailable("the hub does not report the size of the file")
-    sha256 = metadata.etag if _SHA256.fullmatch(metadata.etag or "") else ""
-    return DownloadSource(url, metadata.size, sha256, tuple(build_hf_headers().items()))
-
-
-def _verify(source: DownloadSource, part: Path) -> None:
-    size = part.stat().st_size
-    if size < source.size_bytes:
-        raise EmbeddingUnavailable(f"the connection ended after {size} of {source.size_bytes} bytes")
-    with part.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if size > source.size_bytes or (source.sha256 and found != source.sha256):
-        part.unlink()
-        raise EmbeddingUnavailable(
-            "the downloaded file does not have the size and SHA-256 that the hub reports, and was deleted"
-        )
-
-
-def _describe(error: Exception) -> str:
-    # The URL of a mirror may be signed; the signature is in the query.
-    return re.sub(r"\?[^\s'\"]+", "", (str(error) or repr(error)).split("\n")[0])[:300]
 
 
 _MAGIC = b"GGUF"

@@ -5,10 +5,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.providers.http_client import HttpClient
-from memoryd_server.providers.http_errors import public_url
 from memoryd_server.providers.openai import bearer
 from memoryd_server.providers.provider import RemoteConfig, spec_for
-from memoryd_server.providers.remote import EmbeddingRequest, RemoteProvider, TextRole, count_in, list_in
+from memoryd_server.providers.remote import (
+    EmbeddingRequest,
+    RemoteProvider,
+    TextRole,
+    count_in,
+    identity_endpoint,
+    list_in,
+)
 
 BASE_URL = "http://127.0.0.1:11434"
 INDEXING_SECONDS = 600.0
@@ -54,5 +60,5 @@ def ollama(config: RemoteConfig) -> RemoteProvider:
         pace=config.pace,
     )
     model = config.model.removeprefix("ollama/")
-    spec = spec_for("ollama", model, public_url(base_url), config.dimensions)
+    spec = spec_for("ollama", model, identity_endpoint(config, base_url), config.dimensions)
     return RemoteProvider(spec, OllamaFormat(model, config.dimensions), http)

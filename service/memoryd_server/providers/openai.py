@@ -11,9 +11,9 @@ from typing import Any
 from urllib.parse import quote
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
+from memoryd_server.foreign_text import whole_number
 from memoryd_server.providers.api_keys import Header
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
-from memoryd_server.providers.http_errors import public_url
 from memoryd_server.providers.pacing import WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
@@ -27,6 +27,7 @@ from memoryd_server.providers.remote import (
     error_message,
     get,
     id_in,
+    identity_endpoint,
     jsonl,
     list_in,
     multipart,
@@ -96,7 +97,7 @@ def openai_format_provider(
     """
     http = HttpClient(config.provider, base_url, dict(config.headers), bearer(config.keys), pace=config.pace)
     model = config.model.removeprefix(f"{config.provider}/")
-    spec = spec_for(config.provider, model, public_url(base_url), config.dimensions)
+    spec = spec_for(config.provider, model, identity_endpoint(config, base_url), config.dimensions)
     wire = OpenAIFormat(model, config.dimensions, dimensions_field, input_types or {})
     if not batch_window:
         return RemoteProvider(spec, wire, http)
@@ -109,6 +110,9 @@ def openai_format_provider(
     )
 
 
+_MOST_INDEX = 1_000_000
+
+
 def bearer(keys: Sequence[str]) -> list[Header]:
     """Return a header for each key that carries it as a bearer token."""
     return [{"authorization": f"Bearer {key.strip()}"} for key in keys]
@@ -116,7 +120,10 @@ def bearer(keys: Sequence[str]) -> list[Header]:
 
 def _index(item: Mapping[str, Any], place: int) -> int:
     index = item.get("index")
-    return index if isinstance(index, int) else place
+    if index is None or isinstance(index, str | list | dict):
+        return place
+    found = whole_number(index, _MOST_INDEX)
+    return -1 if found is None else found
 
 
 OPENAI_BASE_URL = "https://api.openai.com/v1"

@@ -7,6 +7,7 @@ caller nor the end of the process has to wait for a request that hangs.
 
 import math
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -30,8 +31,11 @@ MAX_COOLDOWN_SECONDS = 3_600.0
 """Longest cooldown, even if the server requests a longer one."""
 
 _POLL_SECONDS = 0.1
-# The requested pause is passed to callers as a protobuf duration, which is bounded.
-_MAX_RETRY_AFTER_SECONDS = 100_000_000_000.0
+MAX_RETRY_AFTER_SECONDS = 86_400.0
+"""Longest pause that a server can request. It is passed on to callers, so it must not be longer than they can wait."""
+_NUMBER = re.compile(r"[+-]?[0-9]{1,400}(?:\.[0-9]{0,400})?(?:[eE][+-]?[0-9]{1,9})?")
+# No date in the forms of HTTP has more characters.
+_MAX_DATE_CHARS = 64
 
 T = TypeVar("T")
 
@@ -187,20 +191,30 @@ class Throttle:
 
 
 def retry_after(value: str | None) -> float | None:
-    """Return the pause in seconds that a `Retry-After` header requests as a number or a date; at most 3,000 years."""
+    """Return the pause in seconds that a `Retry-After` header requests as a number or a date.
+
+    The pause is at most `MAX_RETRY_AFTER_SECONDS`. None if the header is missing or is neither.
+    """
     if not value:
         return None
-    try:
-        seconds = float(value)
-        return min(max(0.0, seconds), _MAX_RETRY_AFTER_SECONDS) if math.isfinite(seconds) else None
-    except ValueError:
-        pass
+    seconds = seconds_in(value)
+    if seconds is not None or len(value) > _MAX_DATE_CHARS or not value.isascii():
+        return seconds
     try:
         date = parsedate_to_datetime(value)
-        seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-    except (ValueError, OverflowError):
+        return _bounded((date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds())
+    except (ValueError, OverflowError, LookupError, TypeError):
         return None
-    return min(max(0.0, seconds), _MAX_RETRY_AFTER_SECONDS)
+
+
+def seconds_in(text: str) -> float | None:
+    """Return a number of seconds from 0 to `MAX_RETRY_AFTER_SECONDS`; None if `text` is not a decimal number."""
+    number = text.strip()
+    return _bounded(float(number)) if _NUMBER.fullmatch(number) else None
+
+
+def _bounded(seconds: float) -> float:
+    return min(max(0.0, seconds), MAX_RETRY_AFTER_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,23 @@
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.gemini import gemini
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import DEFAULT_MODEL, HubModelFile, LocalModelFile, ModelFile
+from memoryd_server.providers.model_download import HubModelFile
+from memoryd_server.providers.model_files import DEFAULT_MODEL, LocalModelFile, ModelFile
 from memoryd_server.providers.ollama import ollama
 from memoryd_server.providers.openai import mistral, openai, openai_compatible, voyage
-from memoryd_server.providers.provider import EmbeddingConfig, EmbeddingProvider, LocalConfig, RemoteConfig
+from memoryd_server.providers.provider import (
+    EmbeddingConfig,
+    EmbeddingProvider,
+    EmbeddingSpec,
+    LocalConfig,
+    RemoteConfig,
+)
 
 AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
 """Providers for which "auto" looks for a key, in this order, after a local model and a server at a base URL."""
@@ -35,7 +43,8 @@ _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 class ProviderSelection:
     """The provider, or why there is none. `requested` is the provider that the settings request.
 
-    `fallback` selects the fallback provider of the settings, and is None if they name none. `unusable` is whether
+    `fallback` selects the fallback provider of the settings, and is None if they name none. `former` returns the
+    provider of an earlier model, whose spec it receives, if these settings permit to call it. `unusable` is whether
     "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood.
     """
 
@@ -45,6 +54,7 @@ class ProviderSelection:
     fallback: "Callable[[], ProviderSelection] | None" = None
     unusable: bool = False
     blocked: bool = False
+    former: Callable[[EmbeddingSpec], EmbeddingProvider | None] = lambda _spec: None
 
     @property
     def is_configured(self) -> bool:
@@ -65,10 +75,15 @@ def select(config: EmbeddingConfig) -> ProviderSelection:
 class ProviderPool:
     """Creates providers and shares them among agents of equal configuration. Thread-safe.
 
-    Sharing means one model in memory and one cooldown.
+    Sharing means one model in memory and one cooldown. With `downloads`, missing models are downloaded in the
+    background when they are needed. `on_ready` is called, on any thread, with each provider whose model was downloaded.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, downloads: bool = True, on_ready: Callable[[EmbeddingProvider], None] = lambda _: None
+    ) -> None:
+        self._downloads = downloads
+        self._on_ready = on_ready
         self._lock = threading.Lock()
         self._providers: dict[object, EmbeddingProvider] = {}
 
@@ -79,15 +94,53 @@ class ProviderPool:
         provider, reason, unusable = self._find(config)
         fallback = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
-        if fallback is None or fallback.provider in {chosen, "none"}:
-            return ProviderSelection(provider, config.provider, reason, unusable=unusable)
+        former = partial(self._former, config, chosen)
+        if fallback is None or fallback.provider == "none" or _is_own(fallback, chosen, provider):
+            return ProviderSelection(provider, config.provider, reason, unusable=unusable, former=former)
         if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
             # It is unknown which texts this provider would receive, so none are sent to another one instead.
             return ProviderSelection(
                 None, config.provider, f"{reason}; its fallback {fallback.provider} is not used either"
             )
         fallback = replace(fallback, blocked_by=config.blocked_by)
-        return ProviderSelection(provider, config.provider, reason, lambda: self.select(fallback), unusable)
+        return ProviderSelection(
+            provider, config.provider, reason, lambda: self.select(fallback), unusable, former=former
+        )
+
+    def _former(self, config: EmbeddingConfig, chosen: str, spec: EmbeddingSpec) -> EmbeddingProvider | None:
+        """Return a provider for the model of `spec`, which earlier settings named; None if these do not permit it.
+
+        Text goes only where these settings send it: to the address of the `chosen` provider or of the fallback, with
+        their keys, or to a model whose file is on this machine. Nothing is downloaded.
+        """
+        if spec.provider == _LOCAL:
+            return self._former_local(config.local, spec.model)
+        remotes = [config.remote(chosen)] if chosen == spec.provider else []
+        if config.fallback is not None and config.fallback.provider == spec.provider:
+            remotes.append(config.fallback.remote(spec.provider))
+        for remote in remotes:
+            try:
+                with self._lock:
+                    provider = self._remote(replace(remote, model=spec.model, dimensions=_requested(remote, spec)))
+            except (EmbeddingUnavailable, ValueError):
+                continue
+            if (provider.spec.model, provider.spec.endpoint) == (spec.model, spec.endpoint):
+                return provider
+        return None
+
+    def _former_local(self, local: LocalConfig, model: str) -> EmbeddingProvider | None:
+        """Return the local provider of a model by its name in an index; None if its file is not known or not there."""
+        configured = Path(local.model_path or model)
+        found = model if _is_address(model) else str(configured.with_name(model))
+        try:
+            if _model_file(found, local, downloads=False).reason:
+                return None
+            with self._lock:
+                provider = self._local(replace(local, model_path=found))
+        except (EmbeddingUnavailable, ValueError):
+            return None
+        provider.refresh()
+        return provider
 
     def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
         """Return the provider, why there is none, and whether the reason is that it cannot be used."""
@@ -132,7 +185,12 @@ class ProviderPool:
         key = (_LOCAL, model, local.cache_dir)
         return self._shared(
             key,
-            lambda: LocalProvider(_model_file(model, local), idle_seconds=local.idle_seconds, threads=local.threads),
+            lambda: LocalProvider(
+                _model_file(model, local, downloads=self._downloads),
+                idle_seconds=local.idle_seconds,
+                threads=local.threads,
+                on_ready=self._on_ready,
+            ),
         )
 
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
@@ -169,6 +227,26 @@ class ProviderPool:
             provider.close()
 
 
+def _is_own(fallback: EmbeddingConfig, chosen: str, provider: EmbeddingProvider | None) -> bool:
+    """Return whether a fallback is the `chosen` provider itself, with the same model."""
+    if fallback.provider != chosen:
+        return False
+    if not fallback.names_model or provider is None:
+        return True
+    model = fallback.local.model_path if chosen == _LOCAL else fallback.remote(chosen).model
+    return model.removeprefix(f"{chosen}/") == provider.spec.model
+
+
+def _requested(remote: RemoteConfig, spec: EmbeddingSpec) -> int | None:
+    """Return the dimensions to request of an earlier model of `remote`; None for the model's own number.
+
+    An index stores the number, but not whether it was requested. If only the number has changed, it was. Else it was
+    probably requested if the settings still request the same one.
+    """
+    same_model = remote.model.removeprefix(f"{remote.provider}/") == spec.model
+    return spec.dimensions if same_model or remote.dimensions == spec.dimensions else None
+
+
 def _has_key(remote: RemoteConfig) -> bool:
     return bool(remote.keys) or any(name.lower() in _KEY_HEADERS for name, _ in remote.headers)
 
@@ -197,7 +275,13 @@ def _is_address(path: str) -> bool:
     return path.startswith(("hf:", "http:", "https:"))
 
 
-def _model_file(model: str, local: LocalConfig) -> ModelFile:
+def missing_model(provider: EmbeddingProvider) -> HubModelFile | None:
+    """Return the model that a provider could use if it was downloaded; None if there is none. Blocks."""
+    file = provider.file if isinstance(provider, LocalProvider) and provider.is_installed else None
+    return file if isinstance(file, HubModelFile) and file.missing else None
+
+
+def _model_file(model: str, local: LocalConfig, *, downloads: bool) -> ModelFile:
     if not _is_address(model):
         return LocalModelFile(Path(model))
     if not model.startswith("hf:"):
@@ -206,4 +290,4 @@ def _model_file(model: str, local: LocalConfig) -> ModelFile:
         )
     if not local.cache_dir:
         raise EmbeddingUnavailable("no folder for downloaded models is configured")
-    return HubModelFile(model, Path(local.cache_dir))
+    return HubModelFile(model, Path(local.cache_dir), in_background=downloads)

@@ -8,12 +8,13 @@ share a provider.
 """
 
 import re
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.vectors import Vector
 
@@ -193,6 +194,25 @@ class EmbeddingProvider(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ProviderProbe:
+    """The result of one call of the provider; `error` is empty if it answered with a vector of `dimensions`."""
+
+    elapsed_seconds: float
+    error: str = ""
+    dimensions: int = 0
+
+
+def probe(provider: EmbeddingProvider, deadline: float) -> ProviderProbe:
+    """Request one vector before `deadline`, in `time.monotonic()` seconds. Blocks."""
+    began = time.monotonic()
+    try:
+        dimensions, error = provider.embed_query(PLAIN_TEXT, deadline).size, ""
+    except MemorydError as failure:
+        dimensions, error = 0, failure.message
+    return ProviderProbe(time.monotonic() - began, error, dimensions)
+
+
 class UnavailableProvider:
     """A provider that fails every call with `reason`. `requested` is the provider that the settings request."""
 
@@ -237,7 +257,8 @@ class RemoteConfig:
     """Configuration of a provider that is reached over HTTP.
 
     An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
-    the current one. `headers` are pairs. `no_key` says why there is no key; `problem` says why nothing may be sent.
+    the current one. `headers` are pairs; those named in `identity_headers` count towards the identity of the vectors.
+    `no_key` says why there is no key; `problem` says why nothing may be sent.
     """
 
     provider: str
@@ -249,6 +270,7 @@ class RemoteConfig:
     no_key: str = ""
     problem: str = ""
     pace: ThrottleConfig = field(default_factory=ThrottleConfig)
+    identity_headers: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """Return provider and model, without the secrets."""
@@ -276,6 +298,7 @@ class EmbeddingConfig:
     `provider` is "auto", "none" or a provider's name. `remotes` has each provider that may be requested once.
     `fallback` is the configuration of the fallback provider, None if there is none. `blocked_by` names settings that
     are not understood and may restrict what is sent: if there are any, no provider that is reached over HTTP is used.
+    `names_model` is whether the settings name the model of a fallback, which may be another one of the same provider.
     """
 
     provider: str = "auto"
@@ -283,6 +306,7 @@ class EmbeddingConfig:
     local: LocalConfig = LocalConfig()
     fallback: "EmbeddingConfig | None" = None
     blocked_by: tuple[str, ...] = ()
+    names_model: bool = False
 
     def remote(self, provider: str) -> RemoteConfig:
         """Return the configuration of a remote provider; one without base URL and key if none is set."""

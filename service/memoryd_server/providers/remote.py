@@ -5,6 +5,7 @@
 lower price, with answers within hours.
 """
 
+import hashlib
 import json
 import secrets
 import threading
@@ -15,10 +16,10 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.foreign_text import parse_json
+from memoryd_server.foreign_text import parse_json, whole_number
 from memoryd_server.providers.batching import Answer, RequestLimits, embed_in_batches
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
-from memoryd_server.providers.http_errors import RequestRefused, parse_error
+from memoryd_server.providers.http_errors import RequestRefused, parse_error_tree, public_url
 from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
     EmbeddingFailure,
@@ -26,6 +27,7 @@ from memoryd_server.providers.provider import (
     EmbeddingSpec,
     ProviderState,
     ProviderStatus,
+    RemoteConfig,
 )
 from memoryd_server.vectors import InvalidVector, Vector, unit
 
@@ -120,7 +122,7 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
 
 def error_message(tree: Any) -> str:
     """Return the message of an error in any of the usual forms; empty if there is none."""
-    return parse_error(json.dumps(tree).encode()).message if tree else ""
+    return parse_error_tree(tree).message if tree else ""
 
 
 def text_in(tree: Any, *path: str) -> str:
@@ -143,7 +145,10 @@ def get(path: str, query: str = "") -> HttpRequest:
 
 _BYTES_PER_TOKEN = 4
 _FOREVER = float("inf")
+_SHOWN_HASH = 16
+# Of one answer, and of all of them: databases and protobuf store 64 bits.
 _MOST_TOKENS = 2**31
+_MOST_TOKENS_IN_ALL = 2**62
 
 
 class TextRole(Enum):
@@ -275,7 +280,7 @@ class RemoteProvider:
 
     def _count(self, tokens: int) -> None:
         with self._lock:
-            self._tokens += tokens
+            self._tokens = min(self._tokens + tokens, _MOST_TOKENS_IN_ALL)
 
     def _vectors_in(self, reply: Any, count: int) -> list[Any]:
         try:
@@ -293,6 +298,17 @@ class RemoteProvider:
             return unit(values, self._dimensions or None)
         except InvalidVector as error:
             return EmbeddingFailure(f"{self._http.name}: {error}")
+
+
+def identity_endpoint(config: RemoteConfig, base_url: str) -> str:
+    """Return the endpoint in an identity: the address without credentials, and the headers that count towards it.
+
+    A value is replaced by the start of its SHA-256, because it may be a secret.
+    """
+    names = {name.strip().lower() for name in config.identity_headers}
+    values = {name.lower(): value for name, value in config.headers if name.lower() in names}
+    parts = [f"{name} {hashlib.sha256(values[name].encode()).hexdigest()[:_SHOWN_HASH]}" for name in sorted(values)]
+    return public_url(base_url) + (f" ({', '.join(parts)})" if parts else "")
 
 
 def batches_of(provider: EmbeddingProvider) -> BatchApi | None:
@@ -316,7 +332,7 @@ def count_in(reply: Any, *path: str) -> int | None:
     """Return the count at a path of an answer; None if there is none or it is out of range."""
     for key in path:
         reply = reply.get(key) if isinstance(reply, dict) else None
-    return reply if isinstance(reply, int) and 0 <= reply <= _MOST_TOKENS else None
+    return whole_number(reply, _MOST_TOKENS)
 
 
 def _length(vector: Any) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from memoryd_server.agent import FileRange, read_location
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import EmbeddingNotConfigured, PathNotAllowed
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source, stored
 from memoryd_server.qmd import client, hits, index
@@ -71,6 +72,7 @@ class QmdBackend:
         threads: Executor,
         revision: Callable[[], int] | None,
         forgotten: ForgottenSources,
+        tasks: BackgroundTasks,
     ) -> None:
         self.config = config
         self._host = host
@@ -84,7 +86,7 @@ class QmdBackend:
         self._client = client.QmdClient(config.command, home, host.guard)
         self._files = hits.CollectionFiles(roots, config.collections, max_file_bytes, forgotten.excludes_data)
         self._index = QmdIndex(config, self._client, export=self._export, should_stop=lambda: self.updates.stopping)
-        self.updates = QmdUpdates(config, self._index, host, self._snapshot)
+        self.updates = QmdUpdates(config, self._index, host, self._snapshot, tasks=tasks)
         self.version = ""
 
     def _export(self) -> None:
@@ -323,6 +325,19 @@ class QmdBackend:
             reason = f"qmd did not embed all documents: {self.updates.embedding.failure.message}"
             degradations.append(Degradation(DegradationKind.VECTORS_PENDING, "a vector for each document", "", reason))
         return degradations
+
+    def lock_degradations(self) -> list[Degradation]:
+        """Return that embeddings run without the lock of the host. The results of searches do not depend on it."""
+        if not self._index.embed_lock_problem:
+            return []
+        return [
+            Degradation(
+                DegradationKind.INDEX_IMPAIRED,
+                "one `qmd embed` at a time on this host",
+                "`qmd embed` without the lock that daemons share",
+                self._index.embed_lock_problem,
+            )
+        ]
 
     @property
     def qmd_only_collections(self) -> tuple[str, ...]:

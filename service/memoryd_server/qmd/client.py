@@ -7,7 +7,6 @@ A search prints one JSON array on stdout. Log lines of libraries may surround it
 print a sentence instead of an empty array.
 """
 
-import json
 import math
 import re
 import shlex
@@ -19,7 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from memoryd_server.foreign_text import valid_tree
+from memoryd_server.foreign_text import scan_json
 from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.process import Command, CommandResult, CommandRun, ExitKind, ProcessGuard
 
@@ -99,16 +98,15 @@ def parse_rows(stdout: str, stderr: str) -> list[dict[str, Any]]:
 
 def find_objects(stdout: str) -> list[dict[str, Any]] | None:
     """Return the first array of objects in the text, an empty one only if there is no other; None if there is none."""
-    decoder = json.JSONDecoder()
     empty = False
     for at in _brackets(stdout):
         try:
-            value, _ = decoder.raw_decode(stdout, at)
-        except (ValueError, RecursionError):
+            value = scan_json(stdout, at)
+        except ValueError:
             continue
         if isinstance(value, list) and all(isinstance(item, dict) for item in value):
             if value:
-                return [valid_tree(item) for item in value]
+                return value
             empty = True
     return [] if empty else None
 
@@ -146,7 +144,6 @@ def _score(value: object) -> float:
         return 0.0
     if isinstance(value, float) and not math.isfinite(value):
         return 0.0
-    # Limited before the conversion: an integer may be too large for a float.
     return float(min(1, max(0, value)))
 
 

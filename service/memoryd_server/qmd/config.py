@@ -102,8 +102,8 @@ class QmdConfig:
     """One agent's qmd.
 
     `folder` is qmd's home. `environment` has the variables of its processes in addition to those that memoryd sets.
-    `fallback` is whether the builtin engine answers if qmd cannot. `embed_lock` is a file that all daemons of the host
-    lock to embed one at a time.
+    `fallback` is whether the builtin engine answers if qmd cannot. `embed_lock` is a file that all daemons of the
+    user lock to embed one at a time. Its folder contains nothing that other users may read or write.
     """
 
     folder: Path

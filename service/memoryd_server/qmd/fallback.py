@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from memoryd_server.agent import Agent, BackendStatus, FileRange, ForgetRequest, SyncRun, SyncRunner, SyncTrigger
-from memoryd_server.background_tasks import ReportedErrors
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import BackendUnavailable, RevisionNotReached
 from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.qmd.backend import NOT_READY, QmdBackend, QmdSyncRunner
@@ -46,16 +46,18 @@ class FallbackBackend:
         builtin: Agent,
         on_change: OnChange,
         sync_runner: SyncRunner | None = None,
+        *,
         breaker: "CircuitBreaker | None" = None,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self.sync_runner = sync_runner
         self._qmd = qmd
         self._builtin = builtin
         self._on_change = on_change
         self._breaker = breaker or CircuitBreaker(time.monotonic)
-        self._faults = ReportedErrors("a probe of qmd")
+        self._tasks = tasks or BackgroundTasks()
+        self._faults = self._tasks.errors("qmd probe")
         self._recovery: asyncio.Task[None] | None = None
-        self._first_check: asyncio.Task[None] | None = None
 
     @property
     def _falls_back(self) -> bool:
@@ -64,22 +66,17 @@ class FallbackBackend:
     async def start(self, *, background: bool) -> None:
         """Start qmd's updates if `background`. Does not fail if the command is missing."""
         await self._qmd.updates.start(background=background)
-        self._first_check = asyncio.get_running_loop().create_task(self._check_version())
+        self._tasks.spawn("qmd version check", self._check_version())
 
     async def _check_version(self) -> None:
         try:
             await self._qmd.check_version()
         except QmdFailure as failure:
             self._record_failure(failure)
-        except Exception as error:  # noqa: BLE001 -- the first search raises it as well
-            self._faults.failed(error)
 
     async def stop(self) -> None:
         """Stop the updates and probes. The host ends running commands when it is closed."""
-        for task in (self._recovery, self._first_check):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await self._tasks.stop()
         await self._qmd.updates.stop()
 
     async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
@@ -165,7 +162,7 @@ class FallbackBackend:
         if not was_open:
             self._on_change(False, failure.message)
         if self._recovery is None or self._recovery.done():
-            self._recovery = asyncio.get_running_loop().create_task(self._recover())
+            self._recovery = self._tasks.spawn("qmd recovery", self._recover())
 
     async def _recover(self) -> None:
         while self._breaker.open:
@@ -221,6 +218,7 @@ class FallbackBackend:
             active, degradations = "builtin", tuple(self._fallback_degradations(reason))
         else:
             active, degradations = "", (Degradation(DegradationKind.BACKEND_FALLBACK, "qmd", "", reason),)
+        degradations = (*degradations, *self._qmd.lock_degradations())
         return BackendStatus(active, degradations, wanted="qmd", version=self._qmd.version, reason=reason)
 
     async def after_sync(self, run: SyncRun, outcome: SyncOutcome) -> SyncOutcome:
@@ -253,7 +251,13 @@ class FallbackBackend:
 
 
 def make_qmd(
-    memory: Agent, config: QmdConfig, host: QmdHost, *, threads: Executor, on_change: OnChange
+    memory: Agent,
+    config: QmdConfig,
+    host: QmdHost,
+    *,
+    threads: Executor,
+    on_change: OnChange,
+    failures: TaskFailures,
 ) -> FallbackBackend:
     """Return qmd as the search backend of `memory`. memoryd keeps an index only if `config.fallback` is true."""
     agent = memory.config
@@ -266,9 +270,10 @@ def make_qmd(
         threads=threads,
         revision=(lambda: memory.snapshot.revision) if config.fallback else None,
         forgotten=memory.forgotten,
+        tasks=BackgroundTasks(failures, agent.agent_id),
     )
     runner = None if config.fallback else QmdSyncRunner(agent.roots, lambda: qmd.covered_files, Clock())
-    return FallbackBackend(qmd, memory, on_change, runner)
+    return FallbackBackend(qmd, memory, on_change, runner, tasks=BackgroundTasks(failures, agent.agent_id))
 
 
 FIRST_PAUSE_SECONDS = 5.0

@@ -29,7 +29,15 @@ from memoryd_server.search import (
     decay_of,
     within_budget,
 )
-from memoryd_server.sources import IgnoreFileUnusable, Location, Roots, read_file, read_rules, resolve_path
+from memoryd_server.sources import (
+    IgnoreFileUnusable,
+    Location,
+    Roots,
+    is_too_deep,
+    read_file,
+    read_rules,
+    resolve_path,
+)
 
 SCHEME = "qmd://"
 # The prefix of paths that only qmd indexes, in hits and in MemoryGet.
@@ -80,10 +88,13 @@ class CollectionFiles:
         collection = self._collections.get(name)
         if collection is None or not collection.may_contain(path):
             return None
+        parts = tuple(path.split("/"))
+        if is_too_deep(parts):
+            return None
         try:
             return resolve_path(self._roots, f"{collection.root.rstrip('/')}/{path}")
         except MemorydError:
-            return Location(f"{PREFIX}{name}/{path}", collection.root, tuple(path.split("/")), collection.source)
+            return Location(f"{PREFIX}{name}/{path}", collection.root, parts, collection.source)
 
     def location_of(self, row: QmdRow) -> Location | None:
         """Return the location of a row's file; None if it is in no collection or `.memoryignore` excludes it.
@@ -185,7 +196,7 @@ def rank(
     `query.min_score` applies only if the caller set it: qmd's scores have another scale, on which a good hit in a small
     memory has 0.
     """
-    min_score = query.min_score if query.min_score is not None and query.min_score_is_strict else 0.0
+    min_score = query.min_score if query.min_score is not None and query.min_score_is_requested else 0.0
     now = query.now or datetime.now(UTC)
     best: dict[str, Hit] = {}
     gone, moved = 0, False

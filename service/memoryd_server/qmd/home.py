@@ -1,19 +1,22 @@
-"""QmdHome: the folder, environment and configuration of qmd for one agent; Collection: the files that qmd indexes."""
+"""The home of qmd for one agent: `QmdHome` is its folder, environment and configuration.
+
+The configuration lists collections: a `Collection` is the files of a folder that match a glob (`matches`).
+"""
 
 import contextlib
 import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from memoryd_server.model import Source
-from memoryd_server.qmd.globs import matches
 from memoryd_server.sources import Roots
 
 # The names of the collections of the workspace's memory and of exported transcripts.
@@ -25,6 +28,9 @@ _SUFFIX = ".md"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _GLOB = re.compile(r"([*?\[\]{}()!\\,])")
+_MORE_THAN_GLOB = re.compile(r"[!@+?*]\(")
+_LONGEST_CLASS = 256
+_PIECE = re.compile(rf"\*\*/|\*\*|\\.|\[[^\]]{{1,{_LONGEST_CLASS}}}\]|.", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +114,125 @@ def _folder_and_pattern(absolute: str, pattern: str) -> tuple[str, str]:
     if not absolute.endswith(_SUFFIX):
         return absolute, pattern
     return posixpath.dirname(absolute), _GLOB.sub(r"\\\1", posixpath.basename(absolute))
+
+
+_CharacterTest = Callable[[str], object]
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Return whether a glob matches a whole path.
+
+    A glob may contain `*`, `?`, `**`, `[...]`, `{a,b}`, and commas between globs. Any other extended form matches every
+    Markdown file. Takes time in proportion to the path times the glob.
+    """
+    if _MORE_THAN_GLOB.search(pattern):
+        return path.endswith(_SUFFIX)
+    return _compiled_glob(pattern).accepts(path)
+
+
+@dataclass(slots=True)
+class _GlobAutomaton:
+    """States by number, with their steps: `free` without a character, `steps` by one that passes a test.
+
+    The states are followed in parallel. A regular expression would backtrack between the stars of a glob, and anyone
+    who can name a file writes the paths.
+    """
+
+    free: list[list[int]] = field(default_factory=list)
+    steps: list[list[tuple[_CharacterTest, int]]] = field(default_factory=list)
+    last: int = 0
+
+    def state(self) -> int:
+        """Add a state."""
+        self.free.append([])
+        self.steps.append([])
+        return len(self.free) - 1
+
+    def accepts(self, text: str) -> bool:
+        """Return whether the whole text leads from state 0 to `last`."""
+        states = self._reached([0])
+        for character in text:
+            states = self._reached([to for state in states for test, to in self.steps[state] if test(character)])
+            if not states:
+                return False
+        return self.last in states
+
+    def _reached(self, states: list[int]) -> set[int]:
+        reached = set(states)
+        while states:
+            following = [to for to in self.free[states.pop()] if to not in reached]
+            reached.update(following)
+            states += following
+        return reached
+
+
+@lru_cache(maxsize=256)
+def _compiled_glob(pattern: str) -> _GlobAutomaton:
+    automaton = _GlobAutomaton()
+    at, end = automaton.state(), automaton.state()
+    # The first and last state of the whole glob, then of each open brace.
+    groups = [(at, end)]
+    for piece in _PIECE.findall(pattern):
+        if piece == "{":
+            groups.append((at, automaton.state()))
+        elif piece == ",":
+            # A comma between whole globs means the same as one in braces.
+            automaton.free[at].append(groups[-1][1])
+            at = groups[-1][0]
+        elif piece == "}" and len(groups) > 1:
+            automaton.free[at].append(groups[-1][1])
+            at = groups.pop()[1]
+            continue
+        following = automaton.state()
+        if piece in {"{", ","}:
+            automaton.free[at].append(following)
+        else:
+            _add_piece(automaton, piece, at, following)
+        at = following
+    # A brace that is left open ends with the glob.
+    for _, last in reversed(groups):
+        automaton.free[at].append(last)
+        at = last
+    automaton.last = end
+    return automaton
+
+
+def _add_piece(automaton: _GlobAutomaton, piece: str, at: int, to: int) -> None:
+    """Add the steps of one piece from `at` to `to`, a new state."""
+    if piece == "**/":
+        inside = automaton.state()
+        automaton.free[at].append(to)
+        automaton.steps[to].append((_no_slash, inside))
+        automaton.steps[inside] += [(_no_slash, inside), ("/".__eq__, to)]
+    elif piece in {"**", "*"}:
+        automaton.free[at].append(to)
+        automaton.steps[to].append((_any if piece == "**" else _no_slash, to))
+    else:
+        automaton.steps[at].append((_piece_test(piece), to))
+
+
+def _piece_test(piece: str) -> _CharacterTest:
+    if piece == "?":
+        return _no_slash
+    if piece.startswith("[") and len(piece) > 1:
+        return _character_class(piece[1:-1].replace("\\", "\\\\"))
+    return (piece[1:] if piece.startswith("\\") and len(piece) > 1 else piece).__eq__
+
+
+def _character_class(inside: str) -> _CharacterTest:
+    try:
+        return re.compile(f"[^{inside[1:]}]" if inside.startswith("!") else f"[{inside}]").match
+    except re.error:
+        # A reversed range contains no character.
+        return lambda _: False
+
+
+def _any(_: str) -> bool:
+    return True
+
+
+def _no_slash(character: str) -> bool:
+    return character != "/"
 
 
 # The folder of fetched models below a cache folder.
@@ -197,7 +322,7 @@ class QmdHome:
     def _read_configuration(self) -> dict[str, Any]:
         try:
             configuration = yaml.safe_load(self.index_yml.read_text("utf-8"))
-        except (OSError, ValueError, yaml.YAMLError):
+        except (OSError, ValueError, RecursionError, yaml.YAMLError):
             return {}
         return configuration if isinstance(configuration, dict) else {}
 

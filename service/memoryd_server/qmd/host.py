@@ -1,10 +1,13 @@
 """QmdHost: the guard, the threads and the embedding lock that all agents of a daemon share; and file locks."""
 
 import asyncio
+import errno
+import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -98,6 +101,27 @@ class QmdHost:
         self.guard.close()
 
 
+def make_private_folder(folder: Path) -> None:
+    """Create a folder that only this user can write to, or check that an existing folder is one.
+
+    In a shared temporary folder, another user may have created the folder, or a link with its name.
+
+    Raises:
+        OSError: the folder cannot be created, is a symbolic link or no folder, or others can write to it.
+    """
+    with suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    if status.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, f"the folder belongs to user {status.st_uid}", str(folder))
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionError(errno.EPERM, "other users can write to the folder", str(folder))
+
+
 @contextmanager
 def file_lock(path: Path, name: str, seconds: float, should_stop: Callable[[], bool]) -> Iterator[None]:
     """Hold the lock on a file, which is created if it is missing. Waits for the lock on the calling thread.
@@ -106,7 +130,7 @@ def file_lock(path: Path, name: str, seconds: float, should_stop: Callable[[], b
 
     Raises:
         QmdFailure: BUSY after `seconds`; CANCELLED if `should_stop` returns true.
-        OSError: the file cannot be created, or has another owner.
+        OSError: the file cannot be created, is a symbolic link, or has another owner.
     """
     lock = FileLock(path)
     try:

@@ -4,7 +4,8 @@ The index has one writer at a time, because one of two concurrent updates fails.
 file lock for processes. A damaged index is deleted and rebuilt.
 
 Each transcript is exported as one Markdown file, `<name>.md`, with the transcript's modification time. By this time an
-unchanged transcript is recognised without reading it, and old ones can decay.
+unchanged transcript is recognised without reading it, and old ones can decay. A file in the folder has the version of
+the conversion: after an upgrade that masks other secrets, every transcript is exported again.
 """
 
 import contextlib
@@ -19,9 +20,9 @@ from pathlib import Path
 from memoryd_server.qmd import client
 from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, check, error_line, is_conflict
 from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
-from memoryd_server.qmd.host import file_lock
+from memoryd_server.qmd.host import file_lock, make_private_folder
 from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
-from memoryd_server.sources import TranscriptFile, list_transcripts, read_transcript
+from memoryd_server.sources import FLATTENING_VERSION, TranscriptFile, list_transcripts, read_transcript
 
 _INDEXED = re.compile(r"Indexed: (\d{1,9}) new, (\d{1,9}) updated, (\d{1,9}) unchanged, (\d{1,9}) removed")
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
@@ -60,7 +61,10 @@ class DocumentCounts:
 
 
 class QmdIndex:
-    """qmd's index of one agent. `export` is called before each update, and writes the sessions to be indexed."""
+    """qmd's index of one agent. `export` is called before each update, and writes the sessions to be indexed.
+
+    `embed_lock_problem` is why the last embedding ran without the lock that daemons share; empty if it had the lock.
+    """
 
     def __init__(
         self,
@@ -76,6 +80,7 @@ class QmdIndex:
         self._should_stop = should_stop
         self._updated_marker = config.folder / "updated"
         self._cleanup_marker = config.folder / "unclean"
+        self.embed_lock_problem = ""
 
     @property
     def ready(self) -> bool:
@@ -134,10 +139,7 @@ class QmdIndex:
             QmdFailure: documents without a vector remain, or their number is unknown.
         """
         seconds = self._config.update.embed_timeout_seconds
-        with (
-            file_lock(self._config.embed_lock, "the host's embedding lock", seconds, self._should_stop),
-            self._write_lock(seconds),
-        ):
+        with self._embed_lock(seconds), self._write_lock(seconds):
             result = run(self._client.make_run(client.EMBED, seconds))
             check(result)
             if _SKIPPED.search(result.stdout + result.stderr):
@@ -159,6 +161,23 @@ class QmdIndex:
         result = run(self._client.make_run(client.STATUS, self._config.update.command_timeout_seconds))
         check(result)
         return read_counts(result)
+
+    @contextlib.contextmanager
+    def _embed_lock(self, seconds: float) -> Iterator[None]:
+        """Hold the lock that all daemons share, so that their models do not run at the same time.
+
+        Without the lock, embedding is slower. Therefore an unusable lock file does not prevent it.
+        """
+        lock = self._config.embed_lock
+        with contextlib.ExitStack() as stack:
+            try:
+                make_private_folder(lock.parent)
+                stack.enter_context(file_lock(lock, "the host's embedding lock", seconds, self._should_stop))
+            except OSError as error:
+                self.embed_lock_problem = f"the lock {lock} cannot be used: {error.strerror}: {error.filename}"
+            else:
+                self.embed_lock_problem = ""
+            yield
 
     @contextlib.contextmanager
     def _write_lock(self, seconds: float) -> Iterator[None]:
@@ -198,6 +217,7 @@ def _number(pattern: re.Pattern[str], result: CommandResult) -> int:
 
 _NS_PER_DAY = 86_400_000_000_000
 _EMPTY = "(empty)"
+_VERSION_FILE = ".export-version"
 
 
 def export_sessions(
@@ -221,14 +241,25 @@ def export_sessions(
         for file in list_transcripts(config.transcripts)
         if (oldest is None or file.mtime_ns >= oldest) and not is_forgotten(file.session_id)
     }
+    is_same_version = _read_version(config.folder) == str(FLATTENING_VERSION)
     for name, file in wanted.items():
-        if not _is_current(config.folder / name, file):
+        if not (is_same_version and _is_current(config.folder / name, file)):
             # A transcript may be deleted before it is read. The next export removes its file.
             with contextlib.suppress(FileNotFoundError):
                 _write(config.folder / name, file)
     for path in config.folder.glob("*.md"):
         if path.name not in wanted and (own_folder or _is_export(path)):
             path.unlink(missing_ok=True)
+    if not is_same_version:
+        (config.folder / _VERSION_FILE).write_text(str(FLATTENING_VERSION), "utf-8")
+
+
+def _read_version(folder: Path) -> str:
+    """Return the version of the conversion that wrote the exports in a folder; empty if it is not known."""
+    try:
+        return (folder / _VERSION_FILE).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def forget_session(config: QmdSessionsConfig, session_id: str, *, own_folder: bool) -> int:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig
@@ -71,6 +71,7 @@ class QmdUpdates:
         snapshot: Callable[[], Any],
         *,
         monotonic: Callable[[], float] = time.monotonic,
+        tasks: BackgroundTasks | None = None,
     ) -> None:
         self._config = config.update
         self._embeds = config.search_mode is not QmdSearchMode.SEARCH
@@ -81,7 +82,7 @@ class QmdUpdates:
         self._lock = asyncio.Lock()
         self._requested = asyncio.Event()
         self._skip_pause = asyncio.Event()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = tasks or BackgroundTasks()
         self.stopping = False
         self._updating = False
         self._running: set[CommandRun] = set()
@@ -89,7 +90,7 @@ class QmdUpdates:
         self.last: UpdateCounts | None = None
         self.updating = RetrySchedule()
         self.embedding = RetrySchedule()
-        self._faults = ReportedErrors("an update of qmd's index")
+        self._faults = self._tasks.errors("qmd update")
 
     @property
     def pending(self) -> bool:
@@ -105,14 +106,15 @@ class QmdUpdates:
         if not background:
             return
         if self._config.on_boot or changed or not await self._host.update(lambda: self._index.ready):
-            boot = self._spawn(self._boot())
+            boot = self._spawn("first qmd update", self._boot())
             if self._config.wait_for_boot_sync:
                 await asyncio.wait([boot])
-        requests = ReportedErrors("an update of qmd's index after changes")
-        self._spawn(repeat(self._update_on_request, requests, fault_pause_seconds=_FAULT_PAUSE_SECONDS))
+        self._tasks.repeat(
+            "qmd update after changes", self._update_on_request, fault_pause_seconds=_FAULT_PAUSE_SECONDS
+        )
         if (seconds := self._config.interval_seconds) > 0:
-            intervals = ReportedErrors("an update of qmd's index at an interval")
-            self._spawn(repeat(self._update_at_interval, intervals, interval_seconds=seconds, delay_seconds=seconds))
+            update = self._update_at_interval
+            self._tasks.repeat("qmd update at interval", update, interval_seconds=seconds, delay_seconds=seconds)
 
     async def _prepare(self) -> bool:
         try:
@@ -126,10 +128,7 @@ class QmdUpdates:
         self.stopping = True
         for run in tuple(self._running):
             run.cancel()
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.stop()
 
     def request(self) -> None:
         """Request an update because files have changed. It starts after the debounce time and any pause."""
@@ -149,7 +148,7 @@ class QmdUpdates:
         """
         if self.stopping:
             raise QmdFailure(QmdFailureReason.CANCELLED, "the daemon is stopping")
-        task = self._spawn(self._update_and_embed(embed=embed))
+        task = self._spawn("requested qmd update", self._update_and_embed(embed=embed))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
@@ -271,14 +270,5 @@ class QmdUpdates:
             except QmdFailure:
                 return
 
-    def _spawn(self, work: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: "asyncio.Task[Any]") -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Retrieved, so that asyncio does not report the exception of a task whose caller was cancelled.
-            task.exception()
+    def _spawn(self, name: str, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
+        return self._tasks.spawn(name, work, expected=(QmdFailure,))

@@ -32,11 +32,11 @@ from memoryd_server.entries import (
 )
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Degradation
+from memoryd_server.rpc import responses
 from memoryd_server.rpc.health import EntryHealth, ExtensionService
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.rpc.requests import FieldReader, page_request
-from memoryd_server.rpc.responses import degradation
-from memoryd_server.rpc.wire import Context, build_message, make_page_token, read_page_token, timestamp
+from memoryd_server.rpc.wire import Context, build_message, fitting, make_page_token, read_page_token, timestamp
 
 ENTRY_SERVICE = "memoryd.v1.EntryService"
 
@@ -51,14 +51,14 @@ class EntryService(EntryServiceServicer):
 
     async def Remember(self, request: pb.RememberRequest, context: Context) -> pb.RememberResponse:
         """Store an entry, unless an equivalent one is stored."""
-        async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
+        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
             new = remember_call(request)
             deadline = self._memory_service.deadline(context)
             return remembered(*await deadline.limit(memory.remember(new, deadline.at)))
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         """Return the entries nearest to a text."""
-        async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
+        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
             call = recall_call(request)
             deadline = self._memory_service.deadline(context)
             work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline.at)
@@ -66,7 +66,7 @@ class EntryService(EntryServiceServicer):
 
     async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
         """Delete an entry by its id, or the one that a text clearly means."""
-        async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
+        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
             call = forget_call(request)
             deadline = self._memory_service.deadline(context)
             if call.entry_id:
@@ -75,14 +75,14 @@ class EntryService(EntryServiceServicer):
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         """Return a page of an agent's entries, newest first."""
-        async with self._entries.use(self._agents.enabled_config(request.agent_id)) as memory:
+        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
             call = list_call(request)
             work = memory.page(call.after, call.size, call.categories)
             return listed(await self._memory_service.deadline(context).limit(work))
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
         """Return which of a turn's messages are worth storing."""
-        config = self._entries.require_config(self._agents.enabled_config(request.agent_id))
+        config = self._entries.require_config(self._agents.memory_config(request.agent_id))
         messages = captured_messages(request)
         work = asyncio.to_thread(suggest, messages, config.capture_max_chars)
         judged = await self._memory_service.deadline(context).limit(work)
@@ -90,7 +90,7 @@ class EntryService(EntryServiceServicer):
 
     async def RecallBlock(self, request: pb.RecallBlockRequest, context: Context) -> pb.RecallBlockResponse:
         """Return the entries that concern a prompt, as a block to put before it."""
-        config = self._agents.enabled_config(request.agent_id)
+        config = self._agents.memory_config(request.agent_id)
         prompt = prompt_of(request)
         if not self._entries.require_config(config).auto_recall:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_OFF)
@@ -265,19 +265,22 @@ def prompt_of(request: pb.RecallBlockRequest) -> str:
     return request.prompt.strip().encode()[:MOST_QUERY_BYTES].decode("utf-8", "ignore")
 
 
-MOST_PAGE_BYTES = 1024 * 1024
-
-
 def _category(value: EntryCategory) -> str:
     return f"ENTRY_CATEGORY_{value.upper()}"
 
 
+def _cut(text: str) -> str:
+    if 4 * len(text) <= MOST_TEXT_BYTES:
+        return text
+    return text.encode("utf-8", "replace")[:MOST_TEXT_BYTES].decode("utf-8", "ignore")
+
+
 def entry(value: Entry) -> pb.Entry:
-    """Return an entry."""
+    """Return an entry. A longer text than can be stored, which another program has written, is cut."""
     return build_message(
         pb.Entry,
         entry_id=value.entry_id,
-        text=value.text,
+        text=_cut(value.text),
         importance=value.importance,
         category=_category(value.category),
         create_time=timestamp(value.created_ms * 1_000_000),
@@ -285,8 +288,8 @@ def entry(value: Entry) -> pb.Entry:
 
 
 def scored_entries(values: Iterable[ScoredEntry]) -> list[pb.ScoredEntry]:
-    """Return entries with their scores."""
-    return [pb.ScoredEntry(entry=entry(value.entry), score=value.score) for value in values]
+    """Return entries with their scores; only the first ones that fit a reply."""
+    return fitting(values, lambda value: pb.ScoredEntry(entry=entry(value.entry), score=value.score))
 
 
 def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb.RememberResponse:
@@ -295,13 +298,15 @@ def remembered(value: RememberResult, degradations: Iterable[Degradation]) -> pb
         action=f"REMEMBER_ACTION_{value.action}",
         entry=entry(value.entry),
         score=value.score,
-        degradations=map(degradation, degradations),
+        degradations=responses.degradations(degradations),
     )
 
 
 def recalled(value: RecallResult) -> pb.RecallResponse:
     """Return the recalled entries."""
-    return pb.RecallResponse(entries=scored_entries(value.entries), degradations=map(degradation, value.degradations))
+    return pb.RecallResponse(
+        entries=scored_entries(value.entries), degradations=responses.degradations(value.degradations)
+    )
 
 
 def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
@@ -314,22 +319,17 @@ def forgotten(value: EntryForgetResult) -> pb.ForgetResponse:
         action=action,
         deleted=None if value.deleted is None else entry(value.deleted),
         candidates=scored_entries(value.candidates),
-        degradations=map(degradation, value.degradations),
+        degradations=responses.degradations(value.degradations),
     )
 
 
 def listed(value: EntryPage) -> pb.ListEntriesResponse:
     """Return a page, which ends before it is too large; it has at least one entry."""
-    shown: list[Entry] = []
-    room = MOST_PAGE_BYTES
-    for each in value.entries:
-        room -= len(each.text.encode())
-        if shown and room < 0:
-            break
-        shown.append(each)
+    shown = fitting(value.entries, entry)
     more = value.more or len(shown) < len(value.entries)
-    token = token_after(ListPosition(shown[-1].created_ms, shown[-1].entry_id)) if more else ""
-    return pb.ListEntriesResponse(entries=map(entry, shown), next_page_token=token, total=value.total)
+    last = value.entries[len(shown) - 1] if more else None
+    token = "" if last is None else token_after(ListPosition(last.created_ms, last.entry_id))
+    return pb.ListEntriesResponse(entries=shown, next_page_token=token, total=value.total)
 
 
 def captured(
@@ -366,5 +366,5 @@ def block(value: RecallResult) -> pb.RecallBlockResponse:
         empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_UNSPECIFIED
         if value.entries
         else pb.RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR,
-        degradations=map(degradation, value.degradations),
+        degradations=responses.degradations(value.degradations),
     )

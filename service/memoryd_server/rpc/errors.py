@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2, status_pb2
 
 from memoryd_server.errors import InvalidRequest, MemorydError
-from memoryd_server.rpc.wire import Context
+from memoryd_server.rpc.wire import Context, duration
 
 DOMAIN = "memoryd"
 # A client accepts 8 KiB of trailing metadata, which contain the message twice.
@@ -96,9 +96,7 @@ def _bad_request(error: InvalidRequest) -> error_details_pb2.BadRequest:
 
 
 def _retry_info(seconds: float) -> error_details_pb2.RetryInfo:
-    info = error_details_pb2.RetryInfo()
-    info.retry_delay.FromMilliseconds(int(seconds * 1000))
-    return info
+    return error_details_pb2.RetryInfo(retry_delay=duration(seconds))
 
 
 def _packed(message: Message) -> any_pb2.Any:

@@ -5,7 +5,7 @@ SERVING means that a search of every index in use, or a dataset of entries, has 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -14,7 +14,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from memoryd_server.agent import Agent, AgentConfig, Agents
-from memoryd_server.background_tasks import ReportedErrors, repeat
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.entries import EntryConfig, EntryMemories
 from memoryd_server.errors import MemorydError
 from memoryd_server.observe import Log
@@ -122,7 +122,8 @@ class HealthReporter:
     """Keeps the health in line with what the indexes and the services of `extensions` answer.
 
     An extension that cannot be used does not make the daemon unfit: the overall state is that of the indexes. An index
-    gets `answer_seconds` to answer, which a busy daemon needs and a blocked one exceeds.
+    gets `answer_seconds` to answer, which a busy daemon needs and a blocked one exceeds. A check that fails with an
+    unexpected exception sets NOT_SERVING until one succeeds.
     """
 
     def __init__(
@@ -132,47 +133,47 @@ class HealthReporter:
         *,
         log: Log,
         answer_seconds: float = ANSWER_SECONDS,
+        check_seconds: float = CHECK_INTERVAL_SECONDS,
+        failures: TaskFailures | None = None,
     ) -> None:
         self.servicer = HealthServicer()
         self._agents = agents
         self._extensions = {e.name: e.health for e in extensions if e.health is not None}
-        self._log = log
         self._answer_seconds = answer_seconds
-        self._tasks: list[asyncio.Task[None]] = []
+        self._check_seconds = check_seconds
+        self._tasks = BackgroundTasks(
+            failures, report=lambda check, error: log.error("fail-health-check", check=check, exc_info=error)
+        )
 
     async def start(self) -> None:
         """Check once, then at intervals until `stop`; extensions, which may be slow to open, in the background."""
         await self.check()
-        self._tasks.append(
-            asyncio.get_running_loop().create_task(self._repeat(self.check, delay_seconds=CHECK_INTERVAL_SECONDS))
-        )
+        seconds = self._check_seconds
+        self._tasks.repeat("health check", self.check, interval_seconds=seconds, delay_seconds=seconds)
         for name, health in self._extensions.items():
             self.servicer.set(name, health.first())
             check = partial(self._check_extension, name, health)
-            self._tasks.append(asyncio.get_running_loop().create_task(self._repeat(check)))
-
-    async def _repeat(
-        self,
-        check: Callable[[], Awaitable[None]],
-        *,
-        delay_seconds: float = 0.0,
-        interval_seconds: float = CHECK_INTERVAL_SECONDS,
-    ) -> None:
-        faults = ReportedErrors("fail-health-check", lambda event, error: self._log.error(event, exc_info=error))
-        await repeat(check, faults, interval_seconds=interval_seconds, delay_seconds=delay_seconds)
+            self._tasks.repeat(f"health check of {name}", check, interval_seconds=seconds)
 
     async def check(self) -> None:
         """Search every open index; the daemon is NOT_SERVING if one does not answer.
 
         An idle index answered when it was last in use, and the reconcile pass continues to check it.
         """
-        state = _Response.SERVING if await self._all_answer() else _Response.NOT_SERVING
-        for service in _NAMES:
-            self.servicer.set(service, state)
+        state = _Response.NOT_SERVING
+        try:
+            if await self._all_answer():
+                state = _Response.SERVING
+        finally:
+            for service in _NAMES:
+                self.servicer.set(service, state)
 
     async def _all_answer(self) -> bool:
-        in_use = [agent for agent in self._agents.opened().values() if not agent.index.is_idle]
-        return all([await self._answers(agent) for agent in in_use])
+        # If a disk hangs, none of its indexes answers, so the first one decides.
+        for agent in self._agents.opened().values():
+            if not (agent.index.is_idle or await self._answers(agent)):
+                return False
+        return True
 
     async def _answers(self, agent: Agent) -> bool:
         try:
@@ -187,13 +188,15 @@ class HealthReporter:
             await self._check_extension(name, health)
 
     async def _check_extension(self, name: str, health: ServiceHealth) -> None:
-        self.servicer.set(name, await health.status())
+        state = _Response.NOT_SERVING
+        try:
+            state = await health.status()
+        finally:
+            self.servicer.set(name, state)
 
     async def stop(self) -> None:
         """Set NOT_SERVING for good. Waits for no client."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
         self.servicer.stop()
 
 
@@ -228,7 +231,9 @@ class EntryHealth:
     def _checked_agents(self) -> list[AgentConfig]:
         """Return the agents whose entries have been used; if there are none, one agent with entries."""
         on = [
-            config for config in self._agents.configs().values() if config.enabled and self._entries.is_enabled(config)
+            config
+            for config in self._agents.configs().values()
+            if config.memory_enabled and self._entries.is_enabled(config)
         ]
         used = [config for config in on if self._entries.was_used(config.agent_id)]
         return used or sorted(on, key=lambda config: not config.default)[:1]

@@ -3,14 +3,15 @@
 A call over TCP begins with its headers: its token is checked and it counts towards the limits before a request is read,
 and it ends if the request does not arrive in time. gRPC's library runs a handler before the first request has arrived
 only if the method takes a stream of requests, so such calls are handled as streams; on the wire there is no difference.
-A unary call over the Unix socket, whose callers are trusted, begins with its request, which costs less.
+A unary call over the Unix socket, whose callers are trusted, begins with its request, which costs less. Every call
+counts towards the limits until its reply is sent.
 """
 
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import AbstractContextManager, aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, aclosing, asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import grpc
@@ -31,6 +32,8 @@ from memoryd_server.errors import (
 )
 from memoryd_server.observe import Meter
 from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
+from memoryd_server.rpc.replies import HeldPlaces, ReplyLimiter, Serializer
+from memoryd_server.rpc.requests import name_agent
 from memoryd_server.rpc.wire import Context
 
 
@@ -38,23 +41,31 @@ class RequestDecoder:
     """Decodes the requests of one method into the type that `deserialize` returns.
 
     gRPC itself would deserialize before the interceptor runs, even for callers without a token, and would answer
-    UNKNOWN to bytes that are not a message. A call waits `seconds` for its first request.
+    UNKNOWN to bytes that are not a message. A call waits `seconds` for its first request, which has at most
+    `most_bytes`.
     """
 
-    def __init__(self, deserialize: Callable[[bytes], Any] | None, seconds: float) -> None:
+    def __init__(
+        self, deserialize: Callable[[bytes], Any] | None, seconds: float, *, most_bytes: int | None = None
+    ) -> None:
         self._deserialize = deserialize
         self._seconds = seconds
+        self._most_bytes = most_bytes
 
     def request(self, data: Any) -> Any:
         """Return the request in `data`.
 
         Raises:
-            InvalidRequest: the bytes are not a message of the method's type.
+            InvalidRequest: the bytes are not a message of the method's type, or are too many.
         """
         if self._deserialize is None:
             return data
+        if self._most_bytes is not None and len(data) > self._most_bytes:
+            words = f"has {len(data):,} bytes; requests of this method have at most {self._most_bytes:,}"
+            raise InvalidRequest([FieldViolation("request", words)])
         try:
-            return self._deserialize(data)
+            request = self._deserialize(data)
+            return _without_unknown_fields(request) if len(data) > SMALL_REQUEST_BYTES else request
         except DecodeError as error:
             words = "the bytes are not a message of this method's type; regenerate the client from memoryd's protos"
             raise InvalidRequest([FieldViolation("request", words)]) from error
@@ -91,6 +102,106 @@ class RequestDecoder:
             ) from None
 
 
+SMALL_REQUEST_BYTES = 64 * 2**10
+"""A stream keeps its request as long as it runs, so its request has at most this size."""
+
+
+def _without_unknown_fields(request: Any) -> Any:
+    """Return a copy that does not keep the memory of fields that memoryd does not know."""
+    request.DiscardUnknownFields()
+    return type(request).FromString(request.SerializeToString())
+
+
+# After the grace of a stop, calls get this time to send their errors; after the last of them, refusals in progress do.
+_LAST_REPLIES_SECONDS = 0.2
+_LAST_REFUSALS_SECONDS = 0.2
+
+
+class RunningCalls:
+    """The calls in progress, until their replies are sent. Belongs to the event loop's thread.
+
+    gRPC's own stop would end calls with CANCELLED, without a reason: those that arrive while it stops, and those that
+    still run. A stop therefore refuses calls and lets gRPC serve until the last one has ended.
+    """
+
+    def __init__(self) -> None:
+        self._admitted = self._all = 0
+        self._changed = asyncio.Event()
+        # The handlers that end when a stop begins, and those that get its grace.
+        self._waiting: set[asyncio.Timeout] = set()
+        self._working: set[asyncio.Timeout] = set()
+        self._closed = self._ended = False
+
+    @contextmanager
+    def arrived(self) -> Iterator[None]:
+        """Count a call that may be refused."""
+        self._all += 1
+        try:
+            yield
+        finally:
+            self._all -= 1
+            self._wake()
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Count an admitted call."""
+        self._admitted += 1
+        try:
+            yield
+        finally:
+            self._admitted -= 1
+            self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def handled(self, *, waits: bool = False) -> AsyncIterator[None]:
+        """Run a handler, which ends when the grace of a stop ends or, if it `waits` for its client, when a stop begins.
+
+        Raises:
+            ShuttingDown: it was ended.
+        """
+        limits, is_over = (self._waiting, self._closed) if waits else (self._working, self._ended)
+        try:
+            async with asyncio.timeout(0 if is_over else None) as limit:
+                limits.add(limit)
+                try:
+                    yield
+                finally:
+                    limits.discard(limit)
+        except TimeoutError:
+            if limit.expired():
+                raise shutting_down() from None
+            raise
+
+    def close(self) -> None:
+        """End the handlers that wait for their clients."""
+        self._closed = True
+        _end(self._waiting)
+
+    async def finish(self, grace_seconds: float) -> None:
+        """Wait for the admitted calls for the grace, then end the others with `ShuttingDown`."""
+        if not await self._wait(lambda: not self._admitted, grace_seconds):
+            self._ended = True
+            _end(self._working)
+            await self._wait(lambda: not self._admitted, _LAST_REPLIES_SECONDS)
+        await self._wait(lambda: not self._all, _LAST_REFUSALS_SECONDS)
+
+    async def _wait(self, condition: Callable[[], bool], seconds: float) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not condition():
+                    await self._changed.wait()
+        return condition()
+
+
+def _end(limits: Iterable[asyncio.Timeout]) -> None:
+    for limit in limits:
+        limit.reschedule(asyncio.get_running_loop().time())
+
+
 # The longest time that a stream without messages stays open after its token was revoked.
 RECHECK_SECONDS = 2.0
 
@@ -104,12 +215,14 @@ class Authorizer:
     def __init__(self, access: Credentials, limits: CallLimits) -> None:
         self._access = access
         self.admission = RateLimiter(limits)
+        self.running = RunningCalls()
         self.recheck_seconds = RECHECK_SECONDS
         self._stopping = False
 
     def close(self) -> None:
         """Admit no further calls, except those about the daemon's health."""
         self._stopping = True
+        self.running.close()
 
     async def admit(self, context: Context, *, about_health: bool) -> Grant:
         """Admit a call and return what its caller may use. Calls about health are admitted while the daemon stops.
@@ -180,6 +293,9 @@ def shutting_down() -> ShuttingDown:
 
 _MOST_REQUEST_ID_CHARS = 128
 
+# A stream of reflection waits for its client's next question, for as long as the client likes.
+_REFLECTION = "/grpc.reflection."
+
 _Unary = Callable[[Any, Context], Awaitable[Any]]
 _Stream = Callable[[Any, Context], AsyncGenerator[Any, None]]
 
@@ -204,6 +320,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._meter = meter
         self._over_tcp = over_tcp
         self._request_seconds = request_seconds
+        self._replies = ReplyLimiter(gate.admission, log)
 
     async def intercept_service(
         self,
@@ -215,39 +332,46 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return handler
         method = handler_call_details.method
-        decoder = RequestDecoder(handler.request_deserializer, self._request_seconds)
-        codec = {"request_deserializer": None, "response_serializer": handler.response_serializer}
-        if handler.unary_unary is not None and not self._over_tcp:
-            call = self._unary(method, decoder, handler.unary_unary)
-            return grpc.unary_unary_rpc_method_handler(call, **codec)
-        if handler.unary_unary is not None:
-            call = self._unary_over_tcp(method, decoder, handler.unary_unary)
-            return grpc.stream_unary_rpc_method_handler(call, **codec)
+        is_unary = handler.unary_unary is not None
+        decoder = RequestDecoder(
+            handler.request_deserializer, self._request_seconds, most_bytes=None if is_unary else SMALL_REQUEST_BYTES
+        )
+        serializer = handler.response_serializer
+        if is_unary and not self._over_tcp:
+            return grpc.unary_unary_rpc_method_handler(self._unary(method, decoder, handler.unary_unary, serializer))
+        if is_unary:
+            call = self._unary_over_tcp(method, decoder, handler.unary_unary, serializer)
+            return grpc.stream_unary_rpc_method_handler(call)
         if handler.unary_stream is not None:
-            stream = self._stream(method, decoder.only, handler.unary_stream)
-            return grpc.stream_stream_rpc_method_handler(stream, **codec)
+            stream = self._stream(method, decoder.only, handler.unary_stream, serializer)
+            return grpc.stream_stream_rpc_method_handler(stream)
         if handler.stream_stream is not None:
-            stream = self._stream(method, decoder.each, handler.stream_stream)
-            return grpc.stream_stream_rpc_method_handler(stream, **codec)
+            stream = self._stream(method, decoder.each, handler.stream_stream, serializer)
+            return grpc.stream_stream_rpc_method_handler(stream)
         return handler
 
-    def _unary(self, method: str, decoder: RequestDecoder, inner: _Unary) -> _Unary:
+    def _unary(self, method: str, decoder: RequestDecoder, inner: _Unary, serializer: Serializer) -> _Unary:
         async def call(data: Any, context: Context) -> Any:
-            async with self._served(method, context) as grant:
+            async with self._served(method, context) as (grant, held):
                 request = decoder.request(data)
-                confine(request, grant)
-                with self._place(method, grant):
-                    return await inner(request, context)
+                _address(request, grant)
+                held.enter(self._place(method, grant))
+                async with self._gate.running.handled():
+                    message = await inner(request, context)
+                return self._replies.send(method, grant, held, message, serializer)
 
         return call
 
-    def _unary_over_tcp(self, method: str, decoder: RequestDecoder, inner: _Unary) -> _Unary:
+    def _unary_over_tcp(self, method: str, decoder: RequestDecoder, inner: _Unary, serializer: Serializer) -> _Unary:
         async def call(_: Any, context: Context) -> Any:
-            async with self._served(method, context) as grant:
-                with self._place(method, grant):
+            async with self._served(method, context) as (grant, held):
+                held.enter(self._place(method, grant))
+                async with self._gate.running.handled(waits=True):
                     request = await decoder.only(context)
-                    confine(request, grant)
-                    return await inner(request, context)
+                _address(request, grant)
+                async with self._gate.running.handled():
+                    message = await inner(request, context)
+                return self._replies.send(method, grant, held, message, serializer)
 
         return call
 
@@ -255,31 +379,37 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         admission = self._gate.admission
         return admission.health_call(grant) if _is_about_health(method) else admission.call(grant)
 
-    def _stream(self, method: str, received: Callable[[Context], Awaitable[Any]], inner: _Stream) -> _Stream:
+    def _stream(
+        self, method: str, received: Callable[[Context], Awaitable[Any]], inner: _Stream, serializer: Serializer
+    ) -> _Stream:
         async def call(_: Any, context: Context) -> AsyncGenerator[Any, None]:
-            async with self._served(method, context) as grant:
-                with self._gate.admission.stream(grant, about_health=_is_about_health(method)):
+            async with self._served(method, context) as (grant, held):
+                held.enter(self._gate.admission.stream(grant, about_health=_is_about_health(method)))
+                async with self._gate.running.handled(waits=True):
                     request = await received(context)
-                    confine(request, grant)
-                    async with aclosing(self._while_admitted(inner(request, context), context)) as messages:
-                        async for message in messages:
-                            yield message
+                _address(request, grant)
+                answer = inner(request, context)
+                waits = method.startswith(_REFLECTION)
+                async with aclosing(self._while_admitted(answer, context, waits=waits)) as messages:
+                    async for message in messages:
+                        with self._replies.streamed(method, grant, message, serializer) as data:
+                            yield data
 
         return call
 
-    async def _while_admitted(self, answer: AsyncGenerator[Any, None], context: Context) -> AsyncGenerator[Any, None]:
+    async def _while_admitted(
+        self, answer: AsyncGenerator[Any, None], context: Context, *, waits: bool
+    ) -> AsyncGenerator[Any, None]:
         """Yield the messages of a stream, until its caller's token is revoked or expires.
 
         Raises:
             TokenInvalid: the token was revoked or has expired.
+            ShuttingDown: as `RunningCalls.handled`.
         """
         async with aclosing(answer):
-            if not requires_token(context):
-                async for message in answer:
-                    yield message
-                return
             while True:
-                message = await self._next_message(answer, context)
+                async with self._gate.running.handled(waits=waits):
+                    message = await self._next_message(answer, context)
                 if message is None:
                     return
                 await self._gate.identify(context)
@@ -287,7 +417,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     async def _next_message(self, answer: AsyncGenerator[Any, None], context: Context) -> Any:
         """Return the next message, None at the end. While it waits, the token is checked at intervals."""
+        if not requires_token(context):
+            return await anext(answer, None)
         step = asyncio.ensure_future(anext(answer, None))
+        # The caller may leave when the step has failed; asyncio would report its exception as never retrieved.
+        step.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not (await asyncio.wait((step,), timeout=self._gate.recheck_seconds))[0]:
                 await self._gate.identify(context)
@@ -298,21 +432,26 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 await asyncio.wait((step,))
 
     @asynccontextmanager
-    async def _served(self, method: str, context: Context) -> AsyncIterator[Grant]:
+    async def _served(self, method: str, context: Context) -> AsyncIterator[tuple[Grant, HeldPlaces]]:
         request_id = _request_id(context)
         call = {"method": method, "request_id": request_id}
         began = time.monotonic()
         grant = ALL_AGENTS_GRANT
+        held = HeldPlaces()
+        held.enter(self._gate.running.arrived())
         await context.send_initial_metadata(((REQUEST_ID_KEY, request_id),))
         code = grpc.StatusCode.UNKNOWN.name
         try:
             grant = await self._gate.admit(context, about_health=_is_about_health(method))
-            yield grant
+            held.enter(self._gate.running.admitted())
+            yield grant, held
         except MemorydError as error:
             code = code_of(error).name
             self._log.info("refuse-call", **call, **_caller(grant), code=code, reason=error.reason)
             await abort(context, _visible_to(grant, error), request_id)
         except grpc.aio.AbortError:
+            # Of a library's service, such as the health service. The services of memoryd raise a MemorydError.
+            code = context.code().name
             raise
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.CANCELLED.name
@@ -328,6 +467,11 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             self._log.debug("serve-call", **call, **_caller(grant), elapsed_ms=elapsed_ms)
         finally:
             self._meter.call_ended(method.removeprefix("/"), code, time.monotonic() - began)
+
+
+def _address(request: Any, grant: Grant) -> None:
+    name_agent(request)
+    confine(request, grant)
 
 
 def _is_about_health(method: str) -> bool:

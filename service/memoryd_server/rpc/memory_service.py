@@ -1,5 +1,6 @@
 """MemoryService: read the request, call one method of the agent, convert its result."""
 
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
@@ -12,10 +13,7 @@ from memoryd_server.access import Grant
 from memoryd_server.agent import Agents, Deadline, PageRequest, ServiceInfo
 from memoryd_server.rpc import requests, responses
 from memoryd_server.rpc.status_response import shared_apart, status_response
-from memoryd_server.rpc.wire import Context, make_page_token, read_page_token
-
-MOST_PAGE_BYTES = 1024 * 1024
-"""A page ends before it is larger, so that it fits a gRPC message however long its paths and errors are."""
+from memoryd_server.rpc.wire import Context, fitting, make_page_token, read_page_token
 
 _T = TypeVar("_T")
 _M = TypeVar("_M", bound=Message)
@@ -70,13 +68,13 @@ class MemoryService(MemoryServiceServicer):
 
     async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
         """Return whether lasting notes should be written now."""
-        config = self._agents.enabled_config(request.agent_id)
+        config = self._agents.memory_config(request.agent_id)
         decision = await self._agents.flush_decision(config.agent_id, requests.flush_request(request))
         return responses.flush_response(decision, config.agent_id)
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Append text to a memory file, once per key."""
-        async with self._agents.use(request.agent_id) as agent:
+        async with self._agents.use_workspace(request.agent_id) as agent:
             receipt = await agent.append(requests.append_request(request), self.deadline(context))
             return responses.append_response(receipt)
 
@@ -88,13 +86,13 @@ class MemoryService(MemoryServiceServicer):
 
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Return the memory files that a session loads at its start, with their text."""
-        async with self._agents.use(request.agent_id) as agent:
+        async with self._agents.use_workspace(request.agent_id) as agent:
             loaded = await agent.session_context(requests.context_request(request), self.deadline(context))
             return responses.context_response(loaded)
 
     async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
         """Write the last messages of a transcript to a memory file."""
-        async with self._agents.use(request.agent_id) as agent:
+        async with self._agents.use_workspace(request.agent_id) as agent:
             receipt = await agent.archive(requests.archive_request(request), self.deadline(context))
             return responses.archive_response(receipt)
 
@@ -102,13 +100,13 @@ class MemoryService(MemoryServiceServicer):
         """Return a page of the configured agents that the caller may use."""
         page, grant = requests.page_request(request), self._grant_of(context)
         page.check()
-        usable = [each for each in self._agents.summaries() if grant.allows(each.config.agent_id)]
+        usable = [agent_id for agent_id in self._agents.configs() if grant.allows(agent_id)]
         shown, token = cut_page(
             "agents",
             usable,
             page,
-            lambda each: each.config.agent_id,
-            lambda each: responses.agent(each, limited=grant.limited),
+            lambda agent_id: agent_id,
+            lambda agent_id: responses.agent(self._agents.summary(agent_id), limited=grant.limited),
         )
         return pb.ListAgentsResponse(agents=shown, next_page_token=token)
 
@@ -117,7 +115,7 @@ class MemoryService(MemoryServiceServicer):
         async with self._agents.use(request.agent_id) as agent:
             page = requests.page_request(request)
             page.check()
-            files = await agent.files(self.deadline(context))
+            files = await agent.files(self.deadline(context), first_page=not page.page_token)
             shown, token = cut_page("files", files, page, lambda file: file.path, responses.file)
             return pb.ListFilesResponse(files=shown, next_page_token=token)
 
@@ -131,16 +129,11 @@ def cut_page(
 ) -> tuple[list[_M], str]:
     """Return the messages of a page, and the token of the next one; empty if there is none.
 
-    A page begins after the item that its token names, so that no item is skipped when the list changes.
+    `items` are sorted by `key`. A page begins after the item that its token names, so that no item is skipped when the
+    list changes. Costs in proportion to the page, not to the list.
     """
     after = read_page_token(kind, page.page_token)
-    rest = [item for item in items if key(item) > after] if after else items
-    shown: list[_M] = []
-    room = MOST_PAGE_BYTES
-    for item in rest[: page.size]:
-        next_message = message(item)
-        room -= next_message.ByteSize()
-        if shown and room < 0:
-            break
-        shown.append(next_message)
-    return shown, make_page_token(kind, key(rest[len(shown) - 1])) if len(rest) > len(shown) else ""
+    start = bisect_right(items, after, key=key) if after else 0
+    shown = fitting(items[start : start + page.size], message)
+    end = start + len(shown)
+    return shown, make_page_token(kind, key(items[end - 1])) if len(items) > end else ""

@@ -32,6 +32,7 @@ from memoryd_server.agent import (
     TurnKind,
     WatchRequest,
     WorkspaceAccess,
+    agent_of_session,
 )
 from memoryd_server.model import Source
 from memoryd_server.rpc.wire import read_cursor
@@ -139,6 +140,13 @@ _PROMPT_MODES: Mapping[int, PromptMode] = {
 }
 
 
+def name_agent(request: Any) -> None:
+    """Set an empty `agent_id` to the agent that the session key of the request names, if it names one."""
+    key = getattr(request, "session_key", "")
+    if key and not request.agent_id.strip():
+        request.agent_id = agent_of_session(key)
+
+
 def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchRequest:
     """Return the request of a MemorySearch."""
     fields = FieldReader(message)
@@ -161,7 +169,13 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
 def read_request(message: memory_service_pb2.MemoryGetRequest) -> ReadRequest:
     """Return the request of a MemoryGet."""
     fields = FieldReader(message)
-    return ReadRequest(path=message.path, start_line=fields.value("start_line"), line_count=fields.value("line_count"))
+    return ReadRequest(
+        path=message.path,
+        start_line=fields.value("start_line"),
+        line_count=fields.value("line_count"),
+        from_line=fields.value("from_line"),
+        lines=fields.value("lines"),
+    )
 
 
 def sync_request(message: memory_service_pb2.SyncRequest) -> SyncRequest:

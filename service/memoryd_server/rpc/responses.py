@@ -1,5 +1,7 @@
 """Results of `agent` as protobuf messages."""
 
+from collections.abc import Iterable
+
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.access import DEFAULT_AGENT
 from memoryd_server.agent import (
@@ -28,7 +30,15 @@ from memoryd_server.agent import (
 )
 from memoryd_server.model import Degradation, FileFailure
 from memoryd_server.rpc import wire
-from memoryd_server.rpc.wire import build_message, duration, make_cursor, timestamp
+from memoryd_server.rpc.wire import (
+    MOST_REPORT_BYTES,
+    build_message,
+    cut_text,
+    duration,
+    fitting,
+    make_cursor,
+    timestamp,
+)
 
 
 def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2.MemorySearchResponse:
@@ -40,7 +50,7 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         memory_pb2.SearchInfo,
         backend=wire.backend(answer.backend),
         served_mode=wire.search_mode(answer.served_mode),
-        degradations=[degradation(each) for each in value.degradations],
+        degradations=degradations(value.degradations),
         index_revision=answer.revision,
         index_state=wire.index_state(value.index_state),
         stale=value.stale,
@@ -106,10 +116,15 @@ def degradation(value: Degradation) -> memory_pb2.Degradation:
     return build_message(
         memory_pb2.Degradation,
         kind=wire.degradation_kind(value.kind),
-        wanted=value.wanted,
-        used=value.used,
-        reason=value.reason,
+        wanted=cut_text(value.wanted),
+        used=cut_text(value.used),
+        reason=cut_text(value.reason),
     )
+
+
+def degradations(values: Iterable[Degradation]) -> list[memory_pb2.Degradation]:
+    """Return the degradations of a reply; only the first ones if there are extremely many."""
+    return fitting(values, degradation, MOST_REPORT_BYTES)
 
 
 def agent(value: AgentSummary, *, limited: bool) -> memory_service_pb2.Agent:
@@ -148,7 +163,7 @@ def file(value: ListedFile) -> memory_service_pb2.File:
         size_bytes=value.size_bytes,
         modified_time=timestamp(value.mtime_ns),
         state=wire.file_state(value.state),
-        error=value.error,
+        error=cut_text(value.error),
         chunks=value.chunks,
     )
 
@@ -299,6 +314,8 @@ def progress(body: RunProgress) -> sync_event_pb2.SyncProgress:
         failed_files=value.failed_files,
         current_path=value.current_path,
         batch_jobs=value.batch_jobs,
+        completed_tokens=value.completed_tokens,
+        total_tokens=value.total_tokens,
         elapsed=duration(body.elapsed_seconds),
         eta=None if body.eta_seconds is None else duration(body.eta_seconds),
     )
@@ -307,7 +324,10 @@ def progress(body: RunProgress) -> sync_event_pb2.SyncProgress:
 def file_failed(failure: FileFailure) -> sync_event_pb2.SyncFileFailed:
     """Return a file that could not be indexed."""
     return build_message(
-        sync_event_pb2.SyncFileFailed, path=failure.path, source=wire.source(failure.source), error=failure.error
+        sync_event_pb2.SyncFileFailed,
+        path=failure.path,
+        source=wire.source(failure.source),
+        error=cut_text(failure.error),
     )
 
 
@@ -326,7 +346,7 @@ def _completed(body: RunCompleted) -> sync_event_pb2.SyncCompleted:
         pending_embeddings=vectors.pending,
         refused_embeddings=vectors.refused,
         vectors_missing=vectors.missing,
-        degradations=[degradation(each) for each in vectors.degradations],
+        degradations=degradations(vectors.degradations),
     )
     if estimate is not None:
         message.estimate.files = estimate.files
@@ -352,8 +372,13 @@ def active_sync(run: ActiveSync | None) -> memory_service_pb2.ActiveSync | None:
 def watcher(root: WatchedRoot) -> memory_pb2.WatcherStatus:
     """Return how a root is watched."""
     return build_message(
-        memory_pb2.WatcherStatus, root=root.root, mode=wire.watcher_mode(root.mode), reason=root.reason
+        memory_pb2.WatcherStatus, root=root.root, mode=wire.watcher_mode(root.mode), reason=cut_text(root.reason)
     )
+
+
+def watchers(roots: Iterable[WatchedRoot]) -> list[memory_pb2.WatcherStatus]:
+    """Return how the roots are watched; only the first ones if there are extremely many."""
+    return fitting(roots, watcher, MOST_REPORT_BYTES)
 
 
 def watch_response(agent_id: str, update: IndexUpdate) -> memory_service_pb2.WatchIndexResponse:
@@ -367,6 +392,6 @@ def watch_response(agent_id: str, update: IndexUpdate) -> memory_service_pb2.Wat
         dirty=snapshot.dirty,
         pending_files=snapshot.pending_files,
         active_sync=active_sync(update.active_sync),
-        watchers=[watcher(root) for root in update.watched_roots],
+        watchers=watchers(update.watched_roots),
         heartbeat=update.heartbeat,
     )

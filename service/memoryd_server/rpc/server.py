@@ -7,10 +7,13 @@ listeners use TLS; the certificates may change while the daemon runs.
 import asyncio
 import errno
 import os
+import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -19,7 +22,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
-from memoryd_server.access import Address, CallLimits, Certificates, Credentials, PemFiles
+from memoryd_server.access import MOST_SOCKET_PATH_BYTES, Address, CallLimits, Certificates, Credentials, PemFiles
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe import Meter
 from memoryd_server.rpc.health import SERVICE, ExtensionService, HealthReporter
@@ -42,6 +45,9 @@ _MOST_HANDSHAKE_MS = 10_000
 _SPARE_RPCS_A_CONNECTION = 64
 _PING_AFTER_MS = 30_000
 _PING_ANSWER_MS = 20_000
+
+# Between the end of the last call and the end of the connections.
+_LAST_READS_SECONDS = 0.05
 
 _OPTIONS = (
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
@@ -162,13 +168,31 @@ class RpcServer:
         self._gate.close()
 
     async def stop(self, grace_seconds: float) -> None:
-        """Let running calls finish within the grace, and close the listeners."""
+        """Let running calls finish within the grace, and close the listeners.
+
+        Calls that arrive are refused until the last running call has ended. Then the connections are closed: gRPC would
+        end calls that arrive while it stops with CANCELLED, and a client reports a closed connection as UNAVAILABLE.
+        """
         await self.close_gate()
-        await asyncio.gather(*(server.stop(grace_seconds) for server in self._servers))
+        if self._servers:
+            await self._gate.running.finish(grace_seconds)
+        self._close_connections(socket.SHUT_WR)
+        # A client whose own write fails does not read the last replies, so it first gets the time to read them.
+        await asyncio.sleep(_LAST_READS_SECONDS)
+        stopping = asyncio.gather(*(server.stop(0) for server in self._servers))
+        self._close_connections(socket.SHUT_RDWR)
+        # The first step of gRPC's stop closes its listeners. Until then, a client may connect again.
+        await asyncio.sleep(0)
+        self._close_connections(socket.SHUT_RDWR)
+        await stopping
         self._servers = []
         await self._access.stop()
         for listener in self._listeners:
             listener.close()
+
+    def _close_connections(self, how: int) -> None:
+        for listener in self._listeners:
+            listener.close_connections(how)
 
 
 _ADVICE: Mapping[int, str] = {
@@ -216,6 +240,9 @@ class Listener:
         self._address = address
         self._lock: FileLock | None = None
         self._bound = False
+        self._folder: int | None = None
+        # What `getsockname` returns for accepted connections, the path or the port; None if no server is bound.
+        self._name: str | int | None = None
 
     @property
     def tcp(self) -> bool:
@@ -247,6 +274,7 @@ class Listener:
         except RuntimeError as error:
             why = next(map(_words, _obstacles(self._address)), "the system gives no reason")
             raise SettingsError(f"cannot listen at {self._address.text}: {why}") from error
+        self._name = port
         return f"{host}:{port}"
 
     def _bind_socket(self, server: grpc.aio.Server, path: Path) -> str:
@@ -254,17 +282,32 @@ class Listener:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._take_lock(path)
             _remove_stale(path)
-            mask = os.umask(0o177)
-            try:
-                server.add_insecure_port(f"unix:{path}")
-                self._bound = True
-            finally:
-                os.umask(mask)
-            path.chmod(0o600)
+            self._bind_privately(server, path)
         except (OSError, RuntimeError) as error:
             self.close()
             raise SettingsError(f"cannot listen at unix:{path}: {error}") from error
         return f"unix:{path}"
+
+    def _bind_privately(self, server: grpc.aio.Server, path: Path) -> None:
+        """Bind in a folder that only the owner can enter, and rename the socket once it has its mode.
+
+        Otherwise anyone could connect before `chmod`; and a umask would apply to the files of other threads, too.
+        """
+        folder = Path(tempfile.mkdtemp(prefix=".", dir=path.parent))
+        try:
+            bound = folder / "s"
+            if len(os.fsencode(bound)) <= MOST_SOCKET_PATH_BYTES:
+                server.add_insecure_port(f"unix:{bound}")
+            else:
+                # gRPC removes the socket by this path at its end, so the descriptor stays open until then.
+                self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+                server.add_insecure_port(f"unix:/proc/self/fd/{self._folder}/s")
+            self._name = str(bound) if self._folder is None else f"/proc/self/fd/{self._folder}/s"
+            bound.chmod(0o600)
+            bound.rename(path)
+            self._bound = True
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _take_lock(self, path: Path) -> None:
         # gRPC unlinks a socket that is in use and binds it again, which would silently take it from a running daemon.
@@ -275,14 +318,63 @@ class Listener:
             )
         self._lock = lock
 
-    def close(self) -> None:
-        """Remove the socket and release its lock."""
+    def close_connections(self, how: int) -> None:
+        """Remove the socket, and shut down the connections that clients have opened to this address; gRPC drops them.
+
+        `how` is SHUT_WR for the sending half or SHUT_RDWR for both.
+        """
+        if self._name is None:
+            return
+        self._remove_socket()
+        for path in ("/proc/self/fd", "/dev/fd"):
+            with suppress(OSError):
+                for name in os.listdir(path):  # noqa: PTH208 -- names of descriptors
+                    self._close_connection(int(name), how)
+                return
+
+    def _close_connection(self, descriptor: int, how: int) -> None:
+        connection = _connection_of(descriptor)
+        if connection is None:
+            return
+        with suppress(OSError), connection:
+            name = connection.getsockname()
+            # A TCP address is a tuple whose second part is the port.
+            local = name[1] if isinstance(name, tuple) and len(name) > 1 else name
+            if local == self._name and not _is_listening(connection):
+                connection.shutdown(how)
+
+    def _remove_socket(self) -> None:
         if self._bound and self._address.socket_path is not None:
             self._address.socket_path.unlink(missing_ok=True)
             self._bound = False
+
+    def close(self) -> None:
+        """Remove the socket and release its lock."""
+        self._remove_socket()
+        if self._folder is not None:
+            os.close(self._folder)
+            self._folder = None
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+
+def _connection_of(descriptor: int) -> socket.socket | None:
+    """Return the socket of a descriptor, with a descriptor of its own; None if it is no socket, or closed."""
+    try:
+        # A copy stays the same socket, whatever another thread does with the descriptor.
+        copy = os.dup(descriptor)
+    except OSError:
+        return None
+    try:
+        return socket.socket(fileno=copy)
+    except OSError:
+        os.close(copy)
+        return None
+
+
+def _is_listening(connection: socket.socket) -> bool:
+    return bool(connection.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
 
 def server_credentials(certificates: Certificates) -> grpc.ServerCredentials:

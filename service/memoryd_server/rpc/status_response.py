@@ -14,10 +14,11 @@ from memoryd_server.agent import (
     ProviderProbe,
     ProviderUsage,
     ServiceInfo,
+    VectorIdentity,
 )
 from memoryd_server.rpc import wire
-from memoryd_server.rpc.responses import active_sync, degradation, file_failed, watcher
-from memoryd_server.rpc.wire import build_message, duration, timestamp
+from memoryd_server.rpc.responses import active_sync, degradations, file_failed, watchers
+from memoryd_server.rpc.wire import MOST_REPORT_BYTES, build_message, cut_text, cut_texts, duration, fitting, timestamp
 
 # A status reply stays small; ListFiles has every failed file.
 MOST_FAILED_FILES = 20
@@ -28,15 +29,15 @@ def status_response(status: AgentStatus, service: ServiceInfo) -> memory_service
     config, index = status.config, status.index
     return build_message(
         memory_service_pb2.StatusResponse,
-        service=_service(service),
+        service=_service(service, config.agent_id),
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
         configured_backend=wire.backend(config.configured_backend),
         active_backend=wire.backend(status.backend.active or "unspecified"),
-        degradations=[degradation(each) for each in status.degradations],
+        degradations=degradations(status.degradations),
         index=_index(index, status.embedding),
         embedding=_embedding(status.embedding, status.probe),
-        vector=_vector(status.embedding, enabled=config.vector_enabled),
+        vector=_vector(status.embedding, enabled=config.vector_enabled, probed=status.probe is not None),
         fulltext=build_message(
             memory_pb2.FulltextStatus,
             available=not index.keyword_error,
@@ -47,25 +48,26 @@ def status_response(status: AgentStatus, service: ServiceInfo) -> memory_service
             enabled=config.cache_enabled, entries=index.cached_embeddings, max_entries=config.cache_max_entries
         ),
         batch=_batch(status.batch_jobs, enabled=config.batch.enabled),
-        watchers=[watcher(root) for root in status.watched_roots],
+        watchers=watchers(status.watched_roots),
         qmd=_qmd(status.backend),
         active_sync=active_sync(status.active_sync),
-        source_issues=index.issues,
+        source_issues=cut_texts(index.issues),
         failed_files=[file_failed(failure) for failure in index.failed_files[:MOST_FAILED_FILES]],
     )
 
 
-def _service(service: ServiceInfo) -> memory_pb2.ServiceStatus:
+def _service(service: ServiceInfo, agent_id: str) -> memory_pb2.ServiceStatus:
     settings = service.settings()
     return build_message(
         memory_pb2.ServiceStatus,
         version=__version__,
         start_time=timestamp(service.start_time_ns),
-        settings_awaiting_restart=settings.awaiting_restart,
-        settings_warnings=service.warnings(),
+        settings_awaiting_restart=cut_texts(settings.awaiting_restart),
+        settings_warnings=cut_texts(service.warnings()),
         settings_load_time=timestamp(settings.load_time_ns),
         settings_loads=settings.loads,
-        settings_error=settings.error,
+        settings_error=cut_text(settings.error),
+        background_failures=cut_texts(service.background_failures(agent_id)),
     )
 
 
@@ -95,7 +97,7 @@ def _qmd(backend: BackendStatus) -> memory_pb2.QmdStatus:
 def shared_apart(response: memory_service_pb2.StatusResponse) -> memory_service_pb2.StatusResponse:
     """Return `response` without what concerns other agents, for a caller that may learn nothing of them."""
     settings = ("settings_warnings", "settings_awaiting_restart", "settings_load_time", "settings_loads")
-    for field in (*settings, "settings_error"):
+    for field in (*settings, "settings_error", "background_failures"):
         response.service.ClearField(field)
     for field in ("calls", "tokens", "usage"):
         response.embedding.ClearField(field)
@@ -126,7 +128,8 @@ def _index(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.IndexS
         dirty=status.dirty,
         pending_files=status.pending_files,
         oldest_unindexed_age=None if age is None else duration(age),
-        identity=_identity(status, embedding),
+        identity=_identity(status, embedding.stored),
+        next_identity=_identity(status, embedding.staged),
         identity_mismatches=[
             build_message(memory_pb2.IdentityMismatch, field=field, index_value=old, wanted_value=new)
             for field, old, new in status.differences
@@ -146,19 +149,23 @@ def _embedding(status: EmbeddingStatus, probe: ProviderProbe | None) -> memory_p
         requested_provider=status.requested,
         provider="" if spec is None else spec.provider,
         model="" if spec is None else spec.model,
-        dimensions=0 if spec is None else spec.dimensions or 0,
+        dimensions=status.dimensions,
         reason=status.reason,
         fallback_from=status.fallback_from,
         calls=own.calls,
         tokens=own.tokens,
-        usage=[provider_usage(maker, used) for maker, used in sorted(totals.items())],
+        usage=fitting(sorted(totals.items()), lambda each: provider_usage(*each), MOST_REPORT_BYTES),
         probe=None if probe is None else _probe(probe),
     )
 
 
 def _probe(probe: ProviderProbe) -> memory_pb2.ProbeResult:
     return build_message(
-        memory_pb2.ProbeResult, ok=not probe.error, elapsed=duration(probe.elapsed_seconds), error=probe.error
+        memory_pb2.ProbeResult,
+        ok=not probe.error,
+        elapsed=duration(probe.elapsed_seconds),
+        error=probe.error,
+        dimensions=probe.dimensions,
     )
 
 
@@ -175,23 +182,24 @@ def provider_usage(maker: ProviderModel, used: ProviderUsage) -> memory_pb2.Prov
     )
 
 
-def _vector(status: EmbeddingStatus, *, enabled: bool) -> memory_pb2.VectorStatus:
-    engine = status.engine
+def _vector(status: EmbeddingStatus, *, enabled: bool, probed: bool) -> memory_pb2.VectorStatus:
+    engine, is_known = status.engine, probed or status.spec is not None
     return build_message(
         memory_pb2.VectorStatus,
         enabled=enabled,
-        engine="none" if status.spec is None else engine.engine,
-        version=engine.version or "",
-        load_error="" if status.spec is None else engine.load_error or "",
+        engine=engine.engine if is_known else "none",
+        version=engine.version if is_known else "",
+        load_error=engine.load_error if is_known and engine.load_error else "",
+        extension_path=engine.path if is_known else "",
         dimensions=0 if status.stored is None else status.stored.dimensions,
         resident_form=engine.form,
         resident_bytes=status.resident_bytes,
     )
 
 
-def _identity(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.Identity | None:
-    """Return what the index's vectors were made with; None if there are none."""
-    stored, built_with = embedding.stored, status.built_with
+def _identity(status: IndexStatus, stored: VectorIdentity | None) -> memory_pb2.Identity | None:
+    """Return what a set of the index's vectors was made with; None if there is none."""
+    built_with = status.built_with
     if stored is None:
         return None
     return build_message(

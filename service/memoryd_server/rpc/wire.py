@@ -1,4 +1,4 @@
-"""Values of the wire: enums, times, cursors, page tokens, and messages that protobuf can always encode.
+"""Values of the wire: enums, times, cursors, page tokens, and messages and lists that a reply can always hold.
 
 An enum is converted by name: the value FOO of an enum with the prefix BAR_ is BAR_FOO. Cursors and page tokens are
 opaque text, which callers return unchanged.
@@ -6,7 +6,8 @@ opaque text, which callers return unchanged.
 
 import base64
 import binascii
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -20,6 +21,17 @@ from memoryd_server.errors import CursorMalformed, FieldViolation, InvalidReques
 from memoryd_server.foreign_text import shown_path
 
 _E = TypeVar("_E")
+_T = TypeVar("_T")
+_M = TypeVar("_M", bound=Message)
+
+MOST_PAGE_BYTES = 1024 * 1024
+"""A page ends before it is larger, so that it fits a gRPC message however long its paths and errors are."""
+
+MOST_REPORT_BYTES = 256 * 1024
+"""The size of a list in a report, for example of the warnings in `Status`."""
+
+MOST_REPORT_CHARS = 4_000
+"""The length of one text in a report."""
 
 
 def _value(enum: type[_E], name: str) -> _E:
@@ -105,10 +117,15 @@ def timestamp(unix_ns: int) -> Timestamp:
     return Timestamp(seconds=max(earliest, min(latest, seconds)), nanos=nanos)
 
 
+MAX_DURATION_SECONDS = 315_576_000_000.0
+"""The longest time that a Duration can hold."""
+
+
 def duration(seconds: float) -> Duration:
-    """Return seconds as a Duration."""
+    """Return seconds as a Duration; the nearest possible one if they are out of its range, and 0 for NaN."""
     message = Duration()
-    message.FromNanoseconds(int(seconds * 1e9))
+    bounded = 0.0 if math.isnan(seconds) else max(-MAX_DURATION_SECONDS, min(MAX_DURATION_SECONDS, seconds))
+    message.FromNanoseconds(int(bounded * 1e9))
     return message
 
 
@@ -174,7 +191,6 @@ else:
 __all__ = ["Context"]
 
 _P = ParamSpec("_P")
-_M = TypeVar("_M", bound=Message)
 
 
 def build_message(kind: Callable[_P, _M], /, *args: _P.args, **fields: _P.kwargs) -> _M:
@@ -196,3 +212,34 @@ def _encodable(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_encodable(item) for item in value]
     return value
+
+
+def fitting(items: Iterable[_T], message: Callable[[_T], _M], most_bytes: int = MOST_PAGE_BYTES) -> list[_M]:
+    """Return the messages of the first items that fit in `most_bytes`, at least one."""
+    shown: list[_M] = []
+    room = most_bytes
+    for item in items:
+        next_message = message(item)
+        room -= next_message.ByteSize()
+        if shown and room < 0:
+            break
+        shown.append(next_message)
+    return shown
+
+
+def cut_text(text: str) -> str:
+    """Return a text of a report, cut after 4,000 characters."""
+    return text if len(text) <= MOST_REPORT_CHARS else text[:MOST_REPORT_CHARS] + "…"
+
+
+def cut_texts(texts: Iterable[str]) -> list[str]:
+    """Return the texts of a report, each cut; above 256 KiB, only the first ones and how many are left out."""
+    shown: list[str] = []
+    room, omitted = MOST_REPORT_BYTES, 0
+    for text in map(cut_text, texts):
+        room -= len(text.encode("utf-8", "replace"))
+        if room < 0:
+            omitted += 1
+        else:
+            shown.append(text)
+    return [*shown, f"… and {omitted:,} more"] if omitted else shown

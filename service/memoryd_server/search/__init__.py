@@ -1,5 +1,6 @@
 """Search: a query into hits."""
 
+from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import (
     BUILTIN,
@@ -19,7 +20,10 @@ from memoryd_server.search.snippet import cut_text
 
 __all__ = [
     "BUILTIN",
+    "LEAST_COSINE",
+    "UNCALIBRATED",
     "CitationMode",
+    "CosineScale",
     "EarlyKeywordHits",
     "EmptyReason",
     "Hit",
@@ -33,5 +37,7 @@ __all__ = [
     "cited",
     "cut_text",
     "decay_of",
+    "derived_scale",
+    "known_scale",
     "within_budget",
 ]

@@ -108,14 +108,15 @@ def empty_reason(
     if gone:
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:
-        return EmptyReason.FILTERED_BY_SCORE, _explain_cutoff(answer.dropped_by_min_score, query.min_score, scale)
+        return EmptyReason.FILTERED_BY_SCORE, _explain_cutoff(answer.dropped_by_min_score, query, scale)
     if not keyword.terms:
         return EmptyReason.NO_MATCH, f"none of the query's words occur in the {counts.files} indexed files"
     return EmptyReason.NO_MATCH, f"none of {', '.join(keyword.terms)} occurs in the sources that were searched"
 
 
-def _explain_cutoff(hits: int, min_score: float | None, scale: CosineScale | None) -> str:
-    if min_score is not None:
-        return f"{hits} hits score below min_score {min_score:g}; lower it to see them"
+def _explain_cutoff(hits: int, query: SearchQuery, scale: CosineScale | None) -> str:
+    if query.min_score is not None:
+        name = "min_score" if query.min_score_is_requested else "the setting memorySearch.query.minScore,"
+        return f"{hits} hits score below {name} {query.min_score:g}; lower it to see them"
     least = "the default least score" if scale is None else f"{scale.least:.2f}, the default least cosine"
     return f"none of {hits} hits reaches {least}; set min_score, for example to 0, to see them"

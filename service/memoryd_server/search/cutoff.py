@@ -1,8 +1,9 @@
 """The cutoff: which candidates score high enough to be hits, and what a cosine means for an embedding model.
 
-A least score from the request or the settings is a bound on the fused score. Without one, the default cutoff applies.
-It judges each retriever on a separate scale, because a fused score mixes two: a chunk that paraphrases the query has no
-keyword score, and its cosine alone, times the vector weight, does not reach a bound made for both.
+A least score from the request or the settings is a bound on the fused score: no result below it is shown, and none at
+or above it is removed. Without one, the default cutoff applies. It judges each retriever on a separate scale, because a
+fused score mixes two: a chunk that paraphrases the query has no keyword score, and its cosine alone, times the vector
+weight, does not reach a bound made for both.
 
 Cosines differ between models: unrelated texts have a cosine of about 0 with one model and of .7 with another. A table
 has the scales of known models. The scale of any other model is derived for each query from the query's mean cosine with
@@ -43,7 +44,11 @@ class CosineScale:
         If the best chunk reaches `least`, chunks pass from half way between `unrelated` and `least`: a chunk on several
         subjects has a lower cosine with a query about one of them.
         """
-        return (self.unrelated + self.least) / 2 if best >= self.least else math.inf
+        return self.at(0.5) if best >= self.least else math.inf
+
+    def at(self, share: float) -> float:
+        """Return the cosine at a share of the way from `unrelated` (0) to `least` (1); a larger share is stricter."""
+        return self.unrelated + share * (self.least - self.unrelated)
 
 
 # The text is looked for in the model's name in lower case, with "-" for "_". Models without a measurement or a
@@ -116,20 +121,14 @@ class Cutoff(NamedTuple):
 def apply_cutoff(candidates: Sequence[Candidate], query: SearchQuery, scale: CosineScale | None) -> Cutoff:
     """Remove the candidates below the query's least score or, if it has none, those that fail the default cutoff."""
     if query.min_score is not None:
-        return Cutoff(*cut_below(candidates, query.min_score, strict=query.min_score_is_strict), scale)
+        return Cutoff(*cut_below(candidates, query.min_score), scale)
     return Cutoff(*default_cut(candidates, scale or UNCALIBRATED, query.max_results), scale)
 
 
-def cut_below(candidates: Sequence[Candidate], min_score: float, *, strict: bool) -> tuple[list[Candidate], int]:
-    """Return the candidates to show, and how many `min_score` removed.
-
-    Candidates at or above `min_score` come first. Unless `strict`, those below it that the keyword retriever returned
-    follow.
-    """
-    passed = [c for c in candidates if c.score >= min_score]
-    below = [c for c in candidates if c.score < min_score]
-    matched = [] if strict else [c for c in below if c.keyword_rank is not None]
-    return passed + matched, len(below) - len(matched)
+def cut_below(candidates: Sequence[Candidate], min_score: float) -> tuple[list[Candidate], int]:
+    """Return the candidates that score at least `min_score`, in their order, and how many score less."""
+    passed = [candidate for candidate in candidates if candidate.score >= min_score]
+    return passed, len(candidates) - len(passed)
 
 
 def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results: int) -> tuple[list[Candidate], int]:

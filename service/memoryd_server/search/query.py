@@ -43,15 +43,15 @@ class EmptyReason(StrEnum):
 class SearchQuery:
     """A validated query.
 
-    `min_score` is None if neither the request nor the settings set it; it is strict if the request set it. `deadline`
-    is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty `sources` means
-    all.
+    `min_score` is None if neither the request nor the settings set it; `min_score_is_requested` is whether the request
+    did. `deadline` is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty
+    `sources` means all.
     """
 
     text: str
     max_results: int
     min_score: float | None
-    min_score_is_strict: bool
+    min_score_is_requested: bool
     sources: tuple[Source, ...]
     mode: SearchMode
     max_snippet_chars: int

@@ -127,12 +127,13 @@ class SessionKey:
     """A session key in lower case, without blanks around it.
 
     `raw` is the whole key. `agent_id` is None if the key does not begin with `agent:`. `parts` are the parts of the
-    rest, separated by colons.
+    rest, separated by colons. `owner` is the id of the agent that the key names; empty if there is no id or no rest.
     """
 
     raw: str
     agent_id: str | None
     parts: tuple[str, ...]
+    owner: str = ""
 
     @classmethod
     @lru_cache(maxsize=1_000)
@@ -142,7 +143,8 @@ class SessionKey:
         parts = tuple(raw.split(":"))
         if parts[0] != _AGENT:
             return cls(raw, None, parts)
-        return cls(raw, "".join(parts[1:2]), parts[2:])
+        agent_id, rest = "".join(parts[1:2]), parts[2:]
+        return cls(raw, agent_id, rest, agent_id.strip() if any(rest) else "")
 
     def is_main_session(self, agent_id: str) -> bool:
         """Return whether the key names the agent's private main session, or a thread of it.

@@ -49,15 +49,16 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     entries = lancedb_settings(checker, context.state_dir, context.environ)
     agents = {}
     for agent_id, path in paths.items():
-        search = _with_index(
-            _resolved_search(base, _memory_search(checker, path), checker), agent_id, context.state_dir
-        )
+        own = _memory_search(checker, path)
+        search = _with_index(_resolved_search(base, own, checker), agent_id, context.state_dir)
+        _warn_of_ignored_sessions(checker, path if "sources" in own else DEFAULTS, search)
         reason = _disabled_reason(checker, path, search)
         sources = _access_sources(checker, context, agent_id, search, providers)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
             workspace=_workspace(checker, path, context, default=agent_id == default),
             enabled=not reason,
+            memory_enabled=not _has_no_memory(checker),
             disabled_reason=reason,
             memory_search=search,
             memory=memory,
@@ -121,6 +122,19 @@ def _resolved_search(base: Mapping[str, Any], own: Mapping[str, Any], checker: C
     return MemorySearchSettings.model_validate({**merge(base, own), "extraPaths": extra})
 
 
+def _warn_of_ignored_sessions(checker: Checker, parent: KeyPath, search: MemorySearchSettings) -> None:
+    """Warn if the sources at `parent` name transcripts that the agent may not index."""
+    path = (*parent, "memorySearch", "sources")
+    named = () if checker.report.problems else checker.tree.at(*path) or ()
+    if "sessions" in named and "sessions" not in search.sources:
+        indexed = ", ".join(search.sources)
+        checker.warn(
+            path,
+            '"sessions" is ignored, because memorySearch.experimental.sessionMemory is not true; '
+            f"only {indexed} is indexed",
+        )
+
+
 def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) -> MemorySearchSettings:
     template = search.store.path.strip() or str(state_dir / "memory" / "{agentId}.sqlite")
     store = search.store.model_copy(update={"path": template.replace("{agentId}", agent_id)})
@@ -134,7 +148,7 @@ def _access_sources(
     search: MemorySearchSettings,
     providers: ModelProviders,
 ) -> AccessSources:
-    remote = {search.provider, search.fallback} - {"local", "none"}
+    remote = {search.provider, search.fallback_provider} - {"local", "none"}
     profiles = read_profiles(profiles_file(context.state_dir, agent_id), checker.report) if remote else Profiles()
     return AccessSources(providers, profiles, context.environ)
 
@@ -146,8 +160,12 @@ def _workspace(checker: Checker, path: KeyPath, context: ResolveContext, *, defa
     return Path(context.workspace or own or shared or context.state_dir / "workspace")
 
 
+def _has_no_memory(checker: Checker) -> bool:
+    return bool(checker.tree.at("plugins", "slots", "memory") == "none")
+
+
 def _disabled_reason(checker: Checker, path: KeyPath, search: MemorySearchSettings) -> str:
-    if checker.tree.at("plugins", "slots", "memory") == "none":
+    if _has_no_memory(checker):
         return 'plugins.slots.memory is "none"'
     if search.enabled:
         return ""

@@ -88,6 +88,24 @@ class Checker:
         self._complaints(model, known, path)
         return block
 
+    def hidden_problems(self, model: type[SettingsBlock], path: KeyPath, above: SettingsTree) -> None:
+        """Add the problems of the keys in the block at `path` that the tree `above` has from a later layer.
+
+        Without this, a flag would hide a mistake in a file until it is left out.
+        """
+        raw = self.tree.at(*path)
+        if raw is None:
+            return
+        try:
+            model.model_validate(self._known_keys(model, self.table(path), path))
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                key = (*path, *map(_part, detail["loc"]))
+                # The later layer may complete an object whose keys depend on each other.
+                is_whole = detail["type"] == "value_error" and isinstance(self.tree.at(*key), dict)
+                if above.origin(key) != self.tree.origin(key) and not is_whole:
+                    self.problem(key, _message(detail))
+
     def _known_keys(self, model: type[SettingsBlock], raw: Mapping[str, Any], path: KeyPath) -> dict[str, Any]:
         fields = {key: field for _, key, field in keys(model)}
         for key in sorted(raw.keys() - fields.keys()):

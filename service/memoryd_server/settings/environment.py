@@ -74,6 +74,12 @@ def variable_layers(environ: Mapping[str, str], report: Findings) -> Iterator[tu
         report.warn(f"env {name}", (), f"unknown variable{did_you_mean(name, known)}")
 
 
+def runtime_folder(environ: Mapping[str, str]) -> Path | None:
+    """Return memoryd's folder below XDG_RUNTIME_DIR; None if that variable is not set to an absolute path."""
+    runtime = environ.get(RUNTIME_DIR, "").strip()
+    return Path(runtime) / "memoryd" if runtime.startswith("/") else None
+
+
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     """Return the variables that start with `MEMORYD_`, are not blank, and are not known."""
     known = {*variables(), CONFIG, STATE_DIR, WORKSPACE, ADDRESS, *CLIENT_TLS}

@@ -17,7 +17,7 @@ from typing import Any
 import json5
 
 from memoryd_server.errors import SettingsError
-from memoryd_server.foreign_text import valid_tree
+from memoryd_server.foreign_text import is_nested_deeper, valid_tree
 from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
@@ -236,7 +236,7 @@ def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
     else:
         if not isinstance(value, dict):
             report.unreadable(path, f"expected an object, found {kind_of(value)}")
-        elif _deeper_than(value, _DEEPEST):
+        elif is_nested_deeper(value, _DEEPEST):
             report.unreadable(path, "nested too deeply")
         else:
             return _without_surrogates(value, path, report)
@@ -279,13 +279,6 @@ def exists(path: Path) -> bool:
         return path.exists()
     except (OSError, ValueError):
         return False
-
-
-def _deeper_than(value: object, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inside = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_deeper_than(item, levels - 1) for item in inside)
 
 
 _PATHS = frozenset(

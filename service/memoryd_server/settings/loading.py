@@ -42,9 +42,13 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
     report = Findings()
     overrides = Overrides(environ, flags or {}, report)
     state_dir = find_state_dir(overrides.state_dir.text, home)
-    tree = SettingsTree()
-    for layer, origin in _layers(overrides, state_dir, home, report):
+    tree, files = SettingsTree(), SettingsTree()
+    for layer, origin in _file_layers(overrides, state_dir, home, report):
+        files.overlay(layer, origin)
         tree.overlay(layer, origin)
+    for layer, origin in overrides.layers():
+        tree.overlay(make_paths_absolute(layer, None, home), origin)
+    Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
     return _resolve(Checker(tree, report), overrides, state_dir, home)
 
 
@@ -53,7 +57,7 @@ def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[st
     return find_state_dir(Overrides(environ, flags or {}, Findings()).state_dir.text, home)
 
 
-def _layers(
+def _file_layers(
     overrides: Overrides, state_dir: Path, home: Path, report: Findings
 ) -> Iterator[tuple[dict[str, Any], str]]:
     reference = state_dir / OPENCLAW_FILE
@@ -62,8 +66,6 @@ def _layers(
     for path, required in ((reference, False), (own, bool(named))):
         layer = with_agents_by_id(read_layer(path, report, required=required), str(path), report)
         yield make_paths_absolute(layer, path.parent, home), str(path)
-    for layer, origin in overrides.layers():
-        yield make_paths_absolute(layer, None, home), origin
 
 
 def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
@@ -90,12 +92,12 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
         _origins(checker.tree, overrides, state_dir, service, agents),
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
+        env.runtime_folder(overrides.environ),
     )
 
 
 def _socket(environ: Mapping[str, str], state_dir: Path) -> str:
-    runtime = environ.get(env.RUNTIME_DIR, "").strip()
-    folder = Path(runtime) / "memoryd" if runtime.startswith("/") else state_dir / "run"
+    folder = env.runtime_folder(environ) or state_dir / "run"
     return f"unix:{folder / 'memoryd.sock'}"
 
 
@@ -114,7 +116,7 @@ def _origins(
             origins[dotted((*parent, "workspace"))] = overrides.workspace.origin
         elif not agent.default:
             origins[dotted((*parent, "workspace"))] = tree.exact_origin((*parent, "workspace")) or DEFAULT
-        slot = ("plugins", "slots", "memory") if agent.disabled_reason.startswith("plugins.") else None
+        slot = ("plugins", "slots", "memory") if not agent.memory_enabled else None
         origins[dotted((*parent, "enabled"))] = _origin(tree, slot or (*parent, "memorySearch", "enabled"))
         origins.update({dotted((*parent, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
     return origins

@@ -75,7 +75,8 @@ class QmdUpdateSettings(SettingsBlock):
     debounce_ms: Annotated[int, IntRange(0, fallback=15_000)] = 15_000
     """The minimum time between two updates. Milliseconds, at least 0; default 15000."""
     on_boot: bool = True
-    """Whether memoryd runs an update when it starts. true or false; default true."""
+    """Whether memoryd runs an update when it starts. It always runs one if QMD has no index of the agent yet, or if the
+    collections have changed. true or false; default true."""
     wait_for_boot_sync: bool = False
     """Whether the start waits for the end of that update. true or false; default false."""
     embed_interval_ms: Annotated[int, Duration("60m")] = Field(3_600_000, alias="embedInterval")

@@ -17,8 +17,9 @@ class MmrSettings(SettingsBlock):
     enabled: bool = False
     """Whether hits are reordered for diversity. true or false; default false."""
     lambda_: Annotated[float, FloatRange(0, 1)] = Field(0.7, alias="lambda")
-    """The weight of the score against diversity: 1 ranks by score alone, 0 by diversity alone. Share, 0..1; default
-    0.7."""
+    """The weight of the score against diversity: 1 ranks by score alone, 0 by diversity alone. Both are compared on
+    the scale 0..1: the scores of the candidates are scaled so that the lowest is 0 and the highest is 1. Share, 0..1;
+    default 0.7."""
 
 
 class TemporalDecaySettings(SettingsBlock):
@@ -40,8 +41,8 @@ class HybridSettings(SettingsBlock):
     text_weight: Annotated[float, FloatRange(0, 1)] = TEXT_WEIGHT
     """The weight of keyword search. Share, 0..1; default 0.3."""
     candidate_multiplier: Annotated[int, IntRange(1, 20)] = 4
-    """The number of candidates that keyword search and vector search each return per requested result. Factor, 1..20;
-    default 4."""
+    """The number of candidates that keyword search and vector search each return per requested result, but at least 50
+    and 24. There is no further limit (OpenClaw's is 200). Factor, 1..20; default 4."""
     mmr: MmrSettings = MmrSettings()
     """Diversity."""
     temporal_decay: TemporalDecaySettings = TemporalDecaySettings()
@@ -63,9 +64,12 @@ class QuerySettings(SettingsBlock):
     max_results: Annotated[int, IntRange(1, 50)] = 6
     """The number of results if the request sets none. Results, 1..50; default 6."""
     min_score: Annotated[float, FloatRange(0, 1)] = 0.35
-    """The smallest score of a result if the request sets none. If neither is set, the default applies to results that
-    share words with the query, and results found by vectors alone are judged by their cosine on the model's own scale.
-    Score, 0..1; default 0.35."""
+    """The smallest score of a result if the request sets none. Results with a lower score are not returned, however
+    they were found, and no others are removed. Example: of results with the scores .63, .59 and .44, 0.5 returns the
+    first two, and 0.7 returns none. If neither this setting nor the request sets a score, there is no smallest score:
+    results of keyword search are returned, and results of vector search alone if their cosine is high enough for the
+    model; see [Tuning search](tuning.md#least-score). Setting 0.35 is therefore not the same as leaving the default.
+    qmd's results are not affected. Score, 0..1; default 0.35."""
     hybrid: HybridSettings = HybridSettings()
     """Fusion."""
 
@@ -156,8 +160,9 @@ class LocalSettings(SettingsBlock):
     """A model that runs on this machine."""
 
     model_path: str | None = None
-    """The file of the model, or `hf:organization/repository/file.gguf`. An `https:` address is accepted, but not
-    downloaded. Path or address; default unset."""
+    """The file of the model, or `hf:organization/repository/file.gguf`. Unset means
+    `hf:ggml-org/embeddinggemma-300m-qat-q8_0-GGUF/embeddinggemma-300m-qat-Q8_0.gguf`. An `https:` address is accepted,
+    but not downloaded. Path or address; default unset."""
     model_cache_dir: str | None = None
     """The folder for downloaded models. Path; default unset."""
 
@@ -244,11 +249,13 @@ class MemorySearchSettings(SettingsBlock):
     """An agent's memory: what is indexed, with which embedding provider, and how it is searched."""
 
     enabled: bool = True
-    """Whether the agent has a memory. If not, every call fails with MEMORY_DISABLED. true or false; default true."""
+    """Whether the agent has an index and memory search. If not, the calls that need them fail with MEMORY_DISABLED;
+    writing, sessions and entries continue to work (see docs/sessions.md). true or false; default true."""
     experimental: ExperimentalSettings = ExperimentalSettings()
     """Experimental settings."""
     sources: Annotated[tuple[SourceName, ...], Field(strict=False)] = ("memory",)
-    """What is indexed; `sessions` requires `experimental.sessionMemory`. memory, sessions; default ["memory"]."""
+    """What is indexed; `sessions` requires `experimental.sessionMemory`, and is otherwise ignored with a warning.
+    memory, sessions; default ["memory"]."""
     extra_paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Files and folders outside the workspace, absolute or relative to it. Those of an agent are added after those of
     the defaults. Paths; default []."""
@@ -261,8 +268,9 @@ class MemorySearchSettings(SettingsBlock):
     output_dimensionality: Annotated[int | None, IntRange(1)] = None
     """The number of dimensions of the vectors, for models that support several. Dimensions, at least 1; default unset.
     """
-    fallback: Annotated[str, KnownWord(_FALLBACKS)] = "none"
-    """The provider that is used when the configured one fails. Id or none; default "none"."""
+    fallback: Annotated[str, KnownWord(_FALLBACKS, "/")] = "none"
+    """The provider that is used when the configured one fails, alone or with its model, such as
+    `ollama/mxbai-embed-large`; without a model, the provider's default. Id, id/model or none; default "none"."""
     remote: RemoteSettings | None = Field(RemoteSettings(), validate_default=True)
     """Remote providers."""
     local: LocalSettings = LocalSettings()
@@ -277,6 +285,16 @@ class MemorySearchSettings(SettingsBlock):
     """Searches."""
     cache: CacheSettings = CacheSettings()
     """Cached embeddings."""
+
+    @property
+    def fallback_provider(self) -> str:
+        """The id of the fallback provider, or "none"."""
+        return self.fallback.partition("/")[0]
+
+    @property
+    def fallback_model(self) -> str:
+        """The model that `fallback` names; empty if it names none."""
+        return self.fallback.partition("/")[2].strip()
 
     @field_validator("sources")
     @classmethod

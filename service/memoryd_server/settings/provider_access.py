@@ -188,9 +188,10 @@ class AccessSources:
         """Return the access to the fallback provider.
 
         `remote` belongs to the configured provider. If that one is local and so does not use `remote`, the fallback
-        uses it.
+        uses it, and so does another model of the same provider.
         """
-        return self.access(search.fallback, search.remote if search.provider == _LOCAL else None)
+        fallback = search.fallback_provider
+        return self.access(fallback, search.remote if search.provider in {_LOCAL, fallback} else None)
 
     def access(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
         """Return the access to one provider. `remote` takes precedence over the other sources, header by header."""

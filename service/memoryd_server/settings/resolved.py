@@ -28,7 +28,8 @@ MAIN = "main"
 class AgentSettings:
     """The settings of one agent. Paths are absolute.
 
-    `disabled_reason` names the key that disables the memory; it is empty if `enabled`. `provider_access` has the
+    `enabled` is whether memory search is on; if not, `disabled_reason` names the key that disables it. `memory_enabled`
+    is whether any call is answered. `provider_access` has the
     embedding providers that the agent may use, `fallback_access` is the access to `memory_search.fallback`, and
     `entry_access` the access to the provider of entries; None if they use the provider of the memory.
     """
@@ -36,6 +37,7 @@ class AgentSettings:
     agent_id: str
     workspace: Path
     enabled: bool
+    memory_enabled: bool
     disabled_reason: str
     memory_search: MemorySearchSettings
     memory: MemoryBlock
@@ -55,7 +57,7 @@ class AgentSettings:
             if access.known_values():
                 yield ("access", name), access
         if self.fallback_access.known_values():
-            yield ("fallbackAccess", self.memory_search.fallback), self.fallback_access
+            yield ("fallbackAccess", self.memory_search.fallback_provider), self.fallback_access
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class ResolvedSettings:
     `origins` has every key of `describe`: "default", the path of a file, "env NAME" or "flag --name"; for the access to
     a provider, the source of its key. `child_environment` has the variables that are passed on to commands.
     `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
-    that is reached over HTTP.
+    that is reached over HTTP. `runtime_folder` is memoryd's folder below XDG_RUNTIME_DIR; None if that is not set.
     """
 
     state_dir: Path
@@ -76,6 +78,7 @@ class ResolvedSettings:
     origins: Mapping[str, str]
     child_environment: Mapping[str, str] = field(default_factory=dict)
     remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
+    runtime_folder: Path | None = None
 
     def agent(self, agent_id: str) -> AgentSettings:
         """Return an agent by its id, ignoring case.

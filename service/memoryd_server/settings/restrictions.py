@@ -237,7 +237,7 @@ def check_providers(
     checker: Checker, agents: Mapping[str, AgentSettings], providers: ModelProviders, environ: Mapping[str, str]
 ) -> None:
     """Block remote embeddings for each setting of a provider in use that memoryd does not understand."""
-    uses = [use for agent in agents.values() if agent.enabled for use in _uses(agent)]
+    uses = [use for agent in agents.values() if agent.enabled or _has_entries(agent) for use in _uses(agent)]
     shared = set(providers.unread.values())
     blocked: set[UnreadKey] = set()
     for use in uses:
@@ -256,10 +256,14 @@ def check_providers(
         check_plugin(checker, name)
 
 
+def _has_entries(agent: AgentSettings) -> bool:
+    return agent.memory_enabled and agent.entries_enabled
+
+
 def _uses(agent: AgentSettings) -> Iterator[_Use]:
     for name, access in agent.provider_access.items():
         yield _Use(agent.agent_id, name, access)
-    yield _Use(agent.agent_id, agent.memory_search.fallback, agent.fallback_access)
+    yield _Use(agent.agent_id, agent.memory_search.fallback_provider, agent.fallback_access)
     if agent.entries_enabled and agent.entry_access is not None:
         yield _Use(agent.agent_id, _ENTRIES_PROVIDER, agent.entry_access)
 

@@ -191,9 +191,13 @@ class OneOf(ValueRule):
 
 @dataclass(frozen=True, slots=True)
 class KnownWord(ValueRule):
-    """A word that should be known. An unknown word is kept with a warning, because a newer OpenClaw may know it."""
+    """A word that should be known. An unknown word is kept with a warning, because a newer OpenClaw may know it.
+
+    With a `separator`, any text may follow the word after it.
+    """
 
     words: tuple[str, ...]
+    separator: str = ""
 
     @property
     def expected(self) -> str:
@@ -206,9 +210,12 @@ class KnownWord(ValueRule):
 
     def complaint(self, raw: object) -> str | None:
         """Return a warning if the word is unknown."""
-        if not isinstance(raw, str) or raw in self.words:
+        if not isinstance(raw, str):
             return None
-        return f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(raw, self.words)}"
+        word = raw.partition(self.separator)[0] if self.separator else raw
+        if word in self.words:
+            return None
+        return f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(word, self.words)}"
 
 
 def duration_ms(text: str) -> int | None:

@@ -51,6 +51,18 @@ class LimitsSettings(SettingsBlock):
     token_calls_per_second: Annotated[float, FloatRange(0, 100_000)] = 500.0
     """The maximum number of calls and streams that one token may start per second. After a pause, it may start twice as
     many at a time. 0 means no limit. Calls a second, 0..100000; default 500."""
+    max_unread_reply_bytes: Annotated[int, IntRange(1, 2**31 - 1)] = 64 * 2**20
+    """The maximum total size of the replies that clients have not read yet; further calls are refused. Bytes,
+    1..2147483647; default 67108864."""
+    token_unread_reply_bytes: Annotated[int, IntRange(1, 2**31 - 1)] = 16 * 2**20
+    """The maximum size of the replies that the clients of one token have not read yet; further calls with the token are
+    refused. Bytes, 1..2147483647; default 16777216."""
+    reply_seconds: Annotated[float, FloatRange(0.1, 3600)] = 60.0
+    """The time that a client has to read the reply to a unary call; then the call is cancelled. Seconds, 0.1..3600;
+    default 60."""
+    stream_reply_seconds: Annotated[float, FloatRange(0.1, 86_400)] = 300.0
+    """The time that a client has to read one message of a stream; then the stream is cancelled. Seconds, 0.1..86400;
+    default 300."""
     max_connections: Annotated[int, IntRange(1, 65_536)] = 1_024
     """The maximum number of open connections of each listener; further connections are closed immediately. Connections,
     1..65536; default 1024."""
@@ -101,6 +113,9 @@ class EmbeddingSettings(SettingsBlock):
     requests_per_minute: Annotated[int, IntRange(0, 100_000)] = 0
     """The maximum number of requests per minute to one remote provider, evenly spread; queries are sent first. 0 means
     no limit. Requests, 0..100000; default 0."""
+    identity_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The headers whose values select what computes the vectors, such as a deployment or a region: another value is
+    treated as another model. The index stores a hash of the value. Names of headers; default []."""
 
 
 class MetricsSettings(SettingsBlock):

@@ -4,6 +4,7 @@ from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files
 from memoryd_server.sources.files import (
     FileTooLarge,
+    file_stat,
     is_named_by,
     open_directory,
     open_for_append,
@@ -20,6 +21,7 @@ from memoryd_server.sources.roots import (
     SUFFIX,
     Location,
     Roots,
+    is_too_deep,
     resolve_for_append,
     resolve_path,
 )
@@ -76,9 +78,11 @@ __all__ = [
     "Watcher",
     "WatcherMode",
     "discover_files",
+    "file_stat",
     "file_system_of",
     "is_named_by",
     "is_remote",
+    "is_too_deep",
     "last_messages",
     "list_transcripts",
     "open_directory",

@@ -20,7 +20,15 @@ from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.files import file_stat, open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, path_problem
+from memoryd_server.sources.roots import (
+    LONG_TERM_NAMES,
+    MEMORY_FOLDER,
+    MOST_FOLDERS,
+    SUFFIX,
+    Roots,
+    is_too_deep,
+    path_problem,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +128,8 @@ class _Scan:
 
     def hide_if_empty(self, root: UnreadableFolder) -> None:
         """Record a root without files as a possible mount point."""
-        if not any(root.would_hold(file.path) for file in self.files.values()):
+        # The files of this root are the last ones.
+        if not any(root.would_hold(file.path) for file in reversed(self.files.values())):
             self.unseen.append(root)
 
     def enter(self, descriptor: int) -> bool:
@@ -207,6 +216,8 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
             _scan_folder(folder, status, scan)
     elif not stat.S_ISREG(status.st_mode):
         scan.issues.append(f"extra path {shown_path(extra)} is {_describe_kind(status)}: skipped")
+    elif is_too_deep(place.parts):
+        scan.issues.append(f"extra path {shown_path(extra)} is below more than {MOST_FOLDERS} folders: skipped")
     elif extra.endswith(SUFFIX):
         _add_file(place, status, scan)
     else:
@@ -279,11 +290,15 @@ def _add_file(place: _Place, status: os.stat_result, scan: _Scan) -> None:
 
 
 def _walk(top: _Place, scan: _Scan) -> None:
-    # Each folder is opened from the root, so that one descriptor is open at a time, at any depth.
+    # Each folder is opened from the root, so that few descriptors are open at a time. `MOST_FOLDERS` bounds the cost.
     found: list[SourceFile] = []
+    too_deep: list[_Place] = []
     waiting = [top]
     while waiting:
         folder = waiting.pop()
+        if len(folder.parts) > MOST_FOLDERS:
+            too_deep.append(folder)
+            continue
         try:
             waiting.extend(_list(folder, found, scan))
         except (FileNotFound, FileNotFoundError, PathNotAllowed):
@@ -291,6 +306,11 @@ def _walk(top: _Place, scan: _Scan) -> None:
         except OSError as error:
             scan.fail_unseen(folder.path, f"folder cannot be read: {error.strerror}")
     scan.add(found)
+    if too_deep:
+        scan.issues.append(
+            f"{len(too_deep)} folders are more than {MOST_FOLDERS} levels deep, and their files are not indexed; the "
+            f"first is {shown_path(min(each.path for each in too_deep))}"
+        )
 
 
 def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:

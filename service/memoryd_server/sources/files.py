@@ -9,7 +9,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.foreign_text import shown_path
@@ -101,30 +101,56 @@ def is_named_by(file: Location, descriptor: int) -> bool:
 def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
     """Return the stat of each file, or None for a file that is missing or cannot be read.
 
-    Each folder is opened once, because a thread waits for the interpreter lock after every system call.
+    A folder is opened once for all its files, because a thread waits for the interpreter lock after every system call.
+    Only the folders above one file are open at a time.
     """
-    with ExitStack() as opened:
-        folders: dict[tuple[str, ...], int | None] = {}
-
-        def folder(root: str, parts: tuple[str, ...]) -> int | None:
-            key = (root, *parts)
-            if key not in folders:
-                above = folder(root, parts[:-1]) if parts else None
-                folders[key] = None if parts and above is None else _folder_or_none(root, parts, above)
-                if (descriptor := folders[key]) is not None:
-                    opened.callback(os.close, descriptor)
-            return folders[key]
-
-        parents = [folder(file.root, file.parts[:-1]) for file in files]
-        return [
-            None if parent is None else _regular_stat(parent, file.parts[-1])
-            for parent, file in zip(parents, files, strict=True)
-        ]
+    stats: list[FileStat | None] = [None] * len(files)
+    folders = _OpenFolders()
+    try:
+        for place in sorted(range(len(files)), key=lambda place: (files[place].root, files[place].parts)):
+            file = files[place]
+            parent = folders.enter((file.root, *file.parts[:-1]))
+            stats[place] = None if parent is None else _regular_stat(parent, file.parts[-1])
+    finally:
+        folders.close(0)
+    return stats
 
 
-def _folder_or_none(root: str, parts: tuple[str, ...], above: int | None) -> int | None:
+class _OpenFolders:
+    """The open folders above one file, from its root; None for one that cannot be opened, below which none is open."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._descriptors: list[int | None] = []
+
+    def enter(self, names: Sequence[str]) -> int | None:
+        """Return the descriptor of the last folder of `names`, a root and names below it, or None."""
+        shared = 0
+        for name, opened in zip(names, self._names, strict=False):
+            if name != opened:
+                break
+            shared += 1
+        self.close(shared)
+        for name in names[shared:]:
+            above = self._descriptors[-1] if self._descriptors else None
+            if self._descriptors and above is None:
+                return None
+            self._names.append(name)
+            self._descriptors.append(_folder_or_none(name, above))
+        return self._descriptors[-1]
+
+    def close(self, kept: int) -> None:
+        """Close all folders but the first `kept`."""
+        del self._names[kept:]
+        while len(self._descriptors) > kept:
+            descriptor = self._descriptors.pop()
+            if descriptor is not None:
+                os.close(descriptor)
+
+
+def _folder_or_none(name: str, above: int | None) -> int | None:
     with suppress(OSError):
-        return os.open(root, _FOLDER) if above is None else _enter(above, parts[-1], create=False)
+        return os.open(name, _FOLDER) if above is None else _enter(above, name, create=False)
     return None
 
 

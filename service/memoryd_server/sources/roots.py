@@ -5,7 +5,8 @@ canonical form, its display path; "memory/../MEMORY.md" and "memory//a.md" are r
 """
 
 import posixpath
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from memoryd_server.errors import PathNotAllowed
 from memoryd_server.model import Source
@@ -13,6 +14,9 @@ from memoryd_server.model import Source
 LONG_TERM_NAMES = ("MEMORY.md", "memory.md")
 MEMORY_FOLDER = "memory"
 SUFFIX = ".md"
+
+MOST_FOLDERS = 64
+"""The most folders between a root and a memory file. Deeper files are not memory: each step of a path is opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +28,37 @@ class Roots:
 
     workspace: str
     extra_paths: tuple[str, ...] = ()
+    _base: str = field(init=False, repr=False, compare=False)
+    # The normalized extra paths, in the configured order.
+    _extras: Mapping[str, None] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        base = posixpath.normpath(self.workspace)
+        absolute = (posixpath.normpath(posixpath.join(base, extra)) for extra in self.extra_paths)
+        object.__setattr__(self, "_base", base)
+        object.__setattr__(self, "_extras", dict.fromkeys(absolute))
 
     def base(self) -> str:
         """Return the workspace without "..", "//" or a trailing slash. Links are not resolved."""
-        return posixpath.normpath(self.workspace)
+        return self._base
 
     def extras(self) -> tuple[str, ...]:
         """Return the extra paths, absolute and normalized, without duplicates, in the configured order."""
-        absolute = (posixpath.normpath(posixpath.join(self.base(), extra)) for extra in self.extra_paths)
-        return tuple(dict.fromkeys(absolute))
+        return tuple(self._extras)
+
+    def outermost_extra(self, absolute: str) -> str:
+        """Return the outermost extra path that is or contains the normalized path `absolute`; empty if there is none.
+
+        The cost depends on the length of the path, not on the number of extra paths.
+        """
+        end = absolute.find("/") + 1 if self._extras else 0
+        while end:
+            # The root folder is the only one whose name ends in a slash.
+            folder = absolute[: max(end - 1, 1)]
+            if folder in self._extras:
+                return folder
+            end = absolute.find("/", end) + 1
+        return absolute if absolute in self._extras else ""
 
     def display(self, absolute: str) -> str:
         """Return `absolute` as a display path: relative to the workspace, "." for the workspace itself."""
@@ -44,11 +70,10 @@ class Roots:
         The folder is the workspace, or the parent of the outermost extra path. A process that can write inside a root
         can therefore not replace a folder below it, or an extra path itself, by a link.
         """
-        base = self.base()
-        holders = [extra for extra in self.extras() if is_within(absolute, extra)]
-        if is_within(absolute, base) or not holders:
+        base, extra = self.base(), self.outermost_extra(absolute)
+        if is_within(absolute, base) or not extra:
             return base, _components(absolute, base)
-        root = posixpath.dirname(min(holders, key=len))
+        root = posixpath.dirname(extra)
         return root, _components(absolute, root)
 
 
@@ -66,10 +91,10 @@ def resolve_path(roots: Roots, path: str) -> Location:
     """Return the location of a display path, or of an absolute path inside the roots. Touches no file.
 
     Raises:
-        PathNotAllowed: the path is not a memory file, is outside the roots or not in canonical form.
+        PathNotAllowed: the path is not a memory file, is outside the roots, too deep or not in canonical form.
     """
     absolute = _absolute(roots, path)
-    if not (_is_memory(roots, absolute) or any(is_within(absolute, extra) for extra in roots.extras())):
+    if not (_is_memory(roots, absolute) or roots.outermost_extra(absolute)):
         raise PathNotAllowed(path, "only MEMORY.md, memory.md, memory/ and the extra paths can be read")
     return _location(roots, absolute, path)
 
@@ -78,7 +103,7 @@ def resolve_for_append(roots: Roots, path: str) -> Location:
     """Return the location of a path in the workspace's own memory. Extra paths are never written.
 
     Raises:
-        PathNotAllowed: the path is not MEMORY.md, memory.md or a Markdown file under memory/.
+        PathNotAllowed: the path is not MEMORY.md, memory.md or a Markdown file under memory/, or is too deep.
     """
     absolute = _absolute(roots, path)
     if not _is_memory(roots, absolute):
@@ -99,6 +124,11 @@ def path_problem(path: str) -> str:
     if any(_climbs_with_backslashes(part) for part in path.split("/")):
         return 'it has "", "." or ".." between backslashes'
     return ""
+
+
+def is_too_deep(parts: Sequence[str]) -> bool:
+    """Return whether a file at `parts`, the components below its root, is below more than `MOST_FOLDERS` folders."""
+    return len(parts) - 1 > MOST_FOLDERS
 
 
 def is_within(absolute: str, folder: str) -> bool:
@@ -134,6 +164,8 @@ def _is_memory(roots: Roots, absolute: str) -> bool:
 
 def _location(roots: Roots, absolute: str, path: str) -> Location:
     root, parts = roots.anchor(absolute)
+    if is_too_deep(parts):
+        raise PathNotAllowed(path, f"it leads through {len(parts) - 1} folders, more than the {MOST_FOLDERS} allowed")
     # A relative path is canonical here, so it is the display path.
     return Location(roots.display(absolute) if posixpath.isabs(path) else path, root, parts)
 

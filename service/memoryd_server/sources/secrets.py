@@ -2,233 +2,22 @@
 
 The source text itself is never changed. Masking is idempotent.
 
-`FORMS` lists the forms in which secrets are written, as data, with the condition that distinguishes a secret from an
-ordinary word in the same position. It includes the forms of OpenClaw, which are masked in the same way. A new form
-needs its hints, a pattern with a group `secret` and, if ordinary text can match, a condition.
+A secret is found by the name that announces it (`secret_assignments`), by its position (`secret_forms`), or by the
+format of a service's keys (`secret_keys`). All of them see the text without disguises: full-width letters, typographic
+quotes and invisible characters are replaced or removed before the search. Only what is found is masked, in the text as
+it was.
 """
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+import string
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-Judge = Callable[[re.Match[str]], bool]
-
-
-def always(_: re.Match[str]) -> bool:
-    """Return True: every match of the pattern is a secret."""
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class SecretForm:
-    """One form of secret: the group `secret` of `pattern`, if `is_secret` accepts the match.
-
-    Only texts that contain one of `hints`, in lower case, are searched. Most texts contain none, and a substring search
-    is about a hundred times as fast as a pattern.
-    """
-
-    hints: tuple[str, ...]
-    pattern: re.Pattern[str]
-    is_secret: Judge = always
-
-
-_PLAIN_WORD = re.compile(r"[A-Za-z][A-Za-z'\u2019-]*[.,;:!?)]*")
-_LOWER_WORD = re.compile(r"\s+[a-z]")
-_QUALIFIED = re.compile(
-    r"(?:api|access|auth|secret|private|bot|refresh|session|bearer|client|id|account|app|admin|service|storage"
-    r"|subscription|deploy|license|encryption|signing|webhook|user|master|shared|hmac|jwt)[_. -]?(?:key|token)$",
-    re.IGNORECASE,
-)
-_NAMED_KEY = re.compile(r"(?:^|[_.-])(?:key|token)$|[a-z](?:Key|Token)$")
-_STRONG = re.compile(r"(?:password|passwd|passphrase|secret|pwd)$", re.IGNORECASE)
-_PLACEHOLDER = re.compile(
-    r"<[^>]*>?|[({\[]+[A-Za-z_. -]*[)}\]]*|\$(?:[{(].*|[A-Z_][A-Z0-9_]*)|%[A-Z_]+%"
-    r"|(?:os\.environ|os\.getenv|process\.env|env|settings|config|self|args|secrets)[.\[(].*|\*+|x{3,}|\.{3,}"
-    r"|your[-_].*"
-    r"|(?:string|str|null|none|nil|true|false|undefined|number|integer|boolean|required|optional|hidden|redacted|empty"
-    r"|token|key|password|secret|value|changed|missing|invalid|expired|unset)[.,;:!?)}\]]*",
-    re.IGNORECASE,
-)
-_MASKED = re.compile(r"\*{3}.*|\S{0,6}….*")
-_PROSE = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        a an and are argument as ask at be but by can check could does flag flags for from has i if in instead is it
-        may must needs not of on option options or parameter please same see should so that the then they this to use
-        value was we what when which will with you your
-        """,
-    )
-)
-_LEAST_RANDOM = 8
-_LEAST_LETTERS = 20
-_LEAST_UNBROKEN = 16
-
-
-def is_placeholder(value: str) -> bool:
-    """Return whether a value is a placeholder: a variable, a word such as `required`, or a masked secret."""
-    return bool(_PLACEHOLDER.fullmatch(value) or _MASKED.fullmatch(value))
-
-
-def looks_random(value: str) -> bool:
-    """Return whether a value looks random: letters with digits, or long and in mixed case. Paths do not."""
-    if "/" in value and "+" not in value and "=" not in value:
-        return False
-    has_digit = any(character.isdigit() for character in value)
-    has_letter = any(character.isalpha() for character in value)
-    if len(value) >= _LEAST_RANDOM and has_digit and has_letter:
-        return True
-    mixed = value.lower() != value and value.upper() != value
-    return len(value) >= _LEAST_LETTERS and mixed and not _PLAIN_WORD.fullmatch(value)
-
-
-def _is_assigned(match: re.Match[str]) -> bool:
-    """Distinguish `api_key=...` from `sort(key=len)`, and `password: ...` from prose with a colon."""
-    name, separator, value = match["name"], match["separator"], match["secret"]
-    if is_placeholder(value) or (separator == ":" and _is_prose(value)):
-        return False
-    if name.isupper() and (separator == "=" or "_" in name):
-        return True
-    prose = separator == ":" and not match["quote"] and bool(_PLAIN_WORD.fullmatch(value))
-    if _STRONG.search(name):
-        return not (prose and _LOWER_WORD.match(match.string, match.end()))
-    if _QUALIFIED.search(name):
-        return not prose
-    return bool(_NAMED_KEY.search(name) or name.isupper()) and looks_random(value)
-
-
-def _is_flag_value(match: re.Match[str]) -> bool:
-    value = match["secret"]
-    return not is_placeholder(value) and not _is_prose(value)
-
-
-def _is_prose(value: str) -> bool:
-    return value.rstrip(".,;:!?)").lower() in _PROSE
-
-
-def _is_value(match: re.Match[str]) -> bool:
-    return not is_placeholder(match["secret"])
-
-
-def _is_openai_like(match: re.Match[str]) -> bool:
-    """Distinguish a key from words joined by hyphens, such as `sk-learn-style-names`."""
-    secret = match["secret"]
-    unbroken = max(len(piece) for piece in re.split(r"[-_]", secret))
-    return any(c.isdigit() or c.isupper() for c in secret) or unbroken >= _LEAST_UNBROKEN
-
-
-def _prefixed(hint: str, pattern: str, *, any_case: bool = True, judge: Judge = always) -> SecretForm:
-    flags = re.IGNORECASE if any_case else 0
-    return SecretForm((hint.lower(),), re.compile(rf"(?<![A-Za-z0-9])(?P<secret>{pattern})", flags), judge)
-
-
-_WORDS = r"(?:key|token|secret|password|passwd|passphrase|pwd)"
-_CREDENTIALS = ("key", "token", "secret", "passw", "passphrase", "pwd")
-
-FORMS: Final[tuple[SecretForm, ...]] = (
-    # OPENAI_API_KEY=..., db_password: "..."
-    SecretForm(
-        _CREDENTIALS,
-        re.compile(
-            rf"(?<![A-Za-z0-9_])(?P<name>[A-Za-z0-9_]*(?:(?:api|access|private|secret)[ -])?{_WORDS})"
-            r"\s*(?P<separator>[=:])(?![=:/])\s*(?P<quote>[\"']?)(?P<secret>[^\s\"'\\]+)(?P=quote)",
-            re.IGNORECASE,
-        ),
-        _is_assigned,
-    ),
-    # "apiKey": "...", 'password': '...', also with escaped quotes
-    SecretForm(
-        _CREDENTIALS,
-        re.compile(
-            r"(?P<quote>\\{0,16}[\"'])[A-Za-z0-9_.-]*(?:api[_-]?key|token|secret|password|passwd|passphrase|private[_-]?key"
-            r"|access[_-]?key|secret[_-]?key|auth[_-]?key)(?:[_-]?(?:id|value))?(?P=quote)\s*[:=]\s*"
-            r"(?P=quote)(?P<secret>[^\"'\\]+)(?P=quote)",
-            re.IGNORECASE,
-        ),
-        _is_value,
-    ),
-    # --api-key ..., --token=...
-    SecretForm(
-        ("--",),
-        re.compile(
-            r"--(?:[a-z]+-)*(?:api[-_]?key|token|secret|password|passwd|passphrase|access[-_]?key)(?:=|\s+)"
-            r"(?P<quote>[\"']?)(?P<secret>[^\s\"']+)(?P=quote)",
-            re.IGNORECASE,
-        ),
-        _is_flag_value,
-    ),
-    # curl -u name:... ; a run of "=" is part of the separator, or of the name if there is no other name.
-    SecretForm(
-        ("-u", "--user"),
-        re.compile(r"(?<!\S)(?:-u|--user)[\s=]++(?:[\"']?[^\s:\"']+|(?<=[\s=]=)):(?P<secret>[^\s\"']+)"),
-        _is_value,
-    ),
-    SecretForm(
-        ("authorization",),
-        re.compile(
-            r"Authorization[\"']?\s*[:=]\s*[\"']?(?:Bearer|Basic|Token|Bot|ApiKey)\s+(?P<secret>[A-Za-z0-9._\-+=/~:]+)",
-            re.IGNORECASE,
-        ),
-        _is_value,
-    ),
-    SecretForm(("bearer",), re.compile(r"\bBearer\s+(?P<secret>[A-Za-z0-9._\-+=/~]{18,})", re.IGNORECASE)),
-    SecretForm(
-        ("cookie",),
-        re.compile(r"Cookie[\"']?\s*:\s*[\"']?(?P<secret>(?:[\w.-]+=[^\s;\"']{8,};?\s*)+)", re.IGNORECASE),
-    ),
-    # postgres://name:...@host
-    SecretForm(("://",), re.compile(r"://[^\s/:@?#]*:(?P<secret>[^\s/@]+)@"), _is_value),
-    SecretForm(
-        ("sig", "auth"),
-        re.compile(r"[?&](?:[\w-]*signature|sig|auth|authkey)=(?P<secret>[^&\s\"'#]{8,})", re.IGNORECASE),
-        _is_value,
-    ),
-    SecretForm(("login",), re.compile(r"\blogin\s+\S+\s+password\s+(?P<secret>\S+)", re.IGNORECASE), _is_value),
-    SecretForm(
-        ("hooks.slack.com", "webhooks/"),
-        re.compile(r"(?:hooks\.slack\.com/(?:services|workflows)|/api/webhooks)/(?P<secret>[A-Za-z0-9_/-]{20,})"),
-    ),
-    _prefixed("sk-", r"sk-[A-Za-z0-9_-]{8,}", judge=_is_openai_like),
-    _prefixed("_live_", r"[srw][kh](?:sec)?_live_[A-Za-z0-9]{10,}"),
-    _prefixed("_test_", r"[sr]k_test_[A-Za-z0-9]{10,}"),
-    _prefixed("whsec_", r"whsec_[A-Za-z0-9+/=]{16,}"),
-    SecretForm(
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), re.compile(r"\b(?P<secret>gh[pousr]_[A-Za-z0-9]{20,})", re.IGNORECASE)
-    ),
-    _prefixed("github_pat_", r"github_pat_[A-Za-z0-9_]{20,}"),
-    _prefixed("glpat-", r"glpat-[A-Za-z0-9_-]{16,}"),
-    _prefixed("xox", r"xox[abeoprs]-[A-Za-z0-9-]{10,}"),
-    _prefixed("xapp-", r"xapp-[A-Za-z0-9-]{10,}"),
-    _prefixed("gsk_", r"gsk_[A-Za-z0-9_-]{10,}"),
-    _prefixed("aiza", r"AIza[0-9A-Za-z\-_]{20,}"),
-    _prefixed("ya29.", r"ya29\.[0-9A-Za-z\-_]{20,}"),
-    _prefixed("gocspx-", r"GOCSPX-[0-9A-Za-z\-_]{16,}"),
-    _prefixed("pplx-", r"pplx-[A-Za-z0-9_-]{10,}"),
-    _prefixed("npm_", r"npm_[A-Za-z0-9]{10,}"),
-    _prefixed("pypi-", r"pypi-[A-Za-z0-9_-]{40,}"),
-    _prefixed("hf_", r"hf_[A-Za-z0-9]{20,}"),
-    _prefixed("xai-", r"xai-[A-Za-z0-9]{30,}"),
-    _prefixed("tvly-", r"tvly-[A-Za-z0-9-]{16,}"),
-    _prefixed("r8_", r"r8_[A-Za-z0-9]{30,}"),
-    _prefixed("dop_v1_", r"dop_v1_[a-f0-9]{40,}"),
-    _prefixed("hvs.", r"hvs\.[A-Za-z0-9_-]{20,}"),
-    _prefixed("ntn_", r"ntn_[A-Za-z0-9]{30,}"),
-    _prefixed("sbp_", r"sbp_[a-f0-9]{30,}"),
-    _prefixed("lin_api_", r"lin_api_[A-Za-z0-9]{30,}"),
-    SecretForm(
-        ("shpat_", "shpca_", "shpss_", "shppa_"), re.compile(r"\b(?P<secret>shp(?:at|ca|ss|pa)_[A-Fa-f0-9]{20,})")
-    ),
-    _prefixed("sg.", r"SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}", any_case=False),
-    _prefixed("age-secret-key-", r"AGE-SECRET-KEY-1[0-9A-Z]{30,}"),
-    SecretForm(("akia", "asia"), re.compile(r"\b(?P<secret>A(?:KIA|SIA)[0-9A-Z]{16})\b")),
-    SecretForm(
-        ("eyj",),
-        re.compile(r"(?<![A-Za-z0-9_-])(?P<secret>eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?)"),
-    ),
-    # Telegram bots
-    SecretForm((":",), re.compile(r"(?<![A-Za-z0-9_])(?P<secret>\d{6,}:[A-Za-z0-9_-]{20,})")),
-)
+from memoryd_server.sources.secret_assignments import find_assigned
+from memoryd_server.sources.secret_forms import find_forms
+from memoryd_server.sources.secret_keys import find_service_keys, long_words
+from memoryd_server.sources.secret_values import is_masked
 
 _LEAST_SHOWN = 18
 _HEAD = 6
@@ -239,6 +28,13 @@ _KEY_BEGINS = re.compile(r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re
 _KEY_ENDS = re.compile(r"-----END [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----", re.IGNORECASE)
 # The body of a key, with its line breaks as they are, folded into spaces or escaped.
 _KEY_BODY = re.compile(r"(?:\*{3})?(?:(?:\s|\\+[rn])*[A-Za-z0-9+/=]{16,})*")
+_PUTTY_BODY = re.compile(r"private-lines: \d{1,4}\s{1,4}([a-z0-9+/=]{16,}+(?:\s[a-z0-9+/=]{16,}+)*)", re.IGNORECASE)
+
+
+# The rest of a key that is cut off at its beginning is searched this far before its end.
+_MOST_KEY_CHARS = 8 << 10
+_KEY_CHARACTERS = frozenset(string.ascii_letters + string.digits + "+/=")
+_LEAST_KEY_LINE = 16
 
 
 def mask_secrets(text: str) -> str:
@@ -246,29 +42,72 @@ def mask_secrets(text: str) -> str:
 
     Takes linear time for any text.
     """
-    lowered = text.lower()
-    if "private key" in lowered:
+    if "PRIVATE KEY" in text or "private key" in text.lower():
         text = _mask_private_keys(text)
-    for form in FORMS:
-        if any(hint in lowered for hint in form.hints):
-            text = _mask_form(text, form)
-    return text
+    plain, places = (text, None) if text.isascii() else _undisguise(text)
+    # One character has a lower case of two, which would move the positions.
+    lowered = plain.lower() if plain.isascii() else plain.replace("İ", "I").lower()
+    found = [*find_assigned(plain, lowered)]
+    words = long_words(plain)
+    found += find_forms(plain, lowered, words.lower())
+    found += find_service_keys(plain, lowered, words) if words else ()
+    if "private-lines" in lowered:
+        found += [match.span(1) for match in _PUTTY_BODY.finditer(plain)]
+    if "private key" in lowered:
+        found += _find_key_tails(plain)
+    spans = [(start, end) for start, end in found if not is_masked(plain[start:end])]
+    if not spans:
+        return text
+    return _mask(text, spans if places is None else [(places[start], places[end - 1] + 1) for start, end in spans])
 
 
-def _mask_form(text: str, form: SecretForm) -> str:
+def _mask(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return the text with the spans masked; those that overlap as one."""
     pieces: list[str] = []
-    end = 0
-    for match in form.pattern.finditer(text):
-        start, after = match.span("secret")
-        # Text before an ellipsis is the beginning of a masked secret.
-        if form.is_secret(match) and not is_placeholder(match["secret"]) and text[after : after + 1] != "…":
-            pieces += (text[end:start], _mask_value(match["secret"]))
-            end = after
-    return "".join((*pieces, text[end:])) if pieces else text
+    done = begin = end = 0
+    for start, after in sorted(spans):
+        if start >= end:
+            pieces += (text[done:begin], _mask_value(text[begin:end]))
+            done, begin = end, start
+        end = max(end, after)
+    return "".join((*pieces, text[done:begin], _mask_value(text[begin:end]), text[end:]))
 
 
 def _mask_value(secret: str) -> str:
+    if not secret:
+        return ""
     return _HIDDEN if len(secret) < _LEAST_SHOWN else f"{secret[:_HEAD]}…{secret[-_TAIL:]}"
+
+
+_INVISIBLE = re.compile("[\u00ad\u034f\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_DOUBLE_QUOTES = "\u201c\u201d\u201e\u201f\u00ab\u00bb\u300c\u300d"
+_SINGLE_QUOTES = "\u2018\u2019"
+# Full-width punctuation ends a value, and stays as it is: , ; ( ) ! ?
+_PUNCTUATION = "\uff0c\uff1b\uff08\uff09\uff01\uff1f"
+_BLANKS = "\u00a0\u2007\u202f\u3000"
+_PLAIN: Final = {
+    **dict.fromkeys(map(ord, _DOUBLE_QUOTES), '"'),
+    **dict.fromkeys(map(ord, _SINGLE_QUOTES), "'"),
+    **dict.fromkeys(map(ord, _BLANKS), " "),
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F) if chr(code) not in _PUNCTUATION},
+    **{
+        code: plain
+        for code in range(0x1D400, 0x1D800)
+        if len(plain := unicodedata.normalize("NFKC", chr(code))) == 1 and plain.isascii()
+    },
+}
+
+
+def _undisguise(text: str) -> tuple[str, Sequence[int] | None]:
+    """Return the text as it reads, and the position of each of its characters if some were removed.
+
+    Full-width and mathematical letters become ASCII, typographic quotes plain ones; invisible characters are removed.
+    """
+    plain = text.translate(_PLAIN)
+    if _INVISIBLE.search(plain) is None:
+        return plain, None
+    places = [at for at, character in enumerate(plain) if _INVISIBLE.match(character) is None]
+    return "".join([plain[at] for at in places]), places
 
 
 def _mask_private_keys(text: str) -> str:
@@ -295,3 +134,22 @@ def _mask_private_keys(text: str) -> str:
 def _mask_block(block: str) -> str:
     lines = [line for line in block.splitlines() if line]
     return _HIDDEN if len(lines) == 1 else f"{lines[0]}\n…redacted…\n{lines[-1]}"
+
+
+def _find_key_tails(text: str) -> Iterator[tuple[int, int]]:
+    """Yield where the last lines of a private key are whose beginning is not in the text."""
+    for end in _KEY_ENDS.finditer(text):
+        limit = max(0, end.start() - _MOST_KEY_CHARS)
+        first = last = at = end.start()
+        while at > limit:
+            while at > limit and (text[at - 1].isspace() or text[at - 1] == "\\"):
+                at -= 1
+            line_end = at
+            while at > limit and text[at - 1] in _KEY_CHARACTERS:
+                at -= 1
+            # The last line may be short.
+            if line_end == at or (line_end - at < _LEAST_KEY_LINE and first < last):
+                break
+            first, last = at, last if first < last else line_end
+        if last - first >= _LEAST_KEY_LINE:
+            yield first, last

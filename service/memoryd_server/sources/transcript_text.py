@@ -135,7 +135,7 @@ def _without_internal(text: str) -> str:
     return "".join((*pieces, text[at:])) if pieces else text
 
 
-FLATTENING_VERSION: Final = 1
+FLATTENING_VERSION: Final = 2
 """Incremented with every change that produces different text for the same record; transcripts are then reindexed."""
 
 _LABELS: Final[Mapping[str, str]] = {USER: "User", ASSISTANT: "Assistant"}

@@ -18,7 +18,7 @@ from typing import Protocol
 from memoryd_server.errors import MemorydError
 from memoryd_server.sources.files import open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, SUFFIX, Roots, is_within
+from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, MOST_FOLDERS, SUFFIX, Roots, is_within
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 
 IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"})
@@ -42,7 +42,7 @@ class WatchScope:
 
     def enters(self, parts: tuple[str, ...]) -> bool:
         """Return whether the folder `parts` below the top is watched."""
-        if any(part.lower() in IGNORED_FOLDERS for part in parts):
+        if len(parts) > MOST_FOLDERS or any(part.lower() in IGNORED_FOLDERS for part in parts):
             return False
         wanted = not parts or self.folders is None or parts[0] in self.folders
         return wanted and not self.ignored.ignores_folder(parts)

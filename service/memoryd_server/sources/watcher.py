@@ -254,10 +254,6 @@ def _error_reason(error: OSError) -> str:
     return shortages.get(error.errno or 0, f"inotify cannot be used: {error.strerror}")
 
 
-# watchdog's snapshot recurses, with several frames per level; deeper folders are left to the reconcile pass.
-MAX_DEPTH = 150
-
-
 class PollingWatch(FileSystemEventHandler):
     """Compare the folders and Markdown files of one scope every `poll_seconds`. Links are neither seen nor followed."""
 
@@ -303,8 +299,6 @@ class PollingWatch(FileSystemEventHandler):
     def _list(self, path: str | None) -> "Iterator[os.DirEntry[str]]":
         folder = path or self._scope.top
         below = tuple(part for part in folder[len(self._scope.top) :].split("/") if part)
-        if len(below) >= MAX_DEPTH:
-            return iter(())
         with os.scandir(folder) as entries:
             return iter([entry for entry in entries if self._is_wanted(entry, (*below, entry.name))])
 

@@ -41,6 +41,7 @@ from memoryd_server.sqlite.connection import (
     translated,
 )
 from memoryd_server.sqlite.readers import ReaderPool
+from memoryd_server.sqlite.vector_rows import discard_outdated
 from memoryd_server.store import BuildIdentity, Difference, StoreSizes
 from memoryd_server.system import READ_ONLY, sync_folder
 
@@ -151,6 +152,7 @@ def _open_or_create(path: Path, identity: BuildIdentity, journal: JournalMode, a
         version = schema.user_version(connection)
         refuse_newer(path, version)
         if version == schema.SCHEMA_VERSION or schema.upgrade(connection):
+            discard_outdated(connection)
             return OpenedIndex(connection, IndexFacts.of(connection, identity))
     except BaseException:
         connection.close()

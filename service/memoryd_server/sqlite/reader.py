@@ -1,17 +1,14 @@
-"""SqliteReader: rows, counts, keyword and vector hits of one unchanging snapshot of an index.
-
-`VectorRows`, the vectors with the chunks that they belong to, is shared with `SqliteWriter`.
-"""
+"""SqliteReader: rows, counts, keyword and vector hits of one unchanging snapshot of an index."""
 
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import apsw
 import numpy as np
@@ -32,6 +29,7 @@ from memoryd_server.sqlite.keyword import (
     scores_of,
 )
 from memoryd_server.sqlite.readers import ReaderPool, id_list
+from memoryd_server.sqlite.vector_rows import VectorRows, parse_identity
 from memoryd_server.store import (
     ChunkHead,
     ChunkRow,
@@ -39,15 +37,13 @@ from memoryd_server.store import (
     FileRow,
     IndexCounts,
     KeywordHit,
-    PendingChunk,
     StoredCounts,
-    StoredVector,
     TranscriptState,
     VectorHit,
     VectorIdentity,
 )
 from memoryd_server.text import QueryTerm, TermKind
-from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
+from memoryd_server.vectors import Ids, Vectors
 
 
 def count_stored(connection: apsw.Connection, file_ids: Sequence[int]) -> StoredCounts:
@@ -57,8 +53,7 @@ def count_stored(connection: apsw.Connection, file_ids: Sequence[int]) -> Stored
         (json.dumps(list(file_ids)),),
     ).fetchall()
     ids = (json.dumps([row[0] for row in rows]),)
-    # A contentless FTS5 table has one row per entry here.
-    entries = "SELECT count(*) FROM keyword_docsize WHERE id IN (SELECT value FROM json_each(?))"
+    entries = "SELECT count(*) FROM keyword WHERE rowid IN (SELECT value FROM json_each(?))"
     vectors = "SELECT count(*) FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))"
     return StoredCounts(
         tuple(row[1] for row in rows), scalar(connection, entries, ids), scalar(connection, vectors, ids)
@@ -70,90 +65,6 @@ def hashes_containing(connection: apsw.Connection, text: str) -> set[bytes]:
     query = "SELECT DISTINCT content_hash FROM chunks WHERE instr(text, ?) > 0"
     rows: list[tuple[Any, ...]] = connection.execute(query, (text,)).fetchall()
     return {row[0] for row in rows}
-
-
-class VectorObserver(Protocol):
-    """Holds vectors in memory; called after each commit, on the writer thread."""
-
-    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
-        """Add or replace the vectors of these chunks, and drop those of removed chunks."""
-
-    def reset(self) -> None:
-        """Drop every vector."""
-
-
-class VectorRows:
-    """The stored vectors of one index file, for reading; part of `SqliteReader` and `SqliteWriter`."""
-
-    def __init__(self, connection: apsw.Connection) -> None:
-        self._connection = connection
-
-    @translated()
-    def vector_identity(self) -> VectorIdentity | None:
-        """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
-        return _parse_identity(str(schema.get_meta(self._connection, "vector_identity") or ""))
-
-    @translated()
-    def failover_record(self) -> str:
-        """Return the record last passed to `record_failover`; empty if there is none."""
-        return str(schema.get_meta(self._connection, "stand_in") or "")
-
-    @translated()
-    def vector_dimensions(self) -> int:
-        """Return the length of the stored vectors; 0 if there are none."""
-        first = scalar(self._connection, "SELECT length(embedding) FROM vectors ORDER BY chunk_id LIMIT 1")
-        return int(first or 0) // FLOAT_BYTES
-
-    @translated()
-    def stored_vectors(self, after: int, limit: int) -> list[StoredVector]:
-        """Return up to `limit` vectors, by chunk id, after id `after`."""
-        rows = self._connection.execute(
-            "SELECT chunk_id, content_hash, embedding FROM vectors CROSS JOIN chunks ON id = chunk_id"
-            " WHERE chunk_id > ? ORDER BY chunk_id LIMIT ?",
-            (after, limit),
-        )
-        return [StoredVector(*row) for row in rows]
-
-    @translated()
-    def count_chunks(self) -> int:
-        """Return the number of chunks, with a vector or without."""
-        return int(scalar(self._connection, "SELECT count(*) FROM chunks"))
-
-    @translated()
-    def count_pending(self) -> int:
-        """Return the number of chunks without a vector."""
-        return int(scalar(self._connection, "SELECT count(*) FROM unembedded"))
-
-    @translated()
-    def pending_hashes(self) -> list[bytes]:
-        """Return the content hash of each chunk without a vector."""
-        rows = self._connection.execute("SELECT content_hash FROM unembedded CROSS JOIN chunks ON id = chunk_id")
-        return [row[0] for row in rows]
-
-    @translated()
-    def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
-        """Return up to `limit` chunks without a vector, by id, after id `after`; all chunks if `everything`."""
-        # CROSS makes `unembedded` the outer table; otherwise SQLite scans all chunks and looks each up in it.
-        pending = "unembedded CROSS JOIN chunks ON id = chunk_id WHERE chunk_id > ? ORDER BY chunk_id"
-        source = "chunks WHERE id > ? ORDER BY id" if everything else pending
-        rows = self._connection.execute(
-            f"SELECT id, content_hash, text FROM {source} LIMIT ?",  # noqa: S608 -- constants
-            (after, limit),
-        )
-        return [PendingChunk(*row) for row in rows]
-
-
-@contextmanager
-def not_overwriting(connection: apsw.Connection) -> Iterator[None]:
-    """Free pages without overwriting them, which for a whole table would write all of it to the log.
-
-    The next vectors reuse the pages, and vectors contain no text.
-    """
-    connection.execute("PRAGMA secure_delete=FAST").fetchall()
-    try:
-        yield
-    finally:
-        connection.execute("PRAGMA secure_delete=ON").fetchall()
 
 
 def line_numbers(stored_numbers: str | None) -> tuple[int, ...]:
@@ -186,9 +97,6 @@ MIN_LANGUAGE_SHARE = 0.02
 _STEPS_PER_DEADLINE_CHECK = 50_000
 
 _FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
-
-# Every search reads the identity of the vectors, which hardly ever changes.
-_parse_identity = lru_cache(maxsize=256)(VectorIdentity.from_json)
 
 # What a search needs of the table of single values, read by one statement per snapshot.
 _META_OF_A_SEARCH = (
@@ -279,7 +187,7 @@ class SqliteReader(VectorRows):
     @translated()
     def vector_identity(self) -> VectorIdentity | None:
         """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
-        return _parse_identity(str(self._meta.get("vector_identity") or ""))
+        return parse_identity(str(self._meta.get("vector_identity") or ""))
 
     def last_sync_ms(self) -> int | None:
         """Return when a sync last completed (Unix milliseconds); None before the first."""

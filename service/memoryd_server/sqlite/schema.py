@@ -24,6 +24,8 @@ TRANSCRIPTS = """CREATE TABLE transcripts(
         read_bytes INTEGER NOT NULL,
         read_lines INTEGER NOT NULL)"""
 
+VECTORS_BY_CHUNK = "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)"
+
 # bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
 _TABLES = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -54,7 +56,7 @@ _TABLES = (
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     # Counting would otherwise read the blobs.
-    "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)",
+    VECTORS_BY_CHUNK,
     # The chunks without a vector. Finding them would otherwise scan all chunks.
     "CREATE TABLE unembedded(chunk_id INTEGER PRIMARY KEY)",
     TRANSCRIPTS,
@@ -62,6 +64,11 @@ _TABLES = (
         body, context, content='', contentless_delete=1, detail=full, tokenize="{TOKENIZER}")""",
 )
 
+VECTOR_IDENTITY = "vector_identity"
+STAGED_IDENTITY = "staged_identity"
+# The revision of the chunks that the staged vectors belong to: the index revision, unless an older memoryd, which does
+# not know them, has changed the index.
+_STAGED_REVISION = "staged_revision"
 _MIXED_CHUNKING = "mixed_chunking"
 _DELETED_WORDS = "deleted_words"
 
@@ -131,7 +138,34 @@ def raise_revision(connection: apsw.Connection) -> int:
     ).fetchone()
     if row is None:
         raise IndexDamaged("the index is damaged: its meta table has no revision; it is rebuilt from the Markdown")
+    connection.execute("UPDATE meta SET value = ? WHERE key = ?", (row[0], _STAGED_REVISION))
     return int(row[0])
+
+
+def revision(connection: apsw.Connection) -> int:
+    """Return the index revision."""
+    return int(get_meta(connection, "revision") or 0)
+
+
+def begin_staging(connection: apsw.Connection, identity_json: str) -> None:
+    """Record, within the caller's transaction, that the index has a staged set of vectors, and its identity."""
+    set_meta(connection, STAGED_IDENTITY, identity_json)
+    set_meta(connection, _STAGED_REVISION, revision(connection))
+
+
+def is_staging(connection: apsw.Connection) -> bool:
+    """Return whether the index has a staged set of vectors."""
+    return get_meta(connection, STAGED_IDENTITY) is not None
+
+
+def is_staged_revision(connection: apsw.Connection) -> bool:
+    """Return whether the staged set of vectors belongs to the chunks of the index."""
+    return get_meta(connection, _STAGED_REVISION) == revision(connection)
+
+
+def end_staging(connection: apsw.Connection) -> None:
+    """Record, within the caller's transaction, that the index has no staged set of vectors."""
+    connection.execute("DELETE FROM meta WHERE key IN (?, ?)", (STAGED_IDENTITY, _STAGED_REVISION))
 
 
 def user_version(connection: apsw.Connection) -> int:
@@ -160,7 +194,7 @@ def _add_vectors_and_languages(connection: apsw.Connection) -> None:
     """Upgrade from 1 to 2. The rebuild of the keyword index, which is due after it, detects the languages."""
     connection.execute("ALTER TABLE files ADD COLUMN language TEXT NOT NULL DEFAULT ''")
     connection.execute("CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)")
-    connection.execute("CREATE INDEX vectors_by_chunk ON vectors(chunk_id)")
+    connection.execute(VECTORS_BY_CHUNK)
     # In schema 1 the analyzer's version was part of the identity, and would require a rebuild.
     identity = json.loads(str(get_meta(connection, "identity")))
     identity.pop("analyzer_version", None)

@@ -388,7 +388,7 @@ class SqliteStore:
         if self._vectors is None:
             return VectorEngineStatus("exact")
         engine = self._vectors.engine
-        return VectorEngineStatus(engine.engine, engine.version, engine.load_error, self._vectors.form)
+        return VectorEngineStatus(engine.engine, engine.version, engine.load_error, self._vectors.form, engine.path)
 
     def vector_memory_bytes(self) -> int:
         """Return the bytes that vectors take in memory. Waits for a commit that is changing them."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import apsw
@@ -30,6 +31,7 @@ Load = Callable[[apsw.Connection, str | None], None]
 
 # Without it, SQLite derives the entry point from the name of the file, and the file may have any name.
 _ENTRY_POINT = "sqlite3_vec_init"
+_SUFFIXES = (".so", ".dylib", ".dll")
 _PROBED_DIMENSIONS = 8
 
 # sqlite-vec sums the products one after the other in float32, which is less exact than numpy.
@@ -51,13 +53,14 @@ _WITHIN = f"SELECT id FROM ({_SCORED}) WHERE score <= ?"  # noqa: S608 -- consta
 class LoadedVectorEngine:
     """The engine that scans the stored vectors while none are in memory.
 
-    `version` is that of sqlite-vec, empty if it did not load. `load_error` is the reason why it did not load; None if
-    it did, or if the settings disable it.
+    `version` and `path` are those of sqlite-vec, empty if it did not load. `load_error` is the reason why it did not
+    load; None if it did, or if the settings disable it.
     """
 
     engine: Literal["sqlite-vec", "exact"]
     version: str = ""
     load_error: str | None = None
+    path: str = ""
 
 
 def load(connection: apsw.Connection, extension_path: str | None) -> None:
@@ -78,6 +81,12 @@ def _installed() -> str:
     import sqlite_vec  # type: ignore[import-untyped]  # noqa: PLC0415 -- a Python without it, or without the sqlite3 it imports, still serves
 
     return str(sqlite_vec.loadable_path())
+
+
+def _file_of(path: str) -> str:
+    """Return the file that SQLite loads for a path, which may lack the suffix."""
+    candidates = (path, *(path + suffix for suffix in _SUFFIXES))
+    return next((file for file in candidates if Path(file).is_file()), path)
 
 
 def probe_vector_extension(
@@ -101,7 +110,8 @@ def _try_extension(extension_path: str | None, load_extension: Load) -> LoadedVe
     try:
         with closing(apsw.Connection(":memory:")) as connection:
             load_extension(connection, extension_path)
-            return LoadedVectorEngine("sqlite-vec", _checked_version(connection))
+            version = _checked_version(connection)
+            return LoadedVectorEngine("sqlite-vec", version, path=_file_of(extension_path or _installed()))
     except Exception as error:  # noqa: BLE001 -- any failure of a foreign library at start leaves the exact engine
         return LoadedVectorEngine("exact", load_error=described(error))
 
@@ -149,8 +159,9 @@ def nearest(connection: apsw.Connection, query: Vectors, limit: int, sources: Se
 
 
 def described(error: Exception) -> str:
-    """Return the type and the message of an error."""
-    return f"{type(error).__name__}: {error}"
+    """Return the type and the message of an error. The messages of apsw begin with the type."""
+    name, message = type(error).__name__, str(error)
+    return message if message.startswith(f"{name}: ") else f"{name}: {message}"
 
 
 COARSE_ABOVE = 10_000
@@ -177,7 +188,8 @@ class VectorIndex:
     budget is too small, another search is loading them, or the snapshot is too old to load from. sqlite-vec scans if it
     loads, else numpy, with the same results.
 
-    `resident` has the vectors in memory; the writer thread applies each commit to it.
+    `resident` has the vectors in memory; the writer thread applies each commit to it. `on_load_error` is called on any
+    thread with the reason each time that sqlite-vec does not load or fails.
     """
 
     def __init__(
@@ -189,9 +201,11 @@ class VectorIndex:
         coarse_above: int = COARSE_ABOVE,
         max_codes_bytes: int = MAX_CODES_BYTES,
         load_extension: Load = load,
+        on_load_error: Callable[[str], None] = lambda _: None,
         page_rows: int = resident.PAGE_ROWS,
     ) -> None:
         self._use_sqlite_vec = sqlite_vec
+        self._on_load_error = on_load_error
         self._extension_path = extension_path
         self._load_extension = load_extension
         self._budget_bytes = memory_budget_bytes
@@ -212,8 +226,13 @@ class VectorIndex:
     def probe(self, timeout_seconds: float = PROBE_SECONDS) -> LoadedVectorEngine:
         """Determine whether sqlite-vec loads and computes right distances. Blocks; call it at start."""
         if self._use_sqlite_vec:
-            self._engine = probe_vector_extension(self._extension_path, timeout_seconds, self._load_extension)
+            self._set_engine(probe_vector_extension(self._extension_path, timeout_seconds, self._load_extension))
         return self._engine
+
+    def _set_engine(self, engine: LoadedVectorEngine) -> None:
+        self._engine = engine
+        if engine.load_error is not None:
+            self._on_load_error(engine.load_error)
 
     def search(
         self,
@@ -257,7 +276,7 @@ class VectorIndex:
         except (apsw.SQLError, apsw.ExtensionLoadingError, ImportError, OSError) as error:
             if is_damage(error):
                 raise
-            self._engine = LoadedVectorEngine("exact", self._engine.version, described(error))
+            self._set_engine(LoadedVectorEngine("exact", self._engine.version, described(error)))
             return None
 
     def reset(self) -> None:

@@ -12,13 +12,16 @@ from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
 from memoryd_server.sqlite import schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, transaction, translated
-from memoryd_server.sqlite.reader import (
+from memoryd_server.sqlite.reader import all_files, memory_files, transcript_state
+from memoryd_server.sqlite.vector_rows import (
+    STAGED,
+    STORED,
     VectorObserver,
-    VectorRows,
-    all_files,
-    memory_files,
-    not_overwriting,
-    transcript_state,
+    VectorSetWriter,
+    VectorTables,
+    create_staged,
+    drop_staged,
+    promote_staged,
 )
 from memoryd_server.store import (
     FileKey,
@@ -30,12 +33,11 @@ from memoryd_server.store import (
     VectorIdentity,
     VectorView,
 )
-from memoryd_server.vectors import FLOAT_BYTES
 
 _COPY_BATCH = 500
 
 
-class SqliteWriter(VectorRows):
+class SqliteWriter(VectorSetWriter):
     """Writes the rows of one index file, whole files at a time.
 
     `identity_json` is the build identity of the files to write; empty for a writer that writes no files. `observer` is
@@ -48,9 +50,8 @@ class SqliteWriter(VectorRows):
         identity_json: str = "",
         observer: VectorObserver | None = None,
     ) -> None:
-        super().__init__(connection)
+        super().__init__(connection, observer=observer)
         self._identity_json = identity_json
-        self._observer = observer
         self._removed_chunks: list[int] = []
 
     @translated()
@@ -66,7 +67,7 @@ class SqliteWriter(VectorRows):
     @translated()
     def revision(self) -> int:
         """Return the index revision."""
-        return int(schema.get_meta(self._connection, "revision") or 0)
+        return schema.revision(self._connection)
 
     @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
@@ -108,71 +109,63 @@ class SqliteWriter(VectorRows):
         return transcript_state(self._connection, file_id)
 
     @translated()
+    def outdated_transcripts(self, version: str) -> frozenset[int]:
+        """Return the ids of the transcripts that were read by another version of the reader."""
+        rows = self._connection.execute("SELECT file_id FROM transcripts WHERE version <> ?", (version,))
+        return frozenset(row[0] for row in rows)
+
+    @translated()
     def record_failover(self, record: str) -> None:
         """Store the record of which provider makes the vectors instead of the configured one."""
         with transaction(self._connection):
             schema.set_meta(self._connection, "stand_in", record)
 
     @translated()
-    def begin_vectors(self, identity: VectorIdentity) -> None:
-        """Delete every vector and store the identity of the next ones."""
-        with not_overwriting(self._connection), transaction(self._connection):
-            self._connection.execute("DELETE FROM vectors")
-            vector_mean.forget(self._connection)
-            self._connection.execute("DELETE FROM unembedded")
-            self._connection.execute("INSERT INTO unembedded SELECT id FROM chunks")
-            schema.set_meta(self._connection, "vector_identity", identity.to_json())
-        if self._observer is not None:
-            self._observer.reset()
+    def staged(self) -> VectorSetWriter | None:
+        """Return the writer of the staged set; None if there is none."""
+        return VectorSetWriter(self._connection, STAGED) if schema.is_staging(self._connection) else None
 
     @translated()
-    def set_dimensions(self, identity: VectorIdentity) -> None:
-        """Store the identity once its dimensions are known, and delete vectors of other lengths."""
-        width = FLOAT_BYTES * identity.dimensions
-        with transaction(self._connection):
-            self._connection.execute("DELETE FROM vectors WHERE length(embedding) <> ?", (width,))
-            deleted = self._connection.changes()
-            if deleted:
-                self._connection.execute(
-                    "INSERT OR IGNORE INTO unembedded"
-                    " SELECT id FROM chunks WHERE id NOT IN (SELECT chunk_id FROM vectors)"
-                )
-            schema.set_meta(self._connection, "vector_identity", identity.to_json())
-        if deleted and self._observer is not None:
-            self._observer.reset()
+    def stage_vectors(self, identity: VectorIdentity) -> VectorSetWriter:
+        """Begin a staged set of vectors of `identity`, and delete an earlier one; return its writer."""
+        create_staged(self._connection, identity)
+        return VectorSetWriter(self._connection, STAGED)
 
     @translated()
-    def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
-        """Store vectors by chunk id in one transaction; return the new revision."""
-        with transaction(self._connection):
-            self._connection.executemany("INSERT OR REPLACE INTO vectors VALUES(?,?)", list(vectors.items()))
-            self._connection.executemany("DELETE FROM unembedded WHERE chunk_id = ?", [(each,) for each in vectors])
-            revision = schema.raise_revision(self._connection)
+    def discard_staged(self) -> None:
+        """Delete the staged set."""
+        drop_staged(self._connection)
+
+    @translated()
+    def promote_staged(self) -> int:
+        """Replace the stored set by the staged one, in one transaction; return the new revision."""
+        revision = promote_staged(self._connection)
         if self._observer is not None:
-            self._observer.apply(vectors, ())
+            self._observer.reset()
         return revision
 
     @translated()
     def copy_vectors(self, source: VectorView, should_stop: StopSign) -> None:
-        """Copy the vectors that another index has for the texts of this one, with their identity.
+        """Copy the vectors that another index has for the texts of this one, stored and staged, with their identities.
 
         Raises:
             SyncCancelled: `should_stop` returned true.
         """
-        identity = source.vector_identity()
+        identity, staged = source.vector_identity(), source.staged()
         if identity is None:
             return
         self.begin_vectors(identity)
         self.record_failover(source.failover_record())
-        chunk_ids: dict[bytes, list[int]] = {}
+        _copy(source, self, self._ids_of_texts(), should_stop)
+        next_identity = None if staged is None else staged.vector_identity()
+        if staged is not None and next_identity is not None:
+            _copy(staged, self.stage_vectors(next_identity), self._ids_of_texts(), should_stop)
+
+    def _ids_of_texts(self) -> dict[bytes, list[int]]:
+        ids: dict[bytes, list[int]] = {}
         for chunk_id, content_hash in self._connection.execute("SELECT id, content_hash FROM chunks"):
-            chunk_ids.setdefault(content_hash, []).append(chunk_id)
-        after = 0
-        while rows := source.stored_vectors(after, _COPY_BATCH):
-            if should_stop():
-                raise SyncCancelled("the sync run was cancelled; the index has not changed")
-            after = rows[-1].chunk_id
-            self.put_vectors({chunk_id: row.vector for row in rows for chunk_id in chunk_ids.get(row.content_hash, ())})
+            ids.setdefault(content_hash, []).append(chunk_id)
+        return ids
 
     @translated()
     def measure_vector_centre(self) -> None:
@@ -229,9 +222,11 @@ class SqliteWriter(VectorRows):
                 for i, c in enumerate(file.chunks)
             ],
         )
-        self._connection.executemany(
-            "INSERT INTO unembedded VALUES(?)", [(first + i,) for i in range(len(file.chunks))]
-        )
+        for tables in self._vector_tables():
+            self._connection.executemany(
+                f"INSERT INTO {tables.pending} VALUES(?)",
+                [(first + i,) for i in range(len(file.chunks))],
+            )
         self._connection.executemany(
             "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
             [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],
@@ -239,6 +234,10 @@ class SqliteWriter(VectorRows):
 
     def _next_chunk_id(self) -> int:
         return int(scalar(self._connection, "SELECT coalesce(max(id), 0) + 1 FROM chunks"))
+
+    def _vector_tables(self) -> tuple[VectorTables, ...]:
+        """Return the sets of vectors that a change of chunks concerns."""
+        return (STORED, STAGED) if schema.is_staging(self._connection) else (STORED,)
 
     def _remove(self, file_id: int) -> None:
         self._remove_chunks("SELECT id FROM chunks WHERE file_id = ?", file_id)
@@ -249,15 +248,25 @@ class SqliteWriter(VectorRows):
     def _remove_chunks(self, select_ids: str, file_id: int) -> None:
         """Remove the chunks that the statement `select_ids` selects for a file, from all tables."""
         ids = [row[0] for row in self._connection.execute(select_ids, (file_id,))]
-        for table, column in (
-            ("keyword", "rowid"),
-            ("vectors", "chunk_id"),
-            ("unembedded", "chunk_id"),
-            ("chunks", "id"),
-        ):
+        vectors = [(table, "chunk_id") for each in self._vector_tables() for table in (each.vectors, each.pending)]
+        for table, column in (("keyword", "rowid"), *vectors, ("chunks", "id")):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
         if self._observer is not None:
             self._removed_chunks += ids
+
+
+def _copy(
+    source: VectorView, target: VectorSetWriter, ids_of_texts: Mapping[bytes, Sequence[int]], should_stop: StopSign
+) -> None:
+    """Copy the vectors of one set to the chunks with the same texts."""
+    after = 0
+    while rows := source.stored_vectors(after, _COPY_BATCH):
+        if should_stop():
+            raise SyncCancelled("the sync run was cancelled; the index has not changed")
+        after = rows[-1].chunk_id
+        target.put_vectors(
+            {chunk_id: row.vector for row in rows for chunk_id in ids_of_texts.get(row.content_hash, ())}
+        )
 
 
 def _stat_values(stat: FileStat) -> tuple[int, int, int, int, int]:

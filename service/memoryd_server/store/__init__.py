@@ -12,6 +12,7 @@ from memoryd_server.store.protocol import (
     VectorCache,
     VectorEngineStatus,
     VectorView,
+    VectorWriter,
     Writer,
 )
 from memoryd_server.store.rows import (
@@ -70,6 +71,7 @@ __all__ = [
     "VectorHit",
     "VectorIdentity",
     "VectorView",
+    "VectorWriter",
     "Writer",
     "file_name",
     "keyword_tokens",

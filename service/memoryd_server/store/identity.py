@@ -82,6 +82,12 @@ class VectorIdentity(JsonRecord):
             spec.document_prefix,
         )
 
+    def spec(self) -> EmbeddingSpec:
+        """Return the spec of the model that made the vectors; its input limit is not known."""
+        dimensions = self.dimensions or None
+        prefixes = (self.query_prefix, self.document_prefix)
+        return EmbeddingSpec(self.provider, self.model, self.endpoint, dimensions, 0, *prefixes)
+
     def differences(self, other: Self) -> tuple[Difference, ...]:
         """Return (field, this value, the other's value) for each field that differs.
 

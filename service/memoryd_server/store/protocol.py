@@ -117,14 +117,16 @@ class StoreSizes:
 class VectorEngineStatus:
     """The engine that compares the vectors of a small index, and the form of the vectors held in memory.
 
-    `version` is the engine's, empty if it did not load. `load_error` says why it did not load; None if it did, or if
-    the settings disable it. `form` is `whole` or `bits`; empty if no vectors are in memory.
+    `version` and `path` are those of an extension that the engine is loaded from, empty if none is. `load_error` says
+    why it did not load; None if it did, or if the settings disable it. `form` is `whole` or `bits`; empty if no vectors
+    are in memory.
     """
 
     engine: str
     version: str = ""
     load_error: str | None = None
     form: str = ""
+    path: str = ""
 
 
 class VectorView(Protocol):
@@ -132,6 +134,9 @@ class VectorView(Protocol):
 
     def vector_identity(self) -> VectorIdentity | None:
         """Return the stored identity of the vectors; None if there never were any."""
+
+    def staged(self) -> "VectorView | None":
+        """Return the staged set of vectors, which is to replace the stored one; None if there is none."""
 
     def vector_dimensions(self) -> int:
         """Return the length of the stored vectors; 0 if there are none."""
@@ -221,7 +226,20 @@ class Reader(VectorView, Protocol):
         """Return the content hashes of the chunks that contain `text` word for word; looks at every chunk."""
 
 
-class Writer(VectorView, Protocol):
+class VectorWriter(VectorView, Protocol):
+    """Changes one set of vectors, the stored or the staged one; each call is one transaction."""
+
+    def begin_vectors(self, identity: VectorIdentity) -> None:
+        """Delete every vector of the set and store the identity of the next ones."""
+
+    def set_dimensions(self, identity: VectorIdentity) -> None:
+        """Store the identity once its dimensions are known, and delete vectors of other lengths."""
+
+    def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
+        """Store vectors by chunk id; return the index revision, which only vectors of the stored set raise."""
+
+
+class Writer(VectorWriter, Protocol):
     """Changes an index; each call except `copy_vectors` is one transaction. For the agent's writer thread only."""
 
     def revision(self) -> int:
@@ -236,6 +254,9 @@ class Writer(VectorView, Protocol):
     def transcript(self, file_id: int) -> TranscriptState | None:
         """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
 
+    def outdated_transcripts(self, version: str) -> frozenset[int]:
+        """Return the ids of the transcripts that were read by another version of the reader."""
+
     def write(self, documents: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
         """Replace and remove whole files, append to transcripts; return the new revision."""
 
@@ -248,17 +269,27 @@ class Writer(VectorView, Protocol):
     def record_failover(self, record: str) -> None:
         """Store the record of which provider makes the vectors instead of the configured one."""
 
-    def begin_vectors(self, identity: VectorIdentity) -> None:
-        """Delete every vector and store the identity of the next ones."""
+    def staged(self) -> VectorWriter | None:
+        """Return the writer of the staged set of vectors; None if there is none."""
 
-    def set_dimensions(self, identity: VectorIdentity) -> None:
-        """Store the identity once its dimensions are known, and delete vectors of other lengths."""
+    def stage_vectors(self, identity: VectorIdentity) -> VectorWriter:
+        """Begin a staged set of vectors of `identity`, and delete an earlier one; return its writer.
 
-    def put_vectors(self, vectors: Mapping[int, bytes]) -> int:
-        """Store vectors by chunk id; return the new revision."""
+        Until `promote_staged`, searches do not read it. It loses the vectors of removed chunks as the stored set does.
+        """
+
+    def discard_staged(self) -> None:
+        """Delete the staged set."""
+
+    def promote_staged(self) -> int:
+        """Replace the stored set by the staged one, in one transaction; return the new revision."""
 
     def copy_vectors(self, source: VectorView, should_stop: StopSign) -> None:
-        """Copy the vectors that another index has for the texts of this one; SyncCancelled if `should_stop`."""
+        """Copy the vectors, stored and staged, that another index has for the texts of this one.
+
+        Raises:
+            SyncCancelled: `should_stop` returned true.
+        """
 
     def measure_vector_centre(self) -> None:
         """Measure the mean of the vectors if the index has changed since it was last measured."""

@@ -152,8 +152,8 @@ class TranscriptPart:
 
     With `replaces_all`, the chunks replace everything that the index has of the transcript; with `replaces_last`, its
     last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
-    `mark` is a digest of the bytes read (`TranscriptReader.mark`). A part that is not the last has a stat that no file
-    can have, so that the transcript counts as changed until its last part is written.
+    `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not the last has a stat
+    that no file can have, so that the transcript counts as changed until its last part is written.
     """
 
     path: str

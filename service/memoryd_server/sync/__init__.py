@@ -1,8 +1,17 @@
 """Brings an index in line with its files: planning, execution, preparation, rebuilds."""
 
 from memoryd_server.sync.engine import DiskComparison, SyncEngine
-from memoryd_server.sync.plan import HiddenFiles, LastComparison, make_plan
-from memoryd_server.sync.planner import DUE_SCOPE, EVERY_SOURCE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.plan import (
+    DUE_SCOPE,
+    EVERY_SOURCE,
+    FULL_SCOPE,
+    HiddenFiles,
+    LastComparison,
+    PendingScope,
+    SyncPlanner,
+    SyncScope,
+    make_plan,
+)
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncEstimate, SyncMode, SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 

@@ -7,7 +7,7 @@ from memoryd_server.embedding import Embedder, EmbeddingCost
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source, SourceFile
 from memoryd_server.store import FileRow, Store
-from memoryd_server.sync.planner import SyncPlanner
+from memoryd_server.sync.plan import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
 
 # The cost of a rebuild that waits is computed again after this time. Computing it reads every file.

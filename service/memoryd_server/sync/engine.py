@@ -15,8 +15,7 @@ from memoryd_server.sources import Discovery
 from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.approval import RebuildApproval, price_files
 from memoryd_server.sync.executor import MAX_TRANSACTION_CHARS, PlanExecutor
-from memoryd_server.sync.plan import LastComparison, SyncPlan
-from memoryd_server.sync.planner import FULL_SCOPE, SyncPlanner, SyncScope
+from memoryd_server.sync.plan import FULL_SCOPE, LastComparison, SyncPlan, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (
     EmbeddingReporter,
@@ -140,12 +139,18 @@ class SyncEngine:
         postponed = self._embed_by_jobs(options)
         if postponed is not None:
             return postponed
-        outcome = self._fail_back(options) or self._rebuild(
-            options.observer, options.should_stop, confirmed=options.confirmed
-        )
+        outcome = self._fail_back(options)
+        if outcome is None:
+            outcome = self._rebuild(options.observer, options.should_stop, confirmed=options.confirmed)
+            if self._replaces_vectors():
+                outcome = self._embed_or_yield(options, outcome)
         self._approval.reset()
         self.compare()
         return outcome
+
+    def _replaces_vectors(self) -> bool:
+        """Return whether vectors of another model answer until those of the settings are complete."""
+        return self._embedder is not None and self._embedder.replaces(self._store.writer())
 
     def _embed_by_jobs(self, options: RunOptions) -> SyncOutcome | None:
         """Embed by batch jobs before a rebuild, which makes no jobs; return the outcome if that postpones the rebuild.
@@ -225,13 +230,15 @@ class SyncEngine:
         return outcome
 
     def _rebuild(self, observer: SyncObserver, should_stop: Callable[[], bool], *, confirmed: bool) -> SyncOutcome:
+        replaces_vectors = self._replaces_vectors()
         with self._store.rebuild() as writer:
             hidden = HiddenCommits(observer)
             outcome = self._apply(writer, hidden, should_stop, rebuilding=True)
-            outcome = self._embed(writer, hidden, outcome, should_stop, confirmed=confirmed, rebuilding=True)
-            if self._failover is not None:
-                self._failover.copy_record(writer)
-            elif self._keep_vectors:
+            if not replaces_vectors:
+                outcome = self._embed(writer, hidden, outcome, should_stop, confirmed=confirmed, rebuilding=True)
+                if self._failover is not None:
+                    self._failover.copy_record(writer)
+            if replaces_vectors or (self._failover is None and self._keep_vectors):
                 writer.copy_vectors(self._store.writer(), should_stop)
             observer.progress(SyncProgress.swapping(outcome.indexed_files, outcome.chunks))
         if self._failover is not None:

@@ -46,6 +46,7 @@ class PlanExecutor:
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
+        self._removing = 0
         self._outcome = SyncOutcome(revision=writer.revision())
         self.missing: list[FileRow] = []
 
@@ -56,7 +57,9 @@ class PlanExecutor:
             SyncCancelled: `should_stop` returned true; everything done until then is committed.
         """
         self._outcome = replace(self._outcome, unchanged_files=plan.unchanged)
-        self._progress = replace(self._progress, total_files=len(plan.to_read))
+        self._removing = len(plan.removed)
+        pending = len(plan.changed) + self._removing
+        self._progress = replace(self._progress, total_files=len(plan.to_read), pending_files=pending)
         for failure in plan.failures:
             self._record_failure(failure)
         for file in plan.to_read:
@@ -65,6 +68,7 @@ class PlanExecutor:
         self._commit()
         # Last, so that the files of a folder that was moved are never all missing from the index.
         self._remove((*plan.removed, *self._replaced_paths))
+        self._progress = replace(self._progress, pending_files=0)
         self._report_progress(force=True)
         return self._outcome
 
@@ -101,7 +105,10 @@ class PlanExecutor:
             self._index_transcript(file, known)
         else:
             self._index_file(file, known)
-        self._progress = replace(self._progress, completed_files=self._progress.completed_files + 1)
+        # Changed files come first in a plan.
+        pending = max(self._removing, self._progress.pending_files - 1)
+        completed = self._progress.completed_files + 1
+        self._progress = replace(self._progress, completed_files=completed, pending_files=pending)
         self._commit_if_large()
 
     def _index_transcript(self, file: SourceFile, known: FileRow | None) -> None:

@@ -271,13 +271,21 @@ def _resume_point(reader: TranscriptReader, known: FileRow | None, state: Transc
     beginning = _ResumePoint(START, None)
     if known is None or known.error is not None or state is None or state.version != READER_VERSION:
         return beginning
-    current, indexed = reader.stat, known.stat
-    same_file = identity_of(current) == identity_of(indexed) and current.size_bytes >= state.read.offset
-    rewritten = current.size_bytes == indexed.size_bytes and current.mtime_ns != indexed.mtime_ns
-    if not same_file or rewritten or reader.prefix_digest(state.read) != known.content_hash:
+    if identity_of(reader.stat) != identity_of(known.stat) or reader.stat.size_bytes < state.read.offset:
+        return beginning
+    if reader.prefix_digest(state.read) != known.content_hash and not _is_unchanged_by_ends(reader, known, state):
         return beginning
     position = reader.resume_position(state.read)
     return beginning if position is None else _ResumePoint(position, state)
+
+
+def _is_unchanged_by_ends(reader: TranscriptReader, known: FileRow, state: TranscriptState) -> bool:
+    """Return whether the row has the digest of an earlier version, which covered the file's ends only, and it is equal.
+
+    Such a row gets the new digest with the next part. Without this, an upgrade would index every transcript again.
+    """
+    rewritten = reader.stat.size_bytes == known.stat.size_bytes and reader.stat.mtime_ns != known.stat.mtime_ns
+    return not rewritten and reader.ends_digest(state.read) == known.content_hash
 
 
 def _differing_stat(stat: FileStat) -> FileStat:

@@ -27,22 +27,30 @@ class SyncPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SyncProgress:
-    """The complete state of a run at one moment. `batch_jobs` is the number of jobs that it waits for."""
+    """The complete state of a run at one moment.
+
+    `pending_files` is how many files differ from the index and are not processed yet; files that are read again to make
+    sure that they have not changed do not count. Tokens are
+    estimates of what is sent to a remote provider. `batch_jobs` is the number of jobs that the run waits for.
+    """
 
     phase: SyncPhase = SyncPhase.PLANNING
     completed_files: int = 0
     total_files: int = 0
+    pending_files: int = 0
     completed_chunks: int = 0
     total_chunks: int = 0
     cached_chunks: int = 0
     failed_files: int = 0
     current_path: str = ""
+    completed_tokens: int = 0
+    total_tokens: int = 0
     batch_jobs: int = 0
 
     @classmethod
     def swapping(cls, files: int, chunks: int) -> Self:
         """Return the progress of a complete rebuild of `files` files and `chunks` chunks, before it is swapped in."""
-        return cls(SyncPhase.SWAPPING, files, files, chunks, chunks)
+        return cls(SyncPhase.SWAPPING, files, files, completed_chunks=chunks, total_chunks=chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,8 @@ class EmbeddingReporter:
                 completed_chunks=progress.completed_chunks,
                 total_chunks=progress.total_chunks,
                 cached_chunks=progress.cached_chunks,
+                completed_tokens=progress.completed_tokens,
+                total_tokens=progress.total_tokens,
                 batch_jobs=progress.batch_jobs,
             )
         )

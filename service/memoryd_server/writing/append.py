@@ -114,7 +114,7 @@ class Appender:
             InvalidRequest: the key was used with other contents.
             FileNotFound: the workspace does not exist.
             WorkspaceReadOnly: the file system or its permissions refuse the write.
-            DiskFull: no space is left; nothing of the text stays in the file.
+            DiskFull: no space is left. Nothing of the text stays in the file, or the message says that a part may.
             IndexUnavailable: the ledger cannot be used; nothing was written.
             FileBusy: another program locks the file or the ledger; the file does not contain the text.
             FileReplaced: another program replaced the file after each of several writes; it does not contain the text.

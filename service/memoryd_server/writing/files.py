@@ -1,8 +1,7 @@
-"""File operations of this package: whole reads and writes, durable names, new files, deletion and error translation."""
+"""File operations of this package: whole reads and writes, durable names, new files and error translation."""
 
 import errno
 import os
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,7 @@ from memoryd_server.errors import (
     PathNotAllowed,
     WorkspaceReadOnly,
 )
-from memoryd_server.sources import Location, open_directory, stat_file
+from memoryd_server.sources import Location, open_directory
 from memoryd_server.system import DISK_FULL, READ_ONLY
 
 _STEP_BYTES = 1 << 20
@@ -68,8 +67,8 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-# The errors of file systems without hard links.
-_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+"""The errors of file systems without hard links."""
 
 
 def write_new(location: Location, data: bytes, draft: str) -> bool:
@@ -125,7 +124,7 @@ def _create_by_link(folder: int, name: str, data: bytes, draft: str) -> bool | N
     except FileExistsError:
         return False
     except OSError as error:
-        if error.errno not in _NO_LINKS:
+        if error.errno not in NO_LINKS:
             raise
         return None
     finally:
@@ -148,50 +147,13 @@ def _write(folder: int, name: str, data: bytes) -> None:
         write_all(descriptor, data)
         os.fsync(descriptor)
     except BaseException:
-        os.unlink(name, dir_fd=folder)
+        # Another program may have put a file of its own in its place.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(name, dir_fd=folder, follow_symlinks=False), os.fstat(descriptor)):
+                os.unlink(name, dir_fd=folder)
         raise
     finally:
         os.close(descriptor)
-
-
-def delete_file(location: Location) -> bool:
-    """Delete a file durably; return False if it does not exist. Blocks.
-
-    A file that another program puts in its place during the call is deleted too: an editor's copy has the same text.
-
-    Raises:
-        PathNotAllowed: a component is a link, or the file is not a regular one.
-        WorkspaceReadOnly: the file system or its permissions refuse it.
-        FileReplaced: another program replaces it repeatedly.
-    """
-    deleted = False
-    for _ in range(MOST_REPLACEMENTS):
-        if not _delete_once(location):
-            return deleted
-        deleted = True
-        if stat_file(location) is None:
-            return True
-    raise FileReplaced(location.path)
-
-
-def _delete_once(location: Location) -> bool:
-    try:
-        folder = open_directory(location.root, location.parts[:-1])
-    except FileNotFound:
-        return False
-    name = location.parts[-1]
-    try:
-        with file_errors(location.path):
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if not stat.S_ISREG(status.st_mode):
-                raise PathNotAllowed(location.path, "it is a link, a folder, a device or a pipe, not a regular file")
-            os.unlink(name, dir_fd=folder)
-            os.fsync(folder)
-    except FileNotFoundError:
-        return False
-    finally:
-        os.close(folder)
-    return True
 
 
 _FULL = DISK_FULL | {errno.EFBIG}

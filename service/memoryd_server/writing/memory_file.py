@@ -5,6 +5,7 @@ compute and find the bytes of an append; they are pure.
 """
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,11 +15,15 @@ import numpy as np
 
 from memoryd_server.errors import FileBusy
 from memoryd_server.sources import Location, is_named_by, open_for_append
-from memoryd_server.system import try_lock
+from memoryd_server.system import exclusive_lease, try_lock
 from memoryd_server.writing.files import read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
+
+_LEASE_ATTEMPTS = 5
+_LEASE_PAUSE_SECONDS = 0.01
+_PART_LEFT = "a part of the text may be left at the end of the file, because another program has the file open"
 
 
 class MemoryFile:
@@ -96,12 +101,16 @@ class MemoryFile:
         """Append `data`, wait until it is on disk, and return its start.
 
         The start is `expected`, the file's size, unless a program that takes no locks appended in between.
+
+        Raises:
+            OSError: the system refuses the write. The message says if a part of `data` may be left in the file.
         """
         try:
             write_all(self._fd, data)
-        except OSError:
-            self._remove_partial(data, expected)
-            raise
+        except OSError as error:
+            if self._remove_partial(data, expected):
+                raise
+            raise OSError(error.errno, f"{error.strerror} ({_PART_LEFT})") from error
         start = os.lseek(self._fd, 0, os.SEEK_CUR) - len(data)
         self.sync(names=expected == 0)
         return start
@@ -122,12 +131,28 @@ class MemoryFile:
             with suppress(FileNotFoundError):
                 sync_folders(self._location.root, self._location.parts[:-1])
 
-    def _remove_partial(self, data: bytes, expected: int) -> None:
-        """Truncate a partly written block, if the last bytes of the file are certainly its beginning."""
-        size = self.size()
-        if 0 < size - expected < len(data) and data.startswith(self.read(expected, size)):
-            with suppress(OSError):
-                os.ftruncate(self._fd, expected)
+    def _remove_partial(self, data: bytes, expected: int) -> bool:
+        """Truncate a partly written block, if it certainly ends the file; return whether none of it is left.
+
+        Between the look at the bytes and the truncation another program could append, and its bytes would be lost.
+        Therefore the block stays if the file is open in another program: its retry completes it.
+        """
+        for _ in range(_LEASE_ATTEMPTS):
+            with exclusive_lease(self._fd) as leased:
+                size = self.size()
+                if size <= expected:
+                    return True
+                if size - expected >= len(data) or not data.startswith(self.read(expected, size)):
+                    return False
+                if leased:
+                    try:
+                        os.ftruncate(self._fd, expected)
+                    except OSError:
+                        return False
+                    return True
+            # A sync or a call of this process may be reading the file.
+            time.sleep(_LEASE_PAUSE_SECONDS)
+        return False
 
 
 def _newlines(data: bytes) -> int:

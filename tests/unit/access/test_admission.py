@@ -156,3 +156,34 @@ def test_tokens_that_are_quiet_are_forgotten():
                 pass
         assert len(limiter.limiter._shares) <= 4
         limiter.refused(limiter.call, ONE, "tokenConcurrentCalls")
+
+
+def test_unread_replies_are_bounded_by_token_and_in_total():
+    limiter = RateLimiterFixture(token_unread_reply_bytes=100, max_unread_reply_bytes=150)
+    replies = lambda size: lambda grant: limiter.limiter.reply(grant, size, refusable=True)  # noqa: E731
+    with limiter.held(replies(60), [ONE]):
+        limiter.refused(replies(41), ONE, "tokenUnreadReplyBytes")
+        with limiter.held(replies(40), [ONE]):
+            limiter.refused(limiter.call, ONE, "tokenUnreadReplyBytes")
+            limiter.refused(limiter.stream, ONE, "tokenUnreadReplyBytes")
+            with limiter.call(OTHER), limiter.stream(ONE, about_health=True):
+                pass
+            limiter.refused(replies(51), ALL_AGENTS_GRANT, "maxUnreadReplyBytes")
+            with limiter.held(replies(50), [ALL_AGENTS_GRANT]):
+                limiter.refused(limiter.call, ALL_AGENTS_GRANT, "maxUnreadReplyBytes")
+    assert limiter.limiter.reply_bytes == 0
+    with limiter.call(ONE), limiter.call(ALL_AGENTS_GRANT):
+        pass
+
+
+def test_reply_that_is_the_only_one_is_not_refused():
+    limiter = RateLimiterFixture(token_unread_reply_bytes=10, max_unread_reply_bytes=10)
+    with limiter.limiter.reply(ONE, 11, refusable=True):
+        assert limiter.limiter.reply_bytes == 11
+
+
+def test_reply_that_must_not_be_repeated_is_counted_and_not_refused():
+    limiter = RateLimiterFixture(token_unread_reply_bytes=10, max_unread_reply_bytes=10)
+    with limiter.limiter.reply(ONE, 9, refusable=True), limiter.limiter.reply(ONE, 9, refusable=False):
+        limiter.refused(limiter.call, ONE, "tokenUnreadReplyBytes")
+    assert limiter.limiter.reply_bytes == 0

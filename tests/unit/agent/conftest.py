@@ -37,7 +37,9 @@ class FakeEngine:
         self.should_yield = should_yield
         number = len(self.modes)
         self.began.release()
-        observer.progress(SyncProgress(phase=self.phase, completed_files=number, total_files=10))
+        observer.progress(
+            SyncProgress(phase=self.phase, completed_files=number, total_files=10, pending_files=10 - number)
+        )
         while not self.free and not self.go.acquire(timeout=0.01):
             if should_stop():
                 raise SyncCancelled("stopped")

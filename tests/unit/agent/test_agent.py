@@ -12,9 +12,10 @@ from memoryd_server.agent.lifecycle import Deadline
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
-from memoryd_server.app.plugins import make_storage
+from memoryd_server.app.plugins import StorageFactory
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
+from memoryd_server.observe import make_log
 from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings.loading import load
@@ -37,7 +38,7 @@ async def memory_of(tmp_path):
         SharedPool(4, 2, "slow"),
         ProviderExecutors(),
         SharedInotify(open_inotify),
-        make_storage,
+        StorageFactory(make_log("error", "console")).make,
     )
     started = []
 
@@ -77,7 +78,7 @@ def question(text="heron", seconds=30.0):
         text=text,
         max_results=6,
         min_score=0.0,
-        min_score_is_strict=False,
+        min_score_is_requested=False,
         sources=(Source.MEMORY,),
         mode=SearchMode.UNSPECIFIED,
         max_snippet_chars=700,
@@ -182,7 +183,7 @@ async def test_a_search_may_wait_for_a_revision(memory_of):
 
 async def append(memory, job):
     until = time.monotonic() + 30
-    return await memory._appends.append(job, lock_deadline=until, deadline=until)
+    return await memory.workspace.appends.append(job, lock_deadline=until, deadline=until)
 
 
 async def test_appended_text_is_found_at_the_revision_of_its_receipt(memory_of):

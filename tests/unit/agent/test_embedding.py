@@ -46,7 +46,7 @@ def query(mode=SearchMode.UNSPECIFIED, text="heron"):
         text=text,
         max_results=6,
         min_score=0.0,
-        min_score_is_strict=False,
+        min_score_is_requested=False,
         sources=(Source.MEMORY,),
         mode=mode,
         max_snippet_chars=700,

@@ -1,12 +1,13 @@
 """Forgetting on a real index with transcripts in it: what goes, what stays, and what no sync brings back."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
-from memoryd_server.errors import FileNotFound, IndexReadOnly
+from memoryd_server.errors import FileNotFound, FileReplaced, IndexReadOnly
 from memoryd_server.model import Source
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sync.progress import SyncMode
@@ -66,6 +67,38 @@ def talked(index):
     assert len(index.found(WORD)) == 2
     assert index.on_disk()
     return index
+
+
+@pytest.mark.faults
+def test_a_file_that_an_editor_replaces_after_it_was_read_is_kept_and_stays_indexed(talked):
+    note = talked.workspace / "memory" / "note.md"
+
+    def save_by_renaming():
+        # The clock is read after the file.
+        beside = note.with_name("beside.tmp")
+        beside.write_text("the harbour is calm, and the heron nests")
+        beside.rename(note)
+        return time.time_ns()
+
+    talked.now_ns = save_by_renaming
+    with pytest.raises(FileReplaced, match="is kept"):
+        talked.forget(path="memory/note.md", delete_source=True)
+    talked.now_ns = time.time_ns
+    assert [file.name for file in note.parent.iterdir()] == ["note.md"]
+    assert talked.found("harbour") == ["memory/note.md"]
+    talked.sync()
+    assert talked.found("heron") == ["memory/note.md"]
+    assert talked.forget(path="memory/note.md", delete_source=True).source_files == 1
+    assert talked.found("harbour") == []
+
+
+def test_a_file_that_a_crash_during_its_deletion_hid_is_deleted_by_the_repeated_call(talked):
+    for hidden in (talked.workspace / "memory" / "note.md", talked.sessions / "def.jsonl"):
+        hidden.rename(hidden.with_name(f".{hidden.name}.memoryd-deleting"))
+    assert talked.forget(path="memory/note.md", delete_source=True).source_files == 1
+    assert talked.forget(session_id="def", delete_source=True).source_files == 1
+    assert list((talked.workspace / "memory").iterdir()) == []
+    assert not list(talked.sessions.glob("*def*"))
 
 
 def test_a_session_goes_with_its_rotated_transcripts(talked):

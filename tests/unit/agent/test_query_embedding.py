@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from memoryd_server.agent import embedding
-from memoryd_server.agent.embedding import QueryEmbedder
+from memoryd_server.agent import query_embedding
+from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
 from word_provider import WordProvider, word_vector
 
@@ -126,7 +126,7 @@ async def test_many_at_once_that_fail_together_count_as_one_failure(questions, p
     provider.down = "it is down"
     answers = await asyncio.gather(*(questions.embed(f"q{number}", soon()) for number in range(8)))
     assert [answer.error.message for answer in answers] == ["it is down"] * 8
-    assert paused_for(questions) <= embedding.FIRST_PAUSE_SECONDS
+    assert paused_for(questions) <= query_embedding.FIRST_PAUSE_SECONDS
 
 
 async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests(questions, provider):

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.agent.sync_run import Heartbeat, RunCompleted, RunProgress, RunStarted, SyncRun, SyncTrigger
+from memoryd_server.agent.sync_run import (
+    RATE_SNAPSHOTS,
+    Heartbeat,
+    RemainingTime,
+    RunCompleted,
+    RunProgress,
+    RunStarted,
+    SyncRun,
+    SyncTrigger,
+)
 from memoryd_server.errors import DiskFull
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sync.progress import SyncMode, SyncOutcome, SyncPhase, SyncProgress
@@ -35,6 +44,42 @@ async def all_events(run, after=0, heartbeat=LONG):
 
 def kinds(events):
     return [type(event.body).__name__ for event in events]
+
+
+def embedding(completed, cached=0, total=1_000, **more):
+    return SyncProgress(
+        phase=SyncPhase.EMBEDDING, completed_chunks=completed, cached_chunks=cached, total_chunks=total, **more
+    )
+
+
+def test_the_remaining_time_of_embedding_follows_the_measured_rate():
+    remaining = RemainingTime()
+    assert remaining.estimate(embedding(0), 5.0) is None
+    assert remaining.estimate(embedding(100), 15.0) == pytest.approx(90.0)
+    # Nothing was done since, so the rate is the same.
+    assert remaining.estimate(embedding(100), 20.0) == pytest.approx(90.0)
+    assert remaining.estimate(embedding(1_000), 100.0) == 0.0
+
+
+def test_vectors_from_the_cache_are_soon_forgotten_by_the_remaining_time():
+    remaining = RemainingTime()
+    remaining.estimate(embedding(0, total=10_000), 0.0)
+    remaining.estimate(embedding(5_000, cached=5_000, total=10_000), 1.0)
+    for number in range(1, RATE_SNAPSHOTS + 1):
+        found = remaining.estimate(embedding(5_000 + 100 * number, total=10_000), 1.0 + 10 * number)
+    assert found == pytest.approx((5_000 - 100 * RATE_SNAPSHOTS) / 10)
+
+
+def test_the_remaining_time_is_unknown_during_batch_jobs_and_begins_again_with_a_new_pass():
+    remaining = RemainingTime()
+    remaining.estimate(embedding(0), 0.0)
+    assert remaining.estimate(embedding(500), 10.0) == pytest.approx(10.0)
+    assert remaining.estimate(embedding(500, batch_jobs=2), 11.0) is None
+    assert remaining.estimate(embedding(500), 3_000.0) is None
+    assert remaining.estimate(embedding(600), 3_010.0) == pytest.approx(40.0)
+    assert remaining.estimate(embedding(0, total=50), 3_020.0) is None
+    assert remaining.estimate(embedding(10, total=50), 3_021.0) == pytest.approx(4.0)
+    assert remaining.estimate(SyncProgress(), 3_022.0) is None
 
 
 async def test_a_late_follower_sees_every_kept_event_and_the_last_snapshot():

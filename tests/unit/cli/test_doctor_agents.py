@@ -1,13 +1,15 @@
 """The checks that `memoryd doctor` derives from a status: every problem is reported, with its meaning and advice."""
 
+import json
 from datetime import UTC, datetime
 
 import pytest
 
 from memoryd import messages as m
-from memoryd_server.cli.doctor_checks import _EXPLAINED, check_agent, last_sync_time
+from memoryd_server.cli.doctor_checks import _EXPLAINED, check_agent, check_least_score, last_sync_time
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.model import DegradationKind
+from memoryd_server.settings import load
 
 OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 
@@ -101,3 +103,23 @@ def test_time_of_the_last_sync_is_in_utc():
     assert last_sync_time(answer) is None
     answer.index.last_sync_time.FromDatetime(datetime(2026, 1, 2, tzinfo=UTC))
     assert last_sync_time(answer) == datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("query", "warned"),
+    [
+        ({}, False),
+        ({"minScore": 0.35}, True),
+        ({"minScore": 0.3}, False),
+        ({"minScore": 0.35, "hybrid": {"vectorWeight": 0.5, "textWeight": 0.5}}, False),
+    ],
+)
+def test_a_least_score_that_removes_exact_words_is_reported(tmp_path, query, warned):
+    state = tmp_path / "state"
+    state.mkdir()
+    settings = {"agents": {"defaults": {"memorySearch": {"query": query}}}}
+    (state / "memoryd.json5").write_text(json.dumps(settings))
+    agent = load(environ={}, home=tmp_path, flags={"state_dir": str(state)}).agent("")
+    checks = list(check_least_score(agent))
+    assert [(check.name, check.verdict) for check in checks] == [("search of main", WARNING)] * warned
+    assert all("query.minScore is 0.35, more than hybrid.textWeight (0.3)" in check.detail for check in checks)

@@ -59,7 +59,7 @@ def somebody(body, status=200):
 
 @contextmanager
 def closing_server(server):
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield server.server_port

@@ -80,9 +80,9 @@ def test_a_full_sync_asks_for_them_again(embedding):
 def test_refusals_are_stored_by_provider(embedding):
     check_sends(embedding, *ALL)
     embedding.use(WordProvider("other"))
-    check_sends(embedding, *ALL)
+    check_sends(embedding, *ALL, "ping")
     embedding.use(WordProvider())
-    check_sends(embedding, *REFUSED)
+    check_sends(embedding, *REFUSED, "ping")
 
 
 def test_refused_texts_are_sent_again_after_a_day(embedding, wall):

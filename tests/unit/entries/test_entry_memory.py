@@ -83,6 +83,7 @@ async def whole(memory):
     return texts((await eventually(look)).entries)
 
 
+@pytest.mark.slow
 async def test_a_refused_text_is_kept_without_a_vector_and_not_asked_for_again(opened):
     provider = WordProvider()
     async with opened(provider) as memory:
@@ -100,6 +101,7 @@ async def test_a_refused_text_is_kept_without_a_vector_and_not_asked_for_again(o
         assert texts((await recalled(memory, "unspeakable")).entries) == ["unspeakable heron"]
 
 
+@pytest.mark.slow
 async def test_a_provider_that_comes_back_makes_what_is_missing(opened):
     provider = WordProvider()
     provider.lives = 0
@@ -131,6 +133,7 @@ changed_models = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @changed_models
 async def test_another_model_leaves_no_vector_of_the_old_one(opened, before, after):
     async with opened(WordProvider(before[1], dimensions=before[0])) as memory:
@@ -151,6 +154,7 @@ def told(memory, event):
     return [fields for name, fields in memory.events if name == event]
 
 
+@pytest.mark.slow
 @changed_models
 async def test_texts_above_the_cost_limit_are_sent_after_approval_and_not_before(opened, before, after):
     kept = [f"heron {number} {uuid.uuid4()}" for number in range(8)]

@@ -34,6 +34,7 @@ def opened(options, name):
     return store
 
 
+@pytest.mark.slow
 def test_entries_are_kept_in_an_object_store(options):
     store = opened(options, "kept")
     kept = store.remember(new("the heron nests by the weir", key="k"), embedded("the heron nests by the weir")).entry

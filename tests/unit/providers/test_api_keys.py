@@ -120,3 +120,12 @@ def test_where_all_rest_the_first_to_wake_is_taken():
     assert not ring.cool_down(1, 30)
     assert ring.current() == 1
     assert api_keys.QUOTA_COOLDOWN_SECONDS > api_keys.KEY_COOLDOWN_SECONDS
+
+
+@pytest.mark.attacks
+@pytest.mark.parametrize("seconds", [1e300, float("inf")])
+def test_a_key_is_tried_again_after_an_hour_however_long_a_pause_was_requested(seconds):
+    keys = ApiKeyPool([{"a": "one"}, {"a": "two"}])
+    keys.cool_down(0, seconds)
+    keys.cool_down(1, 3_601.0)
+    assert keys.current() == 0

@@ -311,6 +311,7 @@ def test_a_file_of_another_kind_is_named(tmp_path):
     check_unusable(path, "not a GGUF")
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_be_loaded_is_said_so(tmp_path, model_path):
     path = tmp_path / "short.gguf"
     path.write_bytes(model_path.read_bytes()[:2_000_000])

@@ -3,89 +3,33 @@ import hashlib
 import random
 import threading
 import time
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.local import LocalProvider
-from memoryd_server.providers.model_files import DEFAULT_MODEL, HubModelFile, LocalModelFile
+from memoryd_server.providers.model_download import HubModelFile
+from memoryd_server.providers.model_files import DEFAULT_MODEL, LocalModelFile
+from memoryd_server.providers.pool import missing_model
 from memoryd_server.providers.provider import ProviderState
+from model_hub import URI, Hub, serving_hub
 from waiting import wait_until
 
 pytest.importorskip("huggingface_hub", reason="huggingface_hub is missing: `make setup-local` installs it")
 
 CONTENT = random.Random(5).randbytes(3_000_000)
-URI = "hf:some-org/some-repo/model-Q8_0.gguf"
-
-
-class Hub:
-    """Enough of huggingface.co for one file. `cut_at` breaks the connection there, once."""
-
-    def __init__(self):
-        self.ranges = []
-        self.status = 200
-        self.cut_at = None
-        self.sha256 = hashlib.sha256(CONTENT).hexdigest()
-        self.go = threading.Event()
-        self.go.set()
-
-    def answer(self, handler, *, body):
-        assert handler.path == "/some-org/some-repo/resolve/main/model-Q8_0.gguf"
-        if self.status != 200:
-            handler.send_response(self.status)
-            handler.send_header("content-length", "0")
-            handler.end_headers()
-            return
-        begin = int((handler.headers.get("range") or "bytes=0-")[6:-1])
-        handler.send_response(206 if begin else 200)
-        handler.send_header("x-repo-commit", "c" * 40)
-        handler.send_header("etag", f'"{self.sha256}"')
-        handler.send_header("content-length", str(len(CONTENT) - begin))
-        handler.end_headers()
-        if body:
-            self.ranges.append(begin)
-            end, self.cut_at = self.cut_at, None
-            handler.wfile.write(CONTENT[begin:end])
-            self.go.wait(20)
-            handler.close_connection = True
-
-
-@contextmanager
-def serving(hub):
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self):
-            hub.answer(self, body=False)
-
-        def do_GET(self):
-            hub.answer(self, body=True)
-
-        def log_message(self, *_arguments):
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *_arguments):
-            pass
-
-    with Server(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-        server.shutdown()
 
 
 @pytest.fixture
 def hub():
-    return Hub()
+    return Hub(CONTENT)
 
 
 @pytest.fixture
 def make(hub, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
     made = []
-    with serving(hub) as endpoint:
+    with serving_hub(hub) as endpoint:
 
         def make(**options):
             file = HubModelFile(
@@ -100,15 +44,19 @@ def make(hub, tmp_path, monkeypatch):
             file.close()
 
 
+@pytest.fixture
+def part(tmp_path):
+    return tmp_path / "cache" / "some-org" / "some-repo" / "model-Q8_0.gguf.part"
+
+
 def begin(file):
     with pytest.raises(EmbeddingUnavailable):
         file.path()
 
 
 def test_the_first_question_begins_the_download_and_does_not_wait_for_it(hub, make):
-    told = []
-    hub.go.clear()
-    file = make(on_progress=lambda done, total: told.append((done, total)))
+    hub.hold_at = 1_000_000
+    file = make()
     before = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="is being downloaded"):
         file.path()
@@ -116,8 +64,6 @@ def test_the_first_question_begins_the_download_and_does_not_wait_for_it(hub, ma
     hub.go.set()
     wait_until(lambda: not file.reason)
     assert file.path().read_bytes() == CONTENT
-    assert told[-1] == (len(CONTENT), len(CONTENT))
-    assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert not list(file.path().parent.glob("*.part"))
 
 
@@ -182,7 +128,7 @@ def test_without_a_network_the_provider_says_why(make, model_path):
 
 
 def test_a_provider_whose_model_is_under_way_is_starting(hub, make, model_path):
-    hub.go.clear()
+    hub.hold_at = 1_000_000
     provider = LocalProvider(make())
     try:
         provider.refresh()
@@ -240,13 +186,113 @@ def test_a_file_on_disk_is_known_by_its_name(tmp_path):
     assert (file.reason, file.path()) == ("", path)
 
 
-def test_a_download_waits_for_another_process_that_downloads_the_file(make, tmp_path):
-    part = tmp_path / "cache" / "some-org" / "some-repo" / "model-Q8_0.gguf.part"
+def test_a_download_waits_for_another_process_that_downloads_the_file(make, part):
     part.parent.mkdir(parents=True)
     file = make()
     with part.open("ab") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         begin(file)
-        wait_until(lambda: "another process is downloading it" in file.reason)
+        wait_until(lambda: "is being downloaded by another process" in file.reason)
+        assert file.downloading
     wait_until(lambda: not file.reason)
     assert file.path().read_bytes() == CONTENT
+
+
+def test_a_download_that_a_caller_waits_for_is_resumed_and_reports_its_progress(hub, make):
+    hub.cut_at = 2_000_000
+    told = []
+    file = make(in_background=False)
+    file.download(lambda done, total: told.append((done, total)))
+    assert file.path().read_bytes() == CONTENT
+    assert hub.ranges == [0, 2_000_000]
+    assert told[0] == (0, len(CONTENT))
+    assert told[-1] == (len(CONTENT), len(CONTENT))
+    assert [done for done, _ in told] == sorted(done for done, _ in told)
+
+
+def test_what_has_been_received_is_on_the_disk_to_the_byte(hub, make, part):
+    hub.hold_at = 100_000
+    file = make()
+    begin(file)
+    wait_until(lambda: part.exists() and part.stat().st_size == hub.hold_at)
+    assert file.progress == "3 % of 3 MB"
+    hub.go.set()
+    wait_until(lambda: not file.reason)
+
+
+def test_without_a_background_only_a_caller_that_waits_downloads(hub, make, part):
+    file = make(in_background=False)
+    with pytest.raises(EmbeddingUnavailable, match="has not been downloaded yet; memoryd index downloads it"):
+        file.path()
+    assert not file.downloading
+    assert hub.ranges == []
+    assert not part.parent.exists()
+
+
+@pytest.mark.parametrize("status", [401, 503])
+def test_a_caller_does_not_wait_for_a_hub_that_refuses(hub, make, status):
+    hub.status = status
+    file = make(in_background=False)
+    with pytest.raises(EmbeddingUnavailable, match=f"cannot be downloaded: .*{status}"):
+        file.download(lambda _done, _total: None)
+    assert not file.reason.endswith("trying again")
+
+
+def test_a_wrong_checksum_does_not_download_the_file_again_and_again(hub, make):
+    hub.sha256 = "0" * 64
+    with pytest.raises(EmbeddingUnavailable, match="was deleted"):
+        make(in_background=False).download(lambda _done, _total: None)
+    assert hub.ranges == [0]
+
+
+def test_a_caller_waits_for_another_process_that_downloads_the_file(hub, make):
+    hub.hold_at = 1_000_000
+    first = make()
+    begin(first)
+    wait_until(lambda: hub.ranges)
+    seen, done = threading.Event(), []
+    second = make(in_background=False)
+
+    def on_progress(done, total):
+        assert (done <= total, total) == (True, len(CONTENT))
+        seen.set()
+
+    waiting = threading.Thread(target=lambda: done.append(second.download(on_progress)))
+    waiting.start()
+    assert seen.wait(20)
+    hub.go.set()
+    waiting.join(20)
+    assert (done, second.reason, hub.ranges) == ([None], "", [0])
+    assert not list(second.path().parent.glob("*.part"))
+
+
+@pytest.mark.parametrize(("package", "is_missing"), [("json", True), ("no_such_package", False)])
+def test_a_model_is_missing_only_where_llama_cpp_could_use_it(hub, make, package, is_missing):
+    file = make(in_background=False)
+    provider = LocalProvider(file, package=package)
+    try:
+        assert missing_model(provider) is (file if is_missing else None)
+        file.download(lambda _done, _total: None)
+        assert missing_model(provider) is None
+    finally:
+        provider.close()
+
+
+def test_a_model_that_has_arrived_is_reported_and_its_reason_is_gone(hub, make, model_path):
+    hub.content = model_path.read_bytes()
+    hub.sha256 = hashlib.sha256(hub.content).hexdigest()
+    hub.hold_at = 1_000_000
+    ready = []
+    provider = LocalProvider(make(), on_ready=ready.append)
+    try:
+        provider.refresh()
+        wait_until(lambda: hub.ranges)
+        provider.refresh()
+        assert "is being downloaded" in provider.problem
+        hub.go.set()
+        # Nothing looks at the file again: what is known must change by itself.
+        wait_until(lambda: ready == [provider])
+        assert (provider.problem, provider.status().state) == ("", ProviderState.READY)
+        assert provider.spec.dimensions
+    finally:
+        provider.close()

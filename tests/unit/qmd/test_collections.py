@@ -3,8 +3,7 @@
 import pytest
 
 from memoryd_server.model import Source
-from memoryd_server.qmd.globs import matches
-from memoryd_server.qmd.home import Collection, ConfiguredPath, collections_of
+from memoryd_server.qmd.home import Collection, ConfiguredPath, collections_of, matches
 from memoryd_server.sources.roots import Roots
 
 ROOTS = Roots("/w", ("../extra", "notes/one.md"))

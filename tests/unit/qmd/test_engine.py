@@ -6,7 +6,7 @@ from memoryd_server.model import Clock
 from memoryd_server.qmd.backend import QmdSyncRunner
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sync.planner import FULL_SCOPE
+from memoryd_server.sync.plan import FULL_SCOPE
 from memoryd_server.sync.progress import SyncMode
 
 

@@ -178,7 +178,7 @@ def test_each_file_is_shown_once_by_its_best_row(files, folder):
 def test_a_score_of_nothing_is_a_hit_unless_the_caller_says_otherwise(files, folder):
     write(folder, "w/memory/a.md")
     assert len(ranked(files, [row(score=0.0)]).hits) == 1
-    strict = ranked(files, [row(score=0.0)], min_score_is_strict=True)
+    strict = ranked(files, [row(score=0.0)], min_score_is_requested=True)
     assert (strict.hits, strict.dropped) == ((), 1)
 
 

@@ -1,5 +1,6 @@
 """qmd's index over the fake: locks between processes, and mending."""
 
+import os
 import threading
 import time
 
@@ -9,7 +10,7 @@ from fake_qmd.installs import make_fake
 from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig, QmdLimitsConfig, QmdUpdateConfig
 from memoryd_server.qmd.home import Collection, QmdHome
-from memoryd_server.qmd.host import file_lock
+from memoryd_server.qmd.host import file_lock, make_private_folder
 from memoryd_server.qmd.index import QmdIndex, UpdateCounts
 from memoryd_server.qmd.process import ProcessGuard
 
@@ -44,7 +45,7 @@ class QmdIndexFixture:
             None,
             None,
             True,
-            self.folder / "lock",
+            self.folder / "run" / "lock",
         )
         client = QmdClient(config.command, home, self.guard)
         return QmdIndex(config, client, export=self._export, should_stop=lambda: self.unwanted)
@@ -163,3 +164,84 @@ def test_a_failed_forget_is_repeated_after_the_next_update(qmd):
     index.update(run)
     index.update(run)
     assert qmd.fake.calls("cleanup") == ["cleanup"] * 2
+
+
+def _link_to_file(lock):
+    lock.parent.mkdir(mode=0o700)
+    (lock.parent.parent / "target").write_text("untouched")
+    lock.symlink_to(lock.parent.parent / "target")
+
+
+def _link_to_nothing(lock):
+    lock.parent.mkdir(mode=0o700)
+    lock.symlink_to(lock.parent.parent / "created")
+
+
+def _folder(lock):
+    lock.mkdir(parents=True)
+
+
+def _linked_folder(lock):
+    (lock.parent.parent / "elsewhere").mkdir()
+    lock.parent.symlink_to(lock.parent.parent / "elsewhere")
+
+
+def _file_as_folder(lock):
+    lock.parent.write_text("a file")
+
+
+def _open_folder(lock):
+    lock.parent.mkdir()
+    lock.parent.chmod(0o1777)
+
+
+def _folder_of_another_user(lock):
+    if os.geteuid():
+        pytest.skip("only root can give a folder to another user")
+    lock.parent.mkdir(mode=0o700)
+    os.chown(lock.parent, 65_534, 65_534)
+
+
+def _missing_parent(lock):
+    lock.parent.parent.joinpath("run").symlink_to("absent/run")
+
+
+OBSTACLES = [
+    _link_to_file,
+    _link_to_nothing,
+    _folder,
+    _linked_folder,
+    _file_as_folder,
+    _open_folder,
+    _folder_of_another_user,
+    _missing_parent,
+]
+
+
+@pytest.mark.attacks
+@pytest.mark.parametrize("obstruct", OBSTACLES)
+def test_embedding_lock_that_cannot_be_used_is_named_and_does_not_prevent_the_embedding(qmd, obstruct):
+    qmd.write(a="one")
+    index = qmd.index()
+    index.update(run)
+    lock = qmd.folder / "run" / "lock"
+    obstruct(lock)
+    assert index.embed(run).pending == 0
+    assert str(lock) in index.embed_lock_problem
+    assert not (qmd.folder / "created").exists()
+    assert not (qmd.folder / "elsewhere" / "lock").exists()
+    lock.parent.rename(qmd.folder / "away")
+    index.embed(run)
+    assert index.embed_lock_problem == ""
+    assert lock.is_file()
+    assert lock.parent.stat().st_mode & 0o777 == 0o700
+
+
+def test_embedding_waits_for_the_lock_of_another_daemon(qmd):
+    qmd.write(a="one")
+    index = qmd.index(seconds=0.3)
+    index.prepare()
+    make_private_folder(qmd.folder / "run")
+    with file_lock(qmd.folder / "run" / "lock", "it", 1, lambda: False), pytest.raises(QmdFailure) as failed:
+        index.embed(run)
+    assert failed.value.reason is QmdFailureReason.BUSY

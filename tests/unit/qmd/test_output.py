@@ -46,6 +46,14 @@ def test_noise_after_the_array_is_passed_over():
     assert parse_rows(PRINTED + "\nggml_metal_free: [done]\n", "") == ROWS
 
 
+@pytest.mark.attacks
+@pytest.mark.parametrize("depth", [100, 600, 900, 5_000])
+def test_rows_that_are_nested_too_deeply_are_a_failure(depth):
+    with pytest.raises(QmdFailure) as failed:
+        parse_rows('[{"file": "qmd://m/a.md", "more": ' + "[" * depth + "]" * depth + "}]", "")
+    assert failed.value.reason is QmdFailureReason.NOT_JSON
+
+
 @pytest.mark.parametrize("text", ["", "Segmentation is fun", PRINTED[:-20], '{"file": 1}', "[1, 2, 3]", "null"])
 def test_output_without_an_array_of_objects_is_a_failure(text):
     with pytest.raises(QmdFailure) as failed:

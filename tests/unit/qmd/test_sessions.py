@@ -32,7 +32,7 @@ class Sessions:
 
     def export(self, *, own_folder=True):
         export_sessions(self.config, own_folder=own_folder, now_ns=time.time_ns)
-        return {file.name: file.read_text() for file in sorted(self.folder.iterdir())}
+        return {file.name: file.read_text() for file in sorted(self.folder.glob("*.md"))}
 
 
 @pytest.fixture
@@ -57,13 +57,28 @@ def test_only_a_transcript_that_changed_is_written_again(sessions):
     file = sessions.write("s1.jsonl", message("user", "one"))
     sessions.write("s2.jsonl", message("user", "two"))
     sessions.export()
-    exported = {path.name: path.stat() for path in sessions.folder.iterdir()}
+    exported = {path.name: path.stat() for path in sessions.folder.glob("*.md")}
     assert exported["s1.md"].st_mtime_ns == file.stat().st_mtime_ns
     sessions.write("s1.jsonl", message("user", "one") + message("assistant", "more"), age_days=-0.1)
     assert "Assistant: more" in sessions.export()["s1.md"]
-    after = {path.name: path.stat().st_ino for path in sessions.folder.iterdir()}
+    after = {path.name: path.stat().st_ino for path in sessions.folder.glob("*.md")}
     assert after["s2.md"] == exported["s2.md"].st_ino
     assert after["s1.md"] != exported["s1.md"].st_ino
+
+
+def test_an_upgrade_that_masks_other_secrets_exports_every_transcript_again(sessions):
+    sessions.write("s1.jsonl", message("user", "the door: DB_PASS=hunter2"))
+    sessions.export()
+    shown = sessions.folder / "s1.md"
+    status = shown.stat()
+    shown.write_text("# Session s1\n\nUser: the door: DB_PASS=hunter2\n")
+    os.utime(shown, ns=(status.st_mtime_ns, status.st_mtime_ns))
+    assert "hunter2" in sessions.export()["s1.md"], "an export of this version is not read again"
+    (sessions.folder / ".export-version").write_text("1")
+    assert "hunter2" not in sessions.export()["s1.md"]
+    written = shown.stat().st_ino
+    sessions.export()
+    assert shown.stat().st_ino == written, "once is enough"
 
 
 def test_a_transcript_that_is_gone_or_too_old_is_taken_away(tmp_path):

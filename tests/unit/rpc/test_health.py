@@ -7,9 +7,11 @@ import json
 import pytest
 from grpc_health.v1 import health_pb2
 
+from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.errors import ShuttingDown
 from memoryd_server.observe.log import make_log
 from memoryd_server.rpc.health import SERVICE, HealthReporter, HealthServicer
+from waiting import eventually
 
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
@@ -65,6 +67,19 @@ async def test_index_that_does_not_answer_makes_the_daemon_not_serving():
     assert await state(checks) == NOT_SERVING
 
 
+async def test_first_index_that_does_not_answer_decides():
+    asked = []
+
+    async def count():
+        asked.append(None)
+        await hang()
+
+    checks = readiness(*(Index(count) for _ in range(100)))
+    await checks.check()
+    assert await state(checks) == NOT_SERVING
+    assert len(asked) == 1
+
+
 async def test_daemon_is_serving_again_when_its_index_answers_again():
     index = Index(hang)
     checks = readiness(index)
@@ -75,19 +90,32 @@ async def test_daemon_is_serving_again_when_its_index_answers_again():
 
 
 async def test_checks_go_on_after_an_exception_and_the_log_has_it():
-    log, calls = io.StringIO(), asyncio.Queue()
-    checks = readiness(Index(fine), log=make_log("error", "json", log))
+    log, calls, failures = io.StringIO(), asyncio.Queue(), TaskFailures()
+    index = Index(fine)
+    checks = HealthReporter(Agents(index), log=make_log("error", "json", log), check_seconds=0.001, failures=failures)
+    await checks.start()
+    assert await state(checks) == SERVING
 
-    async def check():
+    async def fail():
         calls.put_nowait(None)
         raise RuntimeError("a fault")
 
-    repeated = asyncio.create_task(checks._repeat(check, interval_seconds=0.001))
+    index.answer = fail
     async with asyncio.timeout(20):
         for _ in range(3):
             await calls.get()
-    repeated.cancel()
-    assert json.loads(log.getvalue().splitlines()[0])["event"] == "fail-health-check"
+        assert await state(checks) == NOT_SERVING
+        assert "health check failed" in failures.current("")[0]
+        index.answer = fine
+
+        async def serves():
+            return await state(checks) == SERVING
+
+        await eventually(serves)
+    await checks.stop()
+    assert [json.loads(line)["event"] for line in log.getvalue().splitlines()] == ["fail-health-check"]
+    assert failures.current("") == ()
+    assert failures.counts()[0].count >= 3
 
 
 async def test_watch_that_is_not_read_delays_neither_another_watch_nor_a_change():

@@ -35,7 +35,7 @@ def query_of(text, **changes):
     given = {
         "max_results": 6,
         "min_score": 0.35,
-        "min_score_is_strict": False,
+        "min_score_is_requested": False,
         "sources": (Source.MEMORY,),
         "mode": SearchMode.UNSPECIFIED,
         "max_snippet_chars": 700,
@@ -91,9 +91,9 @@ def test_words_that_stand_nowhere_say_so(index):
     check_empty(ask(birds(index), "unheard"), EmptyReason.NO_MATCH, "none of the query's words")
 
 
-def test_hits_below_a_strict_bar_are_counted(index):
+def test_hits_below_the_least_score_are_counted(index):
     birds(index)
-    answer = ask(index, "heron", min_score=1.0, min_score_is_strict=True)
+    answer = ask(index, "heron", min_score=1.0, min_score_is_requested=True)
     assert len(answer.hits) == 1
     assert answer.dropped_by_min_score == 9
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.cutoff import cut_below
-from memoryd_server.search.query import Candidate, text_score
+from memoryd_server.search.cutoff import apply_cutoff, cut_below
+from memoryd_server.search.query import Candidate, SearchMode, SearchQuery, text_score
 from memoryd_server.search.ranking import fuse
 from memoryd_server.store.rows import KeywordHit
 
@@ -129,37 +129,37 @@ def test_the_order_is_that_of_scores_between_none_and_one(ranks, cosines, known,
     assert {c.chunk_id: c.vector_rank for c in found if c.vector_rank} == {n.chunk_id: i for i, n in enumerate(near, 1)}
 
 
-def candidates(*scores, backed=True):
-    return [Candidate(i, score, score, keyword_rank=i + 1 if backed else None) for i, score in enumerate(scores)]
-
-
 @pytest.mark.parametrize(
-    ("scores", "bar", "expected"),
+    ("scores", "least", "expected"),
     [
-        ([1.0, 0.5, 0.2], (0.35, 10, True), ([0, 1], 1)),
-        ([1.0, 0.5, 0.2], (0.35, 10, False), ([0, 1, 2], 0)),
-        ([1.0, 0.5, 0.2], (0.35, 2, False), ([0, 1], 0)),
-        ([0.3, 0.2], (0.35, 10, False), ([0, 1], 0)),
-        ([0.3, 0.2], (0.35, 10, True), ([], 2)),
-        ([0.35], (0.35, 1, True), ([0], 0)),
-        ([1.0], (1.0, 1, True), ([0], 0)),
-        ([], (0.35, 5, True), ([], 0)),
+        ([1.0, 0.5, 0.2], 0.35, ([0, 1], 1)),
+        ([0.3, 0.2], 0.35, ([], 2)),
+        ([0.35], 0.35, ([0], 0)),
+        ([1.0], 1.0, ([0], 0)),
+        ([0.5, 0.0], 0.0, ([0, 1], 0)),
+        ([], 0.35, ([], 0)),
+        # The order of maximal marginal relevance stays.
+        ([0.9, 0.2, 0.8], 0.35, ([0, 2], 1)),
     ],
 )
-def test_hits_below_the_bar_only_fill_what_room_is_left(scores, bar, expected):
-    min_score, most, strict = bar
-    kept, dropped = cut_below(candidates(*scores), min_score, strict=strict)
-    assert ([c.chunk_id for c in kept[:most]], dropped) == expected
+def test_candidates_below_the_least_score_are_removed(scores, least, expected):
+    kept, dropped = cut_below([Candidate(i, score) for i, score in enumerate(scores)], least)
+    assert ([c.chunk_id for c in kept], dropped) == expected
 
 
-def test_hits_that_no_word_backs_are_dropped_below_the_bar():
-    kept, gone = cut_below(candidates(0.3, backed=False), 0.35, strict=False)
-    assert (kept, gone) == ([], 1)
+SCORED = st.tuples(st.floats(0, 1), st.booleans(), st.booleans())
 
 
-@given(st.lists(st.floats(0, 1), max_size=30), st.floats(0, 1), st.integers(1, 40), st.booleans())
-def test_no_hit_below_the_threshold_precedes_one_above_it(scores, min_score, most, strict):
-    kept, _ = cut_below(candidates(*sorted(scores, reverse=True)), min_score, strict=strict)
-    above = [c.score >= min_score for c in kept]
-    assert above == sorted(above, reverse=True)
-    assert sum(above[:most]) == min(most, sum(score >= min_score for score in scores))
+@given(st.lists(SCORED, max_size=30), st.floats(0, 1), st.booleans())
+def test_no_shown_candidate_scores_less_than_a_removed_one(parts, least, requested):
+    """The least score means the same in the settings and in a request, for both retrievers."""
+    candidates = [
+        Candidate(i, score, keyword_rank=i + 1 if keyword else None, vector_rank=i + 1 if vector else None)
+        for i, (score, keyword, vector) in enumerate(parts)
+    ]
+    query = SearchQuery("heron", 6, least, requested, (), SearchMode.UNSPECIFIED, 700, False, None, 0.0)
+    cutoff = apply_cutoff(candidates, query, None)
+    removed = [c for c in candidates if c not in cutoff.candidates]
+    assert cutoff.dropped == len(removed)
+    assert all(c.score >= least for c in cutoff.candidates)
+    assert all(c.score < least for c in removed)

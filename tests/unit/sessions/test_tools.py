@@ -22,6 +22,10 @@ def schema(name):
     return json.loads(tool.parameters_json)
 
 
+def field_of(name, key):
+    return next(field for field in REQUESTS[name].DESCRIPTOR.fields if field.json_name == key)
+
+
 def properties():
     return [
         pytest.param(name, key, value, id=f"{name}.{key}")
@@ -46,7 +50,7 @@ def test_a_schema_is_an_object_that_takes_nothing_unknown(name):
 
 @pytest.mark.parametrize(("name", "key", "value"), properties())
 def test_a_property_is_a_field_of_the_request_and_of_its_type(name, key, value):
-    field = REQUESTS[name].DESCRIPTOR.fields_by_camelcase_name[key]
+    field = field_of(name, key)
     assert value["type"] == TYPES[field.type]
 
 
@@ -66,10 +70,10 @@ def test_nothing_that_the_gateway_has_to_answer_for_is_left_to_the_model(name):
     ("name", "arguments"),
     [
         ("memory_search", {"query": "who?", "maxResults": 3, "minScore": 0.5}),
-        ("memory_get", {"path": "MEMORY.md", "startLine": 2, "lineCount": 3}),
+        ("memory_get", {"path": "MEMORY.md", "startLine": 2, "lineCount": 3, "from": 2, "lines": 3}),
     ],
 )
 def test_arguments_are_the_request_in_json(name, arguments):
     request = ParseDict(arguments, REQUESTS[name]())
-    assert {field.camelcase_name for field, _ in request.ListFields()} == set(arguments)
+    assert {field.json_name for field, _ in request.ListFields()} == set(arguments)
     assert set(arguments) == set(schema(name)["properties"])

@@ -97,6 +97,34 @@ def test_variables_count_over_files_and_flags_over_variables(home):
     assert settings.origins["memoryd.tokenFile"] == str(home.own)
 
 
+@pytest.mark.parametrize(
+    ("own", "message"),
+    [
+        ({"listen": 5}, "memoryd.listen: expected an array, found a number"),
+        ({"listen": [5]}, "memoryd.listen[0]: expected a string, found a number"),
+        ({"listen": {"host": "x"}}, "memoryd.listen: expected an array, found an object"),
+        ({"tokenFile": 5}, "memoryd.tokenFile: expected a string, found a number"),
+        ({"limits": 5}, "memoryd.limits: expected an object, found a number"),
+        ({"log": {"level": 5}}, "memoryd.log.level: expected one of"),
+        (5, "memoryd: expected an object, found a number"),
+    ],
+)
+def test_a_wrong_type_is_refused_with_the_same_message_if_a_flag_or_a_variable_hides_it(home, own, message):
+    visible = home.refused(own={"memoryd": own})
+    assert message in visible
+    home.environ |= {"MEMORYD_LIMITS__MAX_CONNECTIONS": "5"}
+    hidden = home.refused(listen="127.0.0.1:0", token_file="/token", log_level="info")
+    assert [line for line in visible.splitlines() if message in line] == [
+        line for line in hidden.splitlines() if message in line
+    ]
+
+
+def test_a_key_that_a_variable_completes_is_no_problem_of_the_file(home):
+    assert "keyFile" in home.refused(own={"memoryd": {"tls": {"certFile": "/cert"}}})
+    home.environ |= {"MEMORYD_TLS__KEY_FILE": "/key"}
+    assert str(home.load().service.tls.key_file) == "/key"
+
+
 @pytest.mark.parametrize("listen", ["127.0.0.1:5", ["127.0.0.1:5"], ("127.0.0.1:5",)])
 def test_the_listen_flag_takes_one_address_or_several(home, listen):
     assert home.load(listen=listen).service.listen == ("127.0.0.1:5",)

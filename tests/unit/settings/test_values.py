@@ -82,6 +82,29 @@ def test_sessions_are_a_source_only_when_allowed(home, sources, allowed, expecte
     assert home.search(sources=sources, experimental={"sessionMemory": allowed}).sources == expected
 
 
+FLAG = '"sessions" is ignored, because memorySearch.experimental.sessionMemory is not true; only memory is indexed'
+
+
+@pytest.mark.parametrize(
+    ("defaults", "agent", "places"),
+    [
+        ({"sources": ["sessions"]}, {}, ["agents.defaults"]),
+        ({"sources": ["memory", "sessions"], "experimental": {"sessionMemory": False}}, {}, ["agents.defaults"]),
+        ({}, {"sources": ["sessions"]}, ["agents.list[a]"]),
+        ({"sources": ["sessions"]}, {"sources": ["sessions"]}, ["agents.list[a]"]),
+        ({"sources": ["sessions"]}, {"sources": ["memory"]}, []),
+        ({"sources": ["sessions"], "experimental": {"sessionMemory": True}}, {}, []),
+        ({"sources": ["sessions"]}, {"experimental": {"sessionMemory": True}}, []),
+        ({"sources": []}, {}, []),
+    ],
+)
+def test_a_source_that_is_ignored_is_warned_of_with_its_flag(home, defaults, agent, places):
+    own = {"agents": {"defaults": {"memorySearch": defaults}, "list": [{"id": "a", "memorySearch": agent}]}}
+    file = home.own
+    expected = [f"{file}: {place}.memorySearch.sources: {FLAG}" for place in places]
+    assert list(home.load(own=own).warnings) == expected
+
+
 @pytest.mark.parametrize(
     ("tokens", "overlap", "expected"), [(100, 500, 99), (1, 5, 0), (50, None, 49), (400, -1, 0), (10, 9, 9)]
 )

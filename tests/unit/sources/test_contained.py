@@ -1,4 +1,5 @@
 import os
+import resource
 import socket
 import stat
 import threading
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deep_folders import MORE_THAN_RECURSION, deep_folders
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import (
@@ -18,7 +20,7 @@ from memoryd_server.sources.files import (
     stat_file,
     stat_files,
 )
-from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_path
+from memoryd_server.sources.roots import Location, Roots, resolve_for_append, resolve_path
 
 LIMIT = 1 << 20
 
@@ -52,6 +54,34 @@ def test_a_file_is_read_with_the_stat_that_discovery_saw(workspace, roots):
     assert data == b"one\xff\r\n"
     assert status == found.stat == stat_file(found)
     assert read_file(found, LIMIT) == (data, status)
+
+
+@pytest.mark.attacks
+def test_files_below_any_number_of_folders_are_looked_at_without_recursion(workspace):
+    parts = ("memory", *["d"] * MORE_THAN_RECURSION)
+    (workspace / "memory" / "d").mkdir()
+    (workspace / "memory" / "d" / "x.md").touch()
+    with deep_folders(workspace / "memory" / "d", MORE_THAN_RECURSION - 1, "x.md"):
+        files = [Location("x", os.fspath(workspace), (*parts[:depth], "x.md")) for depth in (2, len(parts), 5)]
+        found = stat_files(files)
+    assert [each is not None for each in found] == [True, True, False]
+
+
+@pytest.mark.attacks
+def test_a_look_at_files_of_many_deep_folders_holds_few_descriptors(workspace):
+    files = []
+    for number in range(20):
+        folder = workspace.joinpath("memory", f"n{number}", *"abcdefghij")
+        folder.mkdir(parents=True)
+        (folder / "x.md").touch()
+        files.append(Location("x", os.fspath(workspace), (*folder.relative_to(workspace).parts, "x.md")))
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, most[1]))
+    try:
+        found = stat_files(files)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+    assert None not in found
 
 
 def test_many_files_are_looked_at_as_one_is(workspace, outside, roots):

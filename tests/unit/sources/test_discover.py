@@ -1,17 +1,17 @@
 import os
 import socket
-import subprocess
 import threading
-from collections.abc import Iterator
+import time
 from pathlib import Path
 
 import pytest
 
+from deep_folders import MORE_THAN_RECURSION, deep_folders
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file
-from memoryd_server.sources.roots import Roots, resolve_path
+from memoryd_server.sources.roots import MOST_FOLDERS, Roots, resolve_path
 
 
 def write(folder: Path, *names: str) -> None:
@@ -181,27 +181,43 @@ def test_a_forbidden_extra_path_is_a_failure_and_an_issue(workspace, tmp_path, f
     assert "unreadable" in discovery.issues[0]
 
 
-@pytest.fixture
-def depths(workspace) -> Iterator[int]:
-    """How many folders lie below each other in memory/, more than Python's recursion limit, with x.md in the last."""
-    folder = os.open(workspace / "memory", os.O_RDONLY)
-    for _ in range(1_100):
-        os.mkdir("d", dir_fd=folder)
-        below = os.open("d", os.O_RDONLY, dir_fd=folder)
-        os.close(folder)
-        folder = below
-    os.close(os.open("x.md", os.O_CREAT, dir_fd=folder))
-    os.close(folder)
-    yield 1_100
-    # Python's own rmtree, and so pytest's clean-up, recurses.
-    subprocess.run(["rm", "-rf", workspace], check=True)
+def test_files_below_the_most_folders_are_found_and_deeper_folders_are_reported(workspace, roots):
+    # memory/ is the first of the folders.
+    with deep_folders(workspace / "memory", MOST_FOLDERS - 1, "x.md"):
+        (file,) = discover_files(roots).files
+        assert len(file.parts) == MOST_FOLDERS + 1
+        assert read_file(file, 100)[0]
+        assert discover_files(roots).issues == ()
+    with deep_folders(workspace / "memory", MOST_FOLDERS, "x.md"):
+        discovery = discover_files(roots)
+        assert (discovery.files, discovery.unseen[0].device) == ((), (workspace / "memory").stat().st_dev)
+        assert f"more than {MOST_FOLDERS} levels deep" in discovery.issues[0]
+        assert f"memory{'/d' * MOST_FOLDERS}" in discovery.issues[0]
 
 
-@pytest.mark.slow
-def test_very_deep_folders_neither_recurse_nor_hold_descriptors(depths, roots):
-    (file,) = discover_files(roots).files
-    assert len(file.parts) == depths + 2
-    assert read_file(file, 10)[0] == b""
+@pytest.mark.attacks
+def test_a_walk_over_folders_beyond_the_recursion_limit_is_short(workspace, roots):
+    write(workspace, "memory/a.md")
+    with deep_folders(workspace / "memory", MORE_THAN_RECURSION, "x.md"):
+        began = time.process_time()
+        (file,) = discover_files(roots).files
+        assert time.process_time() - began < 0.3
+    assert file.path == "memory/a.md"
+
+
+def test_ignored_folders_that_are_too_deep_are_not_reported(workspace, roots):
+    write(workspace, "memory/a.md")
+    (workspace / ".memoryignore").write_text("memory/d/\n")
+    with deep_folders(workspace / "memory", MOST_FOLDERS, "x.md"):
+        assert discover_files(roots).issues == ()
+
+
+def test_an_extra_path_that_is_a_file_below_too_many_folders_is_reported(workspace):
+    write(workspace, "memory/a.md")
+    extra = "/".join(["d"] * (MOST_FOLDERS + 1)) + "/x.md"
+    with deep_folders(workspace, MOST_FOLDERS + 1, "x.md"):
+        (issue,) = discover_files(Roots(os.fspath(workspace), (extra,))).issues
+    assert f"more than {MOST_FOLDERS} folders: skipped" in issue
 
 
 def test_files_and_folders_that_vanish_during_a_listing_are_left_out(workspace, roots):

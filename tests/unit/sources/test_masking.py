@@ -68,6 +68,8 @@ def test_no_text_breaks_it_and_nothing_but_secrets_changes_its_lines(text):
         "-----BEGIN PRIVATE KEY-----",
         "-----BEGIN PRIVATE KEY----- " + "A" * 60 + " ",
         "key",
+        "key=",
+        "-p a ",
         "key ",
         'key="',
         '"key',

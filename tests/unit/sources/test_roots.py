@@ -1,4 +1,9 @@
+import posixpath
+import sys
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from memoryd_server.errors import PathNotAllowed
 from memoryd_server.sources.roots import Roots, is_within, resolve_for_append, resolve_path
@@ -137,3 +142,34 @@ def test_a_refusal_names_the_path_but_not_whether_it_exists():
         resolve_path(ROOTS, "/etc/" + "x" * 500 + ".md")
     assert len(caught.value.metadata["path"]) < 250
     assert "exist" not in caught.value.message
+
+
+FOLDERS = st.lists(st.sampled_from(["a", "b", "ab", ".."]), max_size=4).map("/".join)
+
+
+@given(extras=st.lists(FOLDERS.map("/".__add__) | FOLDERS.filter(bool), max_size=5), path=FOLDERS.map("/".__add__))
+def test_the_outermost_extra_path_is_the_shortest_that_holds_a_path(extras, path):
+    roots, absolute = Roots("/a/ws", tuple(extras)), posixpath.normpath(path)
+    holders = [extra for extra in roots.extras() if is_within(absolute, extra)]
+    assert roots.outermost_extra(absolute) == min(holders, key=len, default="")
+
+
+def calls_of(work):
+    """The number of functions that `work` calls."""
+    calls = []
+    sys.setprofile(lambda _frame, event, _argument: calls.append(event) if event in ("call", "c_call") else None)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return len(calls)
+
+
+@pytest.mark.attacks
+def test_the_cost_of_a_path_does_not_depend_on_the_number_of_extra_paths():
+    few, many = (Roots("/w", tuple(f"/e/{number}" for number in range(count))) for count in (2, 5_000))
+    for path in ("/e/1/x.md", "/e/1", "/w/memory/x.md"):
+        assert calls_of(lambda p=path: many.anchor(p)) == calls_of(lambda p=path: few.anchor(p))
+    for path in ("/e/1/x.md", "memory/x.md"):
+        found = [calls_of(lambda r=roots, p=path: resolve_path(r, p)) for roots in (few, many)]
+        assert found[0] == found[1]

@@ -22,6 +22,8 @@ EXTRA = WatchScope("/home/.venv/node_modules/docs", (0, 0))
         (EXTRA, ("a", "venv-notes"), True),
         (EXTRA, ("a", "__pycache__"), False),
         (EXTRA, (".tox",), False),
+        (EXTRA, ("d",) * 64, True),
+        (EXTRA, ("d",) * 65, False),
     ],
 )
 def test_ignored_folders_are_not_entered_under_any_parent(scope, folder, entered):

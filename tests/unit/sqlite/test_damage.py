@@ -19,6 +19,8 @@ from memoryd_server.store.protocol import Damage, IndexHealth
 from memoryd_server.sync.progress import SyncMode, SyncPhase
 from memoryd_server.system import FileLock
 
+pytestmark = pytest.mark.slow
+
 FILES = 300
 PAGE = 4096
 

@@ -4,6 +4,7 @@ import itertools
 import os
 import struct
 
+import apsw
 import pytest
 
 from embedding_fixture import cache_connection
@@ -212,3 +213,14 @@ def test_a_batch_under_way_brings_back_nothing_that_was_forgotten(make):
     cache.forget([digest(1)])
     assert cache.jobs.put_vectors(KEY, "job", vectors(1, 2)) == [digest(2)]
     assert cache.get(KEY, [digest(1), digest(2)]) == vectors(2)
+
+
+def test_forgetting_deletes_from_each_table_once(make):
+    cache = make()
+    cache.put(KEY, vectors(1, 2))
+    statements = []
+    connection = cache_connection(cache)
+    connection.trace_v2(apsw.SQLITE_TRACE_STMT, lambda event: statements.append(event["sql"]))
+    assert cache.forget([digest(1)]) == 1
+    deletes = [statement for statement in statements if statement.startswith("DELETE")]
+    assert len(deletes) == len(set(deletes)) == 3

@@ -21,8 +21,11 @@ def fixture(tmp_path):
     fixture.close()
 
 
+INSTALLED = LoadedVectorEngine("sqlite-vec", "v0.1.9", None, sqlite_vec.loadable_path() + ".so")
+
+
 def test_the_installed_extension_serves_and_says_its_version(fixture):
-    assert fixture.new_vector_index(sqlite_vec=True).engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
+    assert fixture.new_vector_index(sqlite_vec=True).engine == INSTALLED
 
 
 def test_an_extension_file_may_have_any_name(fixture, tmp_path):
@@ -151,7 +154,7 @@ def test_a_damaged_index_does_not_disable_the_extension(fixture):
     fixture.connection.execute("DROP TABLE vectors")
     with pytest.raises(IndexDamaged, match="no such table"):
         fixture.search(vector_index, np.ones(4))
-    assert vector_index.engine == LoadedVectorEngine("sqlite-vec", "v0.1.9", None)
+    assert vector_index.engine == INSTALLED
 
 
 def test_a_deadline_interrupts_the_scan_and_does_not_disable_the_extension(fixture):

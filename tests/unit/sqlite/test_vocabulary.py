@@ -3,10 +3,8 @@
 import dataclasses
 import math
 
-import pytest
-
 from index_fixture import connection_of
-from memoryd_server.sqlite.keyword import SymbolList, _varints
+from memoryd_server.sqlite.keyword import SymbolList
 
 
 def check(opened, expected):
@@ -78,16 +76,8 @@ def test_chunks_are_counted_as_the_keyword_table_counts_them(opened):
 
 def assert_chunks(opened):
     with opened.store.read() as reader:
-        (held,) = connection_of(reader).execute("SELECT count(*) FROM keyword_docsize").fetchone()
+        (held,) = connection_of(reader).execute("SELECT count(*) FROM keyword").fetchone()
         assert reader.vocabulary.chunks() == held
-
-
-@pytest.mark.parametrize(
-    ("block", "numbers"),
-    [(b"", []), (b"\x00", [0]), (b"\x7f\x01", [127, 1]), (b"\x81\x00", [128]), (b"\x82\x80\x01\x05", [32769, 5])],
-)
-def test_numbers_are_read_as_sqlite_writes_them(block, numbers):
-    assert list(_varints(block)) == numbers
 
 
 def test_names_with_a_piece_come_with_the_closest_first(opened):

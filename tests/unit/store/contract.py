@@ -378,6 +378,74 @@ class StoreContract:
             assert all(held[row.content_hash] == row.vector for row in copied)
             assert len(copied) == reader.count_chunks() - 1
 
+    # A staged set of vectors
+
+    def staging(self, filled, count):
+        """Store the vectors of the first model, and stage `count` of the second."""
+        writer, ids = filled.writer(), chunk_ids(filled)
+        writer.begin_vectors(TWO_MODELS[0])
+        writer.put_vectors(blobs(vectors(ids)))
+        staged = writer.stage_vectors(TWO_MODELS[1])
+        staged.put_vectors(blobs(vectors(ids[:count], seed=2)))
+        return writer, ids
+
+    def test_searches_read_the_stored_vectors_until_the_staged_ones_replace_them(self, filled):
+        writer, ids = self.staging(filled, 5)
+        old, new = vectors(ids), vectors(ids, seed=2)
+        before = writer.revision()
+        assert writer.staged().put_vectors(blobs({ids[5]: new[ids[5]]})) == before
+        for view in (writer, writer.staged()):
+            assert view.count_chunks() == len(ids)
+        assert (writer.count_pending(), writer.staged().count_pending()) == (0, len(ids) - 6)
+        with filled.read() as reader:
+            assert reader.staged().vector_identity() == TWO_MODELS[1]
+            assert reader.vector_identity() == TWO_MODELS[0]
+            assert reader.vector_hits(old[ids[0]], 1, ())[0].chunk_id == ids[0]
+            assert reader.vector_hits(old[ids[0]], 1, ())[0].cosine == pytest.approx(1.0)
+            writer.staged().put_vectors(blobs(new))
+            assert writer.promote_staged() > before
+            assert reader.vector_hits(old[ids[1]], 1, ())[0].cosine == pytest.approx(1.0), "an open snapshot changed"
+        with filled.read() as reader:
+            assert (reader.vector_identity(), reader.staged(), reader.count_pending()) == (TWO_MODELS[1], None, 0)
+            assert reader.vector_hits(new[ids[2]], 1, ())[0].chunk_id == ids[2]
+            assert reader.vector_hits(new[ids[2]], 1, ())[0].cosine == pytest.approx(1.0)
+            assert len(reader.stored_vectors(0, 1_000)) == len(ids)
+
+    def test_staged_vectors_survive_a_restart_and_are_discarded_on_request(self, filled):
+        self.staging(filled, 5)
+        filled.close()
+        filled.open()
+        writer = filled.writer()
+        assert (writer.staged().vector_identity(), len(writer.staged().stored_vectors(0, 1_000))) == (TWO_MODELS[1], 5)
+        assert writer.stage_vectors(TWO_MODELS[0]).stored_vectors(0, 1_000) == [], "of another set"
+        writer.discard_staged()
+        assert writer.staged() is None
+        assert writer.count_pending() == 0
+
+    def test_both_sets_follow_the_chunks(self, filled):
+        writer, ids = self.staging(filled, 1_000)
+        row = writer.files()[Source.MEMORY, "notes/0.md"]
+        writer.write([document("new.md", ("heron", ""))], removed=[row])
+        left = chunk_ids(filled)
+        added = set(left) - set(ids)
+        assert len(added) <= 1
+        for each in (writer, writer.staged()):
+            found = {pending.chunk_id: pending.text for pending in each.pending_chunks(0, 1_000, everything=False)}
+            assert list(found.values()) == ["heron"]
+            assert {stored.chunk_id for stored in each.stored_vectors(0, 1_000)} == set(left) - set(found)
+
+    def test_a_copy_has_both_sets(self, filled):
+        writer, ids = self.staging(filled, 7)
+        kept = {row.content_hash for row in writer.staged().stored_vectors(0, 1_000)}
+        with filled.rebuild() as beside:
+            beside.write(list(library(40)))
+            beside.copy_vectors(writer, never)
+        writer = filled.writer()
+        assert (writer.vector_identity(), writer.count_pending()) == (TWO_MODELS[0], 0)
+        assert writer.staged().vector_identity() == TWO_MODELS[1]
+        assert {row.content_hash for row in writer.staged().stored_vectors(0, 1_000)} == kept
+        assert len(ids) == writer.count_chunks()
+
     # A rebuild
 
     def test_a_rebuild_is_seen_when_it_is_whole(self, filled):
@@ -433,6 +501,7 @@ class StoreContract:
 
     # A kill
 
+    @pytest.mark.slow
     def test_a_killed_process_loses_no_transaction_that_it_has_reported(self, tmp_path):
         """The child reports each revision after its call has returned; it is killed while it writes the next."""
         for turn in range(3):

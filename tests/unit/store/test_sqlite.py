@@ -1,5 +1,7 @@
 """The SQLite driver fulfils the store contract."""
 
+import pytest
+
 from unit.store import sqlite_child
 from unit.store.contract import StoreContract
 
@@ -13,6 +15,7 @@ class TestSqlite(StoreContract):
         return sqlite_child.new_store(folder)
 
 
+@pytest.mark.slow
 class TestSqliteWithSignBits(TestSqlite):
     """With one bit of each number, as in a large index."""
 
@@ -20,6 +23,7 @@ class TestSqliteWithSignBits(TestSqlite):
         return sqlite_child.new_store(folder, coarse_above=2)
 
 
+@pytest.mark.slow
 class TestSqliteWithoutMemory(TestSqlite):
     """With no vectors in memory."""
 

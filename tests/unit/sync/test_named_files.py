@@ -8,7 +8,7 @@ from index_fixture import ANALYZER, IDENTITY, MOST_FILE_BYTES, IndexFixture, Rec
 from memoryd_server.model import Clock
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sync.engine import SyncEngine
-from memoryd_server.sync.planner import DUE_SCOPE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
+from memoryd_server.sync.plan import DUE_SCOPE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import SyncMode
 

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from index_fixture import SOUND, RecordingObserver
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import Source
-from memoryd_server.sources.transcripts import TranscriptReader
+from memoryd_server.sources import transcript_text
+from memoryd_server.sources.transcripts import ReadPosition, TranscriptReader
 from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.sync import prepare
 from memoryd_server.sync.progress import SyncMode
@@ -103,6 +104,71 @@ def test_a_transcript_that_is_another_one_is_read_from_its_beginning(index, star
     assert bool(index.found("herons")) is (kind != "cut")
     assert bool(index.found("medlar")) is (kind != "cut")
     assert index.integrity() == SOUND
+
+
+def test_text_that_is_removed_from_the_middle_of_a_growing_transcript_is_found_no_longer(index, starts):
+    file = index.say("s1.jsonl", *talk(0, 100), user("The password is quince."), *talk(100, 900))
+    index.sync()
+    assert index.found("quince")
+    with file.open("r+b") as stream:
+        data = stream.read()
+        stream.seek(0)
+        stream.write(data.replace(b"quince", b"medlar") + talk(1000, 1)[0].encode())
+    index.sync()
+    assert starts == [0, 0]
+    assert (index.found("quince"), index.found("medlar")) == ([], ["sessions/s1.jsonl"])
+    assert index.integrity() == SOUND
+
+
+def test_a_transcript_with_new_times_but_equal_text_is_not_indexed_again(index, starts):
+    file = index.say("s1.jsonl", *talk(0, 3))
+    index.sync()
+    os.utime(file, ns=(0, time.time_ns() + 10**9))
+    assert index.sync().unchanged_files == 1
+    assert starts == [0]
+
+
+def test_an_edit_while_a_transcript_is_read_is_noticed_by_the_next_sync(index):
+    file = index.say("s1.jsonl", *talk(0, 10), user("The password is quince."), *talk(10, 10))
+
+    class Edited(TranscriptReader):
+        def lines(self, start):
+            yield from super().lines(start)
+            with file.open("r+b") as stream:
+                data = stream.read()
+                stream.seek(0)
+                stream.write(data.replace(b"quince", b"medlar"))
+
+    index.open_transcript = Edited
+    index.sync()
+    assert index.found("quince")
+    index.open_transcript = TranscriptReader
+    index.say("s1.jsonl", *talk(20, 1))
+    index.sync()
+    assert (index.found("quince"), index.found("medlar")) == ([], ["sessions/s1.jsonl"])
+
+
+def test_an_index_of_an_earlier_version_is_continued_where_it_ends(index, starts):
+    file = index.say("s1.jsonl", *talk(0, 1_000))
+    index.sync()
+    size, line = file.stat().st_size, talk(0, 1)[0]
+    with TranscriptReader(index.corpus.transcript("s1.jsonl")) as reader:
+        of_ends = reader.ends_digest(ReadPosition(size, 1_000))
+    index.connection.execute("UPDATE files SET hash = ? WHERE source = 'sessions'", (of_ends,))
+    before = index.chunks()
+    file.chmod(0o640)
+    assert index.sync().unchanged_files == 1
+    index.say("s1.jsonl", line)
+    index.sync()
+    assert starts == [0, size]
+    assert index.chunks()[: len(before) - 1] == before[:-1]
+    # From then on, a change anywhere is noticed.
+    with file.open("r+b") as stream:
+        data = stream.read()
+        stream.seek(0)
+        stream.write(data.replace(b"Remark 100 on herons", b"Remark 100 on quince") + line.encode())
+    index.sync()
+    assert index.found("quince")
 
 
 def test_a_rotated_transcript_keeps_its_rows_and_makes_room_for_the_next_of_its_name(index, starts):
@@ -230,6 +296,36 @@ def test_another_reader_version_reads_transcripts_again(index, starts, monkeypat
     assert index.integrity() == SOUND
 
 
+def test_a_secret_that_an_older_version_left_leaves_the_index_though_no_transcript_changed(index, monkeypatch):
+    index.say("s1.jsonl", user("The heron: DB_PASS=hunter2quince"), *talk(0, 60))
+    index.say("s2.jsonl", *talk(100, 3))
+    with monkeypatch.context() as older:
+        older.setattr(prepare, "READER_VERSION", "1.0")
+        older.setattr(transcript_text, "mask_secrets", lambda text: text)
+        index.sync()
+    assert index.found("hunter2quince") == ["sessions/s1.jsonl"]
+    before = index.texts()
+    assert index.sync().indexed_files == 2
+    assert index.found("hunter2quince") == []
+    assert index.found("heron")
+    shown = index.texts()
+    assert "hunter2" not in "".join(shown)
+    assert sum(text in before for text in shown) == len(shown) - 1, "unchanged text needs no new vector"
+    assert index.sync().indexed_files == 0
+    assert index.integrity() == SOUND
+
+
+def test_an_older_transcript_is_due_however_little_it_has_grown(tmp_path, monkeypatch):
+    index = TranscriptFixture(tmp_path, limits=limits()).open()
+    index.say("s1.jsonl", *talk(0, 3))
+    with monkeypatch.context() as older:
+        older.setattr(prepare, "READER_VERSION", "1.0")
+        index.ask(every_transcript=True)
+    assert index.ask().indexed_files == 1
+    assert index.ask().indexed_files == 0
+    index.close()
+
+
 def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(index):
     index.say("s1.jsonl", *talk(0, 3))
     index.sync()
@@ -317,6 +413,15 @@ def test_a_quiet_cut_or_rotated_transcript_is_due(due):
     due.rotate("s1.jsonl", "deleted.1")
     assert due.sync().indexed_files == 1
     assert due.found("medlar") == ["sessions/s1.jsonl.deleted.1"]
+
+
+def test_a_transcript_that_was_rewritten_with_the_same_size_is_due(due):
+    file = due.sessions / "s1.jsonl"
+    status = file.stat()
+    with file.open("r+b") as stream:
+        stream.write(file.read_bytes().replace(b"e", b"a"))
+    os.utime(file, ns=(0, status.st_mtime_ns + 1))
+    assert due.sync().indexed_files == 1
 
 
 def test_only_the_transcript_requested_by_name_is_due(due):

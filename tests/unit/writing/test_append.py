@@ -1,5 +1,8 @@
+import contextlib
 import errno
 import os
+import resource
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -7,8 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import DiskFull, IndexUnavailable, InvalidRequest, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.sources.files import open_for_append
+from memoryd_server.sources.roots import Roots, resolve_for_append
 from memoryd_server.writing import memory_file
 from memoryd_server.writing.ledger import Ledger
+from memoryd_server.writing.memory_file import MemoryFile
 from properties import examples
 
 LOG = "memory/2026-02-08.md"
@@ -210,6 +216,67 @@ def test_a_torn_block_with_others_bytes_after_it_is_left(fixture, replace_write)
     with pytest.raises(DiskFull):
         fixture.appender().append("text", path=LOG, idempotency_key="k")
     assert fixture.file(LOG).read_text() == "textheirs\n"
+
+
+class WatchedFile(MemoryFile):
+    """Calls `looked` whenever the file is read, as it is just before a torn block is truncated."""
+
+    looked = staticmethod(lambda: None)
+
+    def read(self, start, end):
+        data = super().read(start, end)
+        self.looked()
+        return data
+
+
+@pytest.fixture
+def torn_write(fixture):
+    """Write a block to MEMORY.md, of which a limit of the system lets three bytes through; return the error."""
+    log = fixture.file("MEMORY.md")
+    log.write_text("one\n")
+
+    def torn_write(looked):
+        location = resolve_for_append(Roots(str(fixture.workspace), ()), "MEMORY.md")
+        descriptor = open_for_append(location)
+        file = WatchedFile(descriptor, location)
+        file.looked = looked
+        unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (7, unlimited[1]))
+            with pytest.raises(OSError, match="File too large") as error:
+                file.write(b"text\n", 4)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+            os.close(descriptor)
+        return str(error.value)
+
+    return torn_write
+
+
+@pytest.mark.faults
+def test_bytes_that_another_program_appends_before_a_torn_block_is_removed_are_kept(fixture, torn_write):
+    writers = []
+
+    def append_theirs():
+        command = ["/bin/sh", "-c", 'ulimit -f unlimited; printf "theirs\\n" >> "$0"', str(fixture.file("MEMORY.md"))]
+        writers.append(subprocess.Popen(command))
+        # It appends now, or waits until the block is removed.
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            writers[0].wait(0.2)
+
+    assert "may be left" not in torn_write(append_theirs)
+    assert [writer.wait(30) for writer in writers] == [0]
+    assert fixture.file("MEMORY.md").read_text() == "one\ntheirs\n"
+
+
+@pytest.mark.faults
+def test_a_torn_block_in_a_file_that_another_program_has_open_stays(fixture, torn_write):
+    command = ["/bin/sh", "-c", 'read line; echo "$line"', "sh"]
+    with fixture.file("MEMORY.md").open("a") as log:
+        writer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, text=True)
+    assert "may be left" in torn_write(lambda: writer.stdin.closed or writer.communicate("theirs\n", 30))
+    writer.wait(30)
+    assert fixture.file("MEMORY.md").read_text() == "one\ntextheirs\n"
 
 
 def test_a_writer_without_locks_that_gets_in_first_moves_the_answer(fixture, replace_write):

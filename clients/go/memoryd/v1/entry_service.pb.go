@@ -363,7 +363,7 @@ const (
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_OFF RecallBlockEmptyReason = 1
 	// The prompt is shorter than 5 characters.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT RecallBlockEmptyReason = 2
-	// No entry has a sufficient score.
+	// No entry is similar enough to the prompt.
 	RecallBlockEmptyReason_RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR RecallBlockEmptyReason = 3
 )
 
@@ -550,7 +550,7 @@ func (x *ScoredEntry) GetScore() float64 {
 // Request message for Remember.
 type RememberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Text to store, at most 128 KiB. Must not be blank.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
@@ -708,7 +708,7 @@ func (x *RememberResponse) GetDegradations() []*Degradation {
 // Request message for Recall.
 type RecallRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Text to compare with the entries, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
 	// query syntax.
@@ -791,7 +791,7 @@ func (x *RecallRequest) GetCategories() []EntryCategory {
 // Response message for Recall.
 type RecallResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Entries, best first.
+	// Entries, best first. Only the first ones are returned if all of them exceed 1 MiB.
 	Entries []*ScoredEntry `protobuf:"bytes,1,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Degradations of this call. Without vectors, entries are searched by keywords.
 	Degradations  []*Degradation `protobuf:"bytes,2,rep,name=degradations,proto3" json:"degradations,omitempty"`
@@ -846,7 +846,7 @@ func (x *RecallResponse) GetDegradations() []*Degradation {
 // Request message for Forget. Exactly one target must be set.
 type ForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// What to delete.
 	//
@@ -1017,7 +1017,7 @@ func (x *ForgetResponse) GetDegradations() []*Degradation {
 // Request message for ListEntries.
 type ListEntriesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Maximum number of entries to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
 	// error. A page contains fewer entries if their texts would exceed 1 MiB.
@@ -1156,7 +1156,7 @@ func (x *ListEntriesResponse) GetTotal() int64 {
 // Request message for SuggestCapture, for a turn that completed successfully.
 type SuggestCaptureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Messages that the user wrote in this turn, in order, at most 1,000 messages and 1 MiB in total. They should not
 	// include text from the agent or from tools.
@@ -1413,7 +1413,7 @@ func (x *SuggestCaptureResponse) GetAutoCapture() bool {
 // Request message for RecallBlock.
 type RecallBlockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Prompt that is about to be sent to the agent. Only its first 4,096 bytes are used.
 	Prompt        string `protobuf:"bytes,2,opt,name=prompt,proto3" json:"prompt,omitempty"`
@@ -1471,7 +1471,8 @@ type RecallBlockResponse struct {
 	// Text to insert before the prompt: a `<relevant-memories>` element with a warning that its content is untrusted, and
 	// one line of escaped text per entry. Empty if there are no entries.
 	Block string `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
-	// Entries in the block, best first: at most three, with a score of at least .3.
+	// Entries in the block, best first: at most three. Their cosine similarity with the prompt reaches a minimum that
+	// depends on the embedding model. Without vectors, the entries that match the prompt's words best.
 	Entries []*ScoredEntry `protobuf:"bytes,2,rep,name=entries,proto3" json:"entries,omitempty"`
 	// Why the block is empty.
 	EmptyReason RecallBlockEmptyReason `protobuf:"varint,3,opt,name=empty_reason,json=emptyReason,proto3,enum=memoryd.v1.RecallBlockEmptyReason" json:"empty_reason,omitempty"`

@@ -35,7 +35,8 @@ const (
 //
 // The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
 // the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
-// Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
+// Every request names an agent; an empty `agent_id` means `main`, or the default agent if there is no `main`. Each agent
+// has its own entries.
 //
 // A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
 // Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If
@@ -134,7 +135,8 @@ func (c *entryServiceClient) RecallBlock(ctx context.Context, in *RecallBlockReq
 //
 // The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
 // the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
-// Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
+// Every request names an agent; an empty `agent_id` means `main`, or the default agent if there is no `main`. Each agent
+// has its own entries.
 //
 // A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
 // Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If

@@ -53,7 +53,8 @@ const (
 	ErrorReason_ERROR_REASON_AGENT_NOT_FOUND ErrorReason = 8
 	// [NOT_FOUND] The path is allowed, but the file does not exist.
 	ErrorReason_ERROR_REASON_FILE_NOT_FOUND ErrorReason = 9
-	// [FAILED_PRECONDITION] Memory is disabled for this agent (`memorySearch.enabled: false`).
+	// [FAILED_PRECONDITION] Memory search is disabled for this agent (`memorySearch.enabled: false`), and the call needs
+	// the index; or memory is disabled (`plugins.slots.memory: "none"`). The message names the setting.
 	ErrorReason_ERROR_REASON_MEMORY_DISABLED ErrorReason = 10
 	// [FAILED_PRECONDITION] The request requires vector search, and no embedding provider is configured.
 	ErrorReason_ERROR_REASON_EMBEDDING_NOT_CONFIGURED ErrorReason = 11
@@ -74,8 +75,8 @@ const (
 	ErrorReason_ERROR_REASON_INDEX_BUSY ErrorReason = 17
 	// [RESOURCE_EXHAUSTED] The disk is full.
 	ErrorReason_ERROR_REASON_DISK_FULL ErrorReason = 18
-	// [RESOURCE_EXHAUSTED] There are too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says
-	// when to retry.
+	// [RESOURCE_EXHAUSTED] There are too many concurrent calls, too many calls per second, or too many bytes of replies
+	// that have not been read. `google.rpc.RetryInfo` says when to retry.
 	ErrorReason_ERROR_REASON_TOO_MANY_REQUESTS ErrorReason = 19
 	// [UNAVAILABLE] The daemon is stopping, or it closed a stream to reopen the agent's memory with new settings.
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 20

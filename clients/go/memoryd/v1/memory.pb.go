@@ -392,7 +392,7 @@ const (
 	DegradationKind_DEGRADATION_KIND_BACKEND_FALLBACK DegradationKind = 3
 	// The sqlite-vec extension could not be loaded. Vectors are compared without it, with the same results.
 	DegradationKind_DEGRADATION_KIND_VECTOR_EXTENSION_MISSING DegradationKind = 4
-	// Keyword search did not run.
+	// Keyword search does not work, so searches of the builtin backend fail with UNAVAILABLE. Sent by Status only.
 	DegradationKind_DEGRADATION_KIND_FULLTEXT_MISSING DegradationKind = 5
 	// The stored vectors do not match the settings, for example because the model changed, and were not used.
 	DegradationKind_DEGRADATION_KIND_IDENTITY_MISMATCH DegradationKind = 6
@@ -400,7 +400,7 @@ const (
 	DegradationKind_DEGRADATION_KIND_INDEX_IMPAIRED DegradationKind = 7
 	// A configured source is not searched, or its folder is not available. Its indexed data is kept but not returned.
 	DegradationKind_DEGRADATION_KIND_SOURCE_SKIPPED DegradationKind = 8
-	// The deadline was reached before all candidates were searched.
+	// Not sent. A search that reaches its deadline fails with DEADLINE_EXCEEDED.
 	DegradationKind_DEGRADATION_KIND_DEADLINE_CUT DegradationKind = 9
 	// File events do not arrive. Changes are detected by polling or by the reconcile pass.
 	DegradationKind_DEGRADATION_KIND_WATCHER_IMPAIRED DegradationKind = 10
@@ -1546,7 +1546,7 @@ type IndexStatus struct {
 	SizeBytes int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Time at which the last sync run completed. Unset before the first.
 	LastSyncTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=last_sync_time,json=lastSyncTime,proto3" json:"last_sync_time,omitempty"`
-	// Identity of the stored vectors. Unset in keyword-only mode.
+	// Identity of the stored vectors, which answer searches. Unset in keyword-only mode.
 	Identity *Identity `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	// Differences between `identity` and the settings.
 	IdentityMismatches []*IdentityMismatch `protobuf:"bytes,9,rep,name=identity_mismatches,json=identityMismatches,proto3" json:"identity_mismatches,omitempty"`
@@ -1562,11 +1562,15 @@ type IndexStatus struct {
 	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,13,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
 	// Number of chunks that need a vector and have no usable one. This is the number of all chunks if the configured
 	// provider cannot be used or the vectors are those of another provider or model, and 0 if vectors are not configured.
+	// While `next_identity` is set, it is the number of chunks that have no vector of that identity yet.
 	PendingEmbeddings int32 `protobuf:"varint,14,opt,name=pending_embeddings,json=pendingEmbeddings,proto3" json:"pending_embeddings,omitempty"`
 	// Version of the text analyzer that built the keyword index.
 	AnalyzerVersion string `protobuf:"bytes,15,opt,name=analyzer_version,json=analyzerVersion,proto3" json:"analyzer_version,omitempty"`
 	// Path of the index file.
-	Path          string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
+	Path string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
+	// Identity of the vectors that replace those of `identity` when they are complete. Set while a change of the provider
+	// or the model is under way.
+	NextIdentity  *Identity `protobuf:"bytes,17,opt,name=next_identity,json=nextIdentity,proto3" json:"next_identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1711,6 +1715,13 @@ func (x *IndexStatus) GetPath() string {
 		return x.Path
 	}
 	return ""
+}
+
+func (x *IndexStatus) GetNextIdentity() *Identity {
+	if x != nil {
+		return x.NextIdentity
+	}
+	return nil
 }
 
 // Status of the embedding provider.
@@ -1940,7 +1951,9 @@ type ProbeResult struct {
 	// Duration of the call.
 	Elapsed *durationpb.Duration `protobuf:"bytes,2,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// Why the call failed. Empty if it succeeded.
-	Error         string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	Error string `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	// Number of dimensions of the vector that the call returned; 0 if it failed.
+	Dimensions    int32 `protobuf:"varint,4,opt,name=dimensions,proto3" json:"dimensions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1996,14 +2009,22 @@ func (x *ProbeResult) GetError() string {
 	return ""
 }
 
+func (x *ProbeResult) GetDimensions() int32 {
+	if x != nil {
+		return x.Dimensions
+	}
+	return 0
+}
+
 // Status of vector search.
 type VectorStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether vector search is enabled in the settings.
 	Enabled bool `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// Engine in use: `sqlite-vec`, `exact` or `none`.
+	// Engine in use: `sqlite-vec`, `exact` or `none`. `none` means that there is no provider; if `probe` is set in the
+	// request, the engine that a provider's vectors would use is tested and named anyway.
 	Engine string `protobuf:"bytes,2,opt,name=engine,proto3" json:"engine,omitempty"`
-	// Version of the engine.
+	// Version of sqlite-vec. Empty if it was not loaded.
 	Version string `protobuf:"bytes,3,opt,name=version,proto3" json:"version,omitempty"`
 	// Why the sqlite-vec extension could not be loaded. Empty if it was loaded or is not configured.
 	LoadError string `protobuf:"bytes,4,opt,name=load_error,json=loadError,proto3" json:"load_error,omitempty"`
@@ -2016,6 +2037,8 @@ type VectorStatus struct {
 	ResidentForm string `protobuf:"bytes,6,opt,name=resident_form,json=residentForm,proto3" json:"resident_form,omitempty"`
 	// Memory used by this form, in bytes.
 	ResidentBytes int64 `protobuf:"varint,7,opt,name=resident_bytes,json=residentBytes,proto3" json:"resident_bytes,omitempty"`
+	// File from which sqlite-vec was loaded. Empty if it was not loaded.
+	ExtensionPath string `protobuf:"bytes,8,opt,name=extension_path,json=extensionPath,proto3" json:"extension_path,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2097,6 +2120,13 @@ func (x *VectorStatus) GetResidentBytes() int64 {
 		return x.ResidentBytes
 	}
 	return 0
+}
+
+func (x *VectorStatus) GetExtensionPath() string {
+	if x != nil {
+		return x.ExtensionPath
+	}
+	return ""
 }
 
 // Status of keyword search.
@@ -2399,8 +2429,11 @@ type ServiceStatus struct {
 	SettingsLoads int64 `protobuf:"varint,6,opt,name=settings_loads,json=settingsLoads,proto3" json:"settings_loads,omitempty"`
 	// Why the last reload was refused, or which part of it could not be applied. Empty otherwise.
 	SettingsError string `protobuf:"bytes,7,opt,name=settings_error,json=settingsError,proto3" json:"settings_error,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// Background tasks of the daemon and of this agent whose last step failed with an unexpected error, each with the
+	// number of its failures and the error. The tasks continue. Empty for a caller that is limited to agents.
+	BackgroundFailures []string `protobuf:"bytes,8,rep,name=background_failures,json=backgroundFailures,proto3" json:"background_failures,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ServiceStatus) Reset() {
@@ -2480,6 +2513,13 @@ func (x *ServiceStatus) GetSettingsError() string {
 		return x.SettingsError
 	}
 	return ""
+}
+
+func (x *ServiceStatus) GetBackgroundFailures() []string {
+	if x != nil {
+		return x.BackgroundFailures
+	}
+	return nil
 }
 
 var File_memoryd_v1_memory_proto protoreflect.FileDescriptor
@@ -2583,7 +2623,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1f\n" +
 	"\vindex_value\x18\x02 \x01(\tR\n" +
 	"indexValue\x12!\n" +
-	"\fwanted_value\x18\x03 \x01(\tR\vwantedValue\"\xb8\x05\n" +
+	"\fwanted_value\x18\x03 \x01(\tR\vwantedValue\"\xf3\x05\n" +
 	"\vIndexStatus\x12,\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x16.memoryd.v1.IndexStateR\x05state\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12%\n" +
@@ -2602,7 +2642,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x14oldest_unindexed_age\x18\r \x01(\v2\x19.google.protobuf.DurationR\x12oldestUnindexedAge\x12-\n" +
 	"\x12pending_embeddings\x18\x0e \x01(\x05R\x11pendingEmbeddings\x12)\n" +
 	"\x10analyzer_version\x18\x0f \x01(\tR\x0fanalyzerVersion\x12\x12\n" +
-	"\x04path\x18\x10 \x01(\tR\x04path\"\xdd\x02\n" +
+	"\x04path\x18\x10 \x01(\tR\x04path\x129\n" +
+	"\rnext_identity\x18\x11 \x01(\v2\x14.memoryd.v1.IdentityR\fnextIdentity\"\xdd\x02\n" +
 	"\x0fEmbeddingStatus\x12-\n" +
 	"\x12requested_provider\x18\x01 \x01(\tR\x11requestedProvider\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x14\n" +
@@ -2624,11 +2665,14 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x06tokens\x18\x04 \x01(\x03R\x06tokens\x12\x18\n" +
 	"\aretries\x18\x05 \x01(\x03R\aretries\x12\x1d\n" +
 	"\n" +
-	"cache_hits\x18\x06 \x01(\x03R\tcacheHits\"h\n" +
+	"cache_hits\x18\x06 \x01(\x03R\tcacheHits\"\x88\x01\n" +
 	"\vProbeResult\x12\x0e\n" +
 	"\x02ok\x18\x01 \x01(\bR\x02ok\x123\n" +
 	"\aelapsed\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\"\xe5\x01\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x1e\n" +
+	"\n" +
+	"dimensions\x18\x04 \x01(\x05R\n" +
+	"dimensions\"\x8c\x02\n" +
 	"\fVectorStatus\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x16\n" +
 	"\x06engine\x18\x02 \x01(\tR\x06engine\x12\x18\n" +
@@ -2639,7 +2683,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"dimensions\x18\x05 \x01(\x05R\n" +
 	"dimensions\x12#\n" +
 	"\rresident_form\x18\x06 \x01(\tR\fresidentForm\x12%\n" +
-	"\x0eresident_bytes\x18\a \x01(\x03R\rresidentBytes\"b\n" +
+	"\x0eresident_bytes\x18\a \x01(\x03R\rresidentBytes\x12%\n" +
+	"\x0eextension_path\x18\b \x01(\tR\rextensionPath\"b\n" +
 	"\x0eFulltextStatus\x12\x1c\n" +
 	"\tavailable\x18\x01 \x01(\bR\tavailable\x12\x1c\n" +
 	"\ttokenizer\x18\x02 \x01(\tR\ttokenizer\x12\x14\n" +
@@ -2662,7 +2707,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"configured\x12\x1c\n" +
 	"\tavailable\x18\x02 \x01(\bR\tavailable\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\xe5\x02\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x96\x03\n" +
 	"\rServiceStatus\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x129\n" +
 	"\n" +
@@ -2671,7 +2716,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x11settings_warnings\x18\x04 \x03(\tR\x10settingsWarnings\x12H\n" +
 	"\x12settings_load_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x10settingsLoadTime\x12%\n" +
 	"\x0esettings_loads\x18\x06 \x01(\x03R\rsettingsLoads\x12%\n" +
-	"\x0esettings_error\x18\a \x01(\tR\rsettingsError*H\n" +
+	"\x0esettings_error\x18\a \x01(\tR\rsettingsError\x12/\n" +
+	"\x13background_failures\x18\b \x03(\tR\x12backgroundFailures*H\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSOURCE_MEMORY\x10\x01\x12\x13\n" +
@@ -2799,16 +2845,17 @@ var file_memoryd_v1_memory_proto_depIdxs = []int32{
 	18, // 19: memoryd.v1.IndexStatus.identity_mismatches:type_name -> memoryd.v1.IdentityMismatch
 	16, // 20: memoryd.v1.IndexStatus.sources:type_name -> memoryd.v1.SourceStatus
 	30, // 21: memoryd.v1.IndexStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
-	22, // 22: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
-	21, // 23: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
-	30, // 24: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
-	29, // 25: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
-	29, // 26: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	17, // 22: memoryd.v1.IndexStatus.next_identity:type_name -> memoryd.v1.Identity
+	22, // 23: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
+	21, // 24: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
+	30, // 25: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
+	29, // 26: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
+	29, // 27: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_proto_init() }

@@ -351,7 +351,8 @@ func (FileState) EnumDescriptor() ([]byte, []int) {
 // Request message for MemorySearch.
 type MemorySearchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// The question in natural language, 1..4,096 bytes. Must not be blank. Any other Unicode text is valid; there is no
 	// query syntax.
@@ -359,10 +360,10 @@ type MemorySearchRequest struct {
 	// Maximum number of results. If unset, the setting `maxResults` (6 by default) applies. Values above 50 are treated
 	// as 50; values below 1 are an error.
 	MaxResults *int32 `protobuf:"varint,3,opt,name=max_results,json=maxResults,proto3,oneof" json:"max_results,omitempty"`
-	// Minimum score of a result, 0..1. If unset, the setting `minScore` applies. Keyword search results with a lower
-	// score are then still returned if there would otherwise be fewer than `max_results` results. If that setting is also
-	// unset, results found only by vector search must reach a minimum cosine similarity, which depends on the embedding
-	// model and is reported in `info.legs`.
+	// Minimum score of a result, 0..1: results with a lower score are not returned, and no others are removed. If unset,
+	// the setting `minScore` applies in the same way. If that setting is also unset, there is no minimum score: keyword
+	// search results are returned whatever their score, and results found only by vector search must reach a minimum
+	// cosine similarity, which depends on the embedding model and is reported in `info.legs`.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
 	// Sources to search. Empty means all configured sources.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
@@ -374,9 +375,9 @@ type MemorySearchRequest struct {
 	MaxSnippetChars *int32 `protobuf:"varint,7,opt,name=max_snippet_chars,json=maxSnippetChars,proto3,oneof" json:"max_snippet_chars,omitempty"`
 	// Whether to set `info.legs`, and `score_detail` in each result.
 	Explain bool `protobuf:"varint,8,opt,name=explain,proto3" json:"explain,omitempty"`
-	// Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`.
-	// The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the key. If `sync.onSessionStart`
-	// is true, the first request with a new key starts a sync in the background.
+	// Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`,
+	// which names the agent `main`. The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the
+	// key. If `sync.onSessionStart` is true, the first request with a new key starts a sync in the background.
 	SessionKey string `protobuf:"bytes,9,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	// Whether snippets end with a citation line.
 	Citations CitationMode `protobuf:"varint,10,opt,name=citations,proto3,enum=memoryd.v1.CitationMode" json:"citations,omitempty"`
@@ -574,7 +575,7 @@ func (x *MemorySearchResponse) GetInfo() *SearchInfo {
 // Request message for MemoryGet.
 type MemoryGetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
 	// files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
@@ -586,7 +587,11 @@ type MemoryGetRequest struct {
 	StartLine *int32 `protobuf:"varint,3,opt,name=start_line,json=startLine,proto3,oneof" json:"start_line,omitempty"`
 	// Maximum number of lines. Default: 120. Values above 2,000 are treated as 2,000; values below 1 are an error. Fewer
 	// lines are returned if the text would exceed 256 KiB.
-	LineCount     *int32 `protobuf:"varint,4,opt,name=line_count,json=lineCount,proto3,oneof" json:"line_count,omitempty"`
+	LineCount *int32 `protobuf:"varint,4,opt,name=line_count,json=lineCount,proto3,oneof" json:"line_count,omitempty"`
+	// Another name for `start_line`, as in OpenClaw's tool. Ignored if `start_line` is set.
+	FromLine *int32 `protobuf:"varint,5,opt,name=from_line,json=from,proto3,oneof" json:"from_line,omitempty"`
+	// Another name for `line_count`, as in OpenClaw's tool. Ignored if `line_count` is set.
+	Lines         *int32 `protobuf:"varint,6,opt,name=lines,proto3,oneof" json:"lines,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -645,6 +650,20 @@ func (x *MemoryGetRequest) GetStartLine() int32 {
 func (x *MemoryGetRequest) GetLineCount() int32 {
 	if x != nil && x.LineCount != nil {
 		return *x.LineCount
+	}
+	return 0
+}
+
+func (x *MemoryGetRequest) GetFromLine() int32 {
+	if x != nil && x.FromLine != nil {
+		return *x.FromLine
+	}
+	return 0
+}
+
+func (x *MemoryGetRequest) GetLines() int32 {
+	if x != nil && x.Lines != nil {
+		return *x.Lines
 	}
 	return 0
 }
@@ -753,9 +772,9 @@ func (x *MemoryGetResponse) GetTruncated() bool {
 // Request message for Status.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Whether to also call the embedding provider and qmd once, to test them.
+	// Whether to also call the embedding provider and qmd once, to test them. Without a provider, sqlite-vec is tested.
 	Probe         bool `protobuf:"varint,2,opt,name=probe,proto3" json:"probe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -838,7 +857,8 @@ type StatusResponse struct {
 	Qmd *QmdStatus `protobuf:"bytes,14,opt,name=qmd,proto3" json:"qmd,omitempty"`
 	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,15,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
-	// Problems with the sources, for example an extra path that does not exist.
+	// Problems with the sources, for example an extra path that does not exist. If they exceed 256 KiB, the last one is
+	// the number of those that are left out.
 	SourceIssues []string `protobuf:"bytes,16,rep,name=source_issues,json=sourceIssues,proto3" json:"source_issues,omitempty"`
 	// Files that could not be indexed, at most 20. ListFiles lists all of them.
 	FailedFiles   []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
@@ -1071,7 +1091,8 @@ func (x *ActiveSync) GetProgress() *SyncProgress {
 // Request message for Sync.
 type SyncRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
 	// that was written before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
@@ -1097,7 +1118,8 @@ type SyncRequest struct {
 	// the configured thresholds. The call fails with INVALID_ARGUMENT if transcripts are not a configured source, and
 	// with NOT_FOUND if there is no such file.
 	Transcript string `protobuf:"bytes,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
-	// Key of the session that is starting. Used only with SESSION_START.
+	// Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With any trigger,
+	// the key can name the agent.
 	SessionKey    string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1389,7 +1411,7 @@ func (*SyncResponse_Completed) isSyncResponse_Event() {}
 // Request message for WatchIndex.
 type WatchIndexRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Time without a change after which a heartbeat is sent, 1..60 s. Default: 10 s.
 	HeartbeatInterval *durationpb.Duration `protobuf:"bytes,2,opt,name=heartbeat_interval,json=heartbeatInterval,proto3" json:"heartbeat_interval,omitempty"`
@@ -1563,7 +1585,8 @@ func (x *WatchIndexResponse) GetHeartbeat() bool {
 // Request message for FlushDecision: the state of a session. Numbers must be at least 0.
 type FlushDecisionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`. The agent's settings provide the defaults below.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`. The agent's settings provide the defaults
+	// below.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Number of tokens in the context after the last turn. Unset means unknown.
 	TotalTokens *int64 `protobuf:"varint,2,opt,name=total_tokens,json=totalTokens,proto3,oneof" json:"total_tokens,omitempty"`
@@ -1932,7 +1955,7 @@ func (x *FlushDecisionResponse) GetInputs() *FlushDecisionRequest {
 // Request message for MemoryAppend.
 type MemoryAppendRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Markdown to append, at most 256 KiB. Must not be blank or contain NUL.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
@@ -2043,7 +2066,7 @@ type MemoryAppendResponse struct {
 	// Last line of the appended text.
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
 	// A revision of the index that contains the text; pass it as `min_revision` of a search. Unset if the deadline was
-	// reached before the text was indexed.
+	// reached before the text was indexed, or if memory search is disabled for the agent.
 	IndexRevision *int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
 	// Whether the key had already been used. If so, nothing was written.
 	AlreadyAppended bool `protobuf:"varint,5,opt,name=already_appended,json=alreadyAppended,proto3" json:"already_appended,omitempty"`
@@ -2119,7 +2142,7 @@ func (x *MemoryAppendResponse) GetAlreadyAppended() bool {
 // Request message for MemoryForget. Exactly one target must be set.
 type MemoryForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// What to forget.
 	//
@@ -2358,7 +2381,8 @@ func (x *MemoryForgetResponse) GetPurgePending() bool {
 // Request message for SessionContext.
 type SessionContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Session key, at most 1,024 bytes. The session is the agent's private main session only if the key is `main`, the
 	// agent's own `agent:<id>:main`, or the key of a thread of either. With an empty key, it is not. If
@@ -2652,9 +2676,10 @@ type SessionContextResponse struct {
 	// today's log.
 	Files []*SessionContextFile `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
 	// Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
-	// false, `prompt_mode` is not FULL, or the model has none of the memory tools.
+	// false, `prompt_mode` is not FULL, the model has none of the memory tools, or memory search is disabled.
 	RecallPrompt string `protobuf:"bytes,2,opt,name=recall_prompt,json=recallPrompt,proto3" json:"recall_prompt,omitempty"`
-	// Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false.
+	// Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false, or if memory search
+	// is disabled for the agent.
 	ToolSchemas []*ToolSchema `protobuf:"bytes,3,rep,name=tool_schemas,json=toolSchemas,proto3" json:"tool_schemas,omitempty"`
 	// Whether the session is the agent's private main session.
 	MainSession   bool `protobuf:"varint,4,opt,name=main_session,json=mainSession,proto3" json:"main_session,omitempty"`
@@ -2723,7 +2748,8 @@ func (x *SessionContextResponse) GetMainSession() bool {
 // Request message for SessionArchive.
 type SessionArchiveRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// File name of a transcript in the agent's sessions folder, or a session ID. If that transcript was rotated or has no
 	// messages yet, the session's newest rotated transcript that has messages is used or, if there is none, the newest
@@ -2835,7 +2861,8 @@ type SessionArchiveResponse struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Number of messages written.
 	Messages int32 `protobuf:"varint,2,opt,name=messages,proto3" json:"messages,omitempty"`
-	// A revision of the index that contains the file. Unset if the deadline was reached before it was indexed.
+	// A revision of the index that contains the file. Unset if the deadline was reached before it was indexed, or if
+	// memory search is disabled for the agent.
 	IndexRevision *int64 `protobuf:"varint,3,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
 	// Whether the same messages had already been archived on the day of this call or the day before, for example by an
 	// earlier attempt. If so, nothing was written.
@@ -2965,9 +2992,11 @@ type Agent struct {
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path of the agent's workspace.
 	Workspace string `protobuf:"bytes,2,opt,name=workspace,proto3" json:"workspace,omitempty"`
-	// Whether this agent is used when a request names no agent.
+	// Whether this is the default agent, which is used when a request names no agent and there is no agent `main`. For a
+	// caller that is limited to some agents, `main` is always the default agent.
 	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
-	// Whether memory is enabled for this agent.
+	// Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, SessionContext,
+	// SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
 	Enabled bool `protobuf:"varint,4,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// State of the agent's index.
 	IndexState    IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
@@ -3098,12 +3127,13 @@ func (x *ListAgentsResponse) GetNextPageToken() string {
 // Request message for ListFiles.
 type ListFilesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`.
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Maximum number of files to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
 	// error.
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The `next_page_token` of the previous page. Empty means the first page.
+	// The `next_page_token` of the previous page. Empty means the first page. If there are more than 5,000 files, a later
+	// page may show them as they were when the first page was returned, for up to 30 s.
 	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3346,16 +3376,21 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x10_max_total_chars\"v\n" +
 	"\x14MemorySearchResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.memoryd.v1.SearchResultR\aresults\x12*\n" +
-	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"\xa7\x01\n" +
+	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"\xf8\x01\n" +
 	"\x10MemoryGetRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\"\n" +
 	"\n" +
 	"start_line\x18\x03 \x01(\x05H\x00R\tstartLine\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"line_count\x18\x04 \x01(\x05H\x01R\tlineCount\x88\x01\x01B\r\n" +
+	"line_count\x18\x04 \x01(\x05H\x01R\tlineCount\x88\x01\x01\x12\x1c\n" +
+	"\tfrom_line\x18\x05 \x01(\x05H\x02R\x04from\x88\x01\x01\x12\x19\n" +
+	"\x05lines\x18\x06 \x01(\x05H\x03R\x05lines\x88\x01\x01B\r\n" +
 	"\v_start_lineB\r\n" +
-	"\v_line_count\"\xdc\x01\n" +
+	"\v_line_countB\f\n" +
+	"\n" +
+	"_from_lineB\b\n" +
+	"\x06_lines\"\xdc\x01\n" +
 	"\x11MemoryGetResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1d\n" +

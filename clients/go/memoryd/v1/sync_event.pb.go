@@ -375,9 +375,9 @@ type SyncProgress struct {
 	CompletedFiles int32 `protobuf:"varint,2,opt,name=completed_files,json=completedFiles,proto3" json:"completed_files,omitempty"`
 	// Number of files to process; 0 during PLANNING.
 	TotalFiles int32 `protobuf:"varint,3,opt,name=total_files,json=totalFiles,proto3" json:"total_files,omitempty"`
-	// Number of chunks written.
+	// Number of chunks written; during EMBEDDING, of those of `total_chunks` that have a vector now.
 	CompletedChunks int32 `protobuf:"varint,4,opt,name=completed_chunks,json=completedChunks,proto3" json:"completed_chunks,omitempty"`
-	// Number of chunks to write. Increases while files are read.
+	// Number of chunks to write, which increases while files are read; during EMBEDDING, of chunks without a vector.
 	TotalChunks int32 `protobuf:"varint,5,opt,name=total_chunks,json=totalChunks,proto3" json:"total_chunks,omitempty"`
 	// Number of chunks whose vector was found in the cache.
 	CachedChunks int32 `protobuf:"varint,6,opt,name=cached_chunks,json=cachedChunks,proto3" json:"cached_chunks,omitempty"`
@@ -387,10 +387,15 @@ type SyncProgress struct {
 	CurrentPath string `protobuf:"bytes,8,opt,name=current_path,json=currentPath,proto3" json:"current_path,omitempty"`
 	// Time since the start of the run.
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
-	// Estimated remaining time. Unset if it cannot be estimated yet.
+	// Estimated remaining time of the phase, from the measured rate. Unset if it cannot be estimated yet.
 	Eta *durationpb.Duration `protobuf:"bytes,10,opt,name=eta,proto3" json:"eta,omitempty"`
 	// Number of batch jobs at the embedding provider for which the run is waiting.
-	BatchJobs     int32 `protobuf:"varint,11,opt,name=batch_jobs,json=batchJobs,proto3" json:"batch_jobs,omitempty"`
+	BatchJobs int32 `protobuf:"varint,11,opt,name=batch_jobs,json=batchJobs,proto3" json:"batch_jobs,omitempty"`
+	// Estimated number of tokens of `total_tokens` for which the provider has returned vectors.
+	CompletedTokens int64 `protobuf:"varint,12,opt,name=completed_tokens,json=completedTokens,proto3" json:"completed_tokens,omitempty"`
+	// Estimated number of tokens to send to the embedding provider during EMBEDDING; 0 if nothing is sent, as with a
+	// local model.
+	TotalTokens   int64 `protobuf:"varint,13,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -498,6 +503,20 @@ func (x *SyncProgress) GetEta() *durationpb.Duration {
 func (x *SyncProgress) GetBatchJobs() int32 {
 	if x != nil {
 		return x.BatchJobs
+	}
+	return 0
+}
+
+func (x *SyncProgress) GetCompletedTokens() int64 {
+	if x != nil {
+		return x.CompletedTokens
+	}
+	return 0
+}
+
+func (x *SyncProgress) GetTotalTokens() int64 {
+	if x != nil {
+		return x.TotalTokens
 	}
 	return 0
 }
@@ -876,7 +895,7 @@ const file_memoryd_v1_sync_event_proto_rawDesc = "" +
 	"\n" +
 	"start_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tstartTime\x12%\n" +
 	"\x0eindex_revision\x18\x05 \x01(\x03R\rindexRevision\x12\x17\n" +
-	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"\xbf\x03\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRun\"\x8d\x04\n" +
 	"\fSyncProgress\x12+\n" +
 	"\x05phase\x18\x01 \x01(\x0e2\x15.memoryd.v1.SyncPhaseR\x05phase\x12'\n" +
 	"\x0fcompleted_files\x18\x02 \x01(\x05R\x0ecompletedFiles\x12\x1f\n" +
@@ -891,7 +910,9 @@ const file_memoryd_v1_sync_event_proto_rawDesc = "" +
 	"\x03eta\x18\n" +
 	" \x01(\v2\x19.google.protobuf.DurationR\x03eta\x12\x1d\n" +
 	"\n" +
-	"batch_jobs\x18\v \x01(\x05R\tbatchJobs\"f\n" +
+	"batch_jobs\x18\v \x01(\x05R\tbatchJobs\x12)\n" +
+	"\x10completed_tokens\x18\f \x01(\x03R\x0fcompletedTokens\x12!\n" +
+	"\ftotal_tokens\x18\r \x01(\x03R\vtotalTokens\"f\n" +
 	"\x0eSyncFileFailed\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12\x14\n" +

@@ -295,7 +295,7 @@ class IdentityMismatch(_message.Message):
     def __init__(self, field: _Optional[str] = ..., index_value: _Optional[str] = ..., wanted_value: _Optional[str] = ...) -> None: ...
 
 class IndexStatus(_message.Message):
-    __slots__ = ("state", "revision", "schema_version", "files", "chunks", "size_bytes", "last_sync_time", "identity", "identity_mismatches", "sources", "dirty", "pending_files", "oldest_unindexed_age", "pending_embeddings", "analyzer_version", "path")
+    __slots__ = ("state", "revision", "schema_version", "files", "chunks", "size_bytes", "last_sync_time", "identity", "identity_mismatches", "sources", "dirty", "pending_files", "oldest_unindexed_age", "pending_embeddings", "analyzer_version", "path", "next_identity")
     STATE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +312,7 @@ class IndexStatus(_message.Message):
     PENDING_EMBEDDINGS_FIELD_NUMBER: _ClassVar[int]
     ANALYZER_VERSION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
+    NEXT_IDENTITY_FIELD_NUMBER: _ClassVar[int]
     state: IndexState
     revision: int
     schema_version: int
@@ -328,7 +329,8 @@ class IndexStatus(_message.Message):
     pending_embeddings: int
     analyzer_version: str
     path: str
-    def __init__(self, state: _Optional[_Union[IndexState, str]] = ..., revision: _Optional[int] = ..., schema_version: _Optional[int] = ..., files: _Optional[int] = ..., chunks: _Optional[int] = ..., size_bytes: _Optional[int] = ..., last_sync_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., identity: _Optional[_Union[Identity, _Mapping]] = ..., identity_mismatches: _Optional[_Iterable[_Union[IdentityMismatch, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., analyzer_version: _Optional[str] = ..., path: _Optional[str] = ...) -> None: ...
+    next_identity: Identity
+    def __init__(self, state: _Optional[_Union[IndexState, str]] = ..., revision: _Optional[int] = ..., schema_version: _Optional[int] = ..., files: _Optional[int] = ..., chunks: _Optional[int] = ..., size_bytes: _Optional[int] = ..., last_sync_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., identity: _Optional[_Union[Identity, _Mapping]] = ..., identity_mismatches: _Optional[_Iterable[_Union[IdentityMismatch, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., analyzer_version: _Optional[str] = ..., path: _Optional[str] = ..., next_identity: _Optional[_Union[Identity, _Mapping]] = ...) -> None: ...
 
 class EmbeddingStatus(_message.Message):
     __slots__ = ("requested_provider", "provider", "model", "dimensions", "fallback_from", "reason", "calls", "tokens", "probe", "usage")
@@ -371,17 +373,19 @@ class ProviderUsage(_message.Message):
     def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., calls: _Optional[int] = ..., tokens: _Optional[int] = ..., retries: _Optional[int] = ..., cache_hits: _Optional[int] = ...) -> None: ...
 
 class ProbeResult(_message.Message):
-    __slots__ = ("ok", "elapsed", "error")
+    __slots__ = ("ok", "elapsed", "error", "dimensions")
     OK_FIELD_NUMBER: _ClassVar[int]
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     ok: bool
     elapsed: _duration_pb2.Duration
     error: str
-    def __init__(self, ok: bool = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+    dimensions: int
+    def __init__(self, ok: bool = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., error: _Optional[str] = ..., dimensions: _Optional[int] = ...) -> None: ...
 
 class VectorStatus(_message.Message):
-    __slots__ = ("enabled", "engine", "version", "load_error", "dimensions", "resident_form", "resident_bytes")
+    __slots__ = ("enabled", "engine", "version", "load_error", "dimensions", "resident_form", "resident_bytes", "extension_path")
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     ENGINE_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -389,6 +393,7 @@ class VectorStatus(_message.Message):
     DIMENSIONS_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_FORM_FIELD_NUMBER: _ClassVar[int]
     RESIDENT_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXTENSION_PATH_FIELD_NUMBER: _ClassVar[int]
     enabled: bool
     engine: str
     version: str
@@ -396,7 +401,8 @@ class VectorStatus(_message.Message):
     dimensions: int
     resident_form: str
     resident_bytes: int
-    def __init__(self, enabled: bool = ..., engine: _Optional[str] = ..., version: _Optional[str] = ..., load_error: _Optional[str] = ..., dimensions: _Optional[int] = ..., resident_form: _Optional[str] = ..., resident_bytes: _Optional[int] = ...) -> None: ...
+    extension_path: str
+    def __init__(self, enabled: bool = ..., engine: _Optional[str] = ..., version: _Optional[str] = ..., load_error: _Optional[str] = ..., dimensions: _Optional[int] = ..., resident_form: _Optional[str] = ..., resident_bytes: _Optional[int] = ..., extension_path: _Optional[str] = ...) -> None: ...
 
 class FulltextStatus(_message.Message):
     __slots__ = ("available", "tokenizer", "error")
@@ -445,7 +451,7 @@ class QmdStatus(_message.Message):
     def __init__(self, configured: bool = ..., available: bool = ..., version: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ServiceStatus(_message.Message):
-    __slots__ = ("version", "start_time", "settings_awaiting_restart", "settings_warnings", "settings_load_time", "settings_loads", "settings_error")
+    __slots__ = ("version", "start_time", "settings_awaiting_restart", "settings_warnings", "settings_load_time", "settings_loads", "settings_error", "background_failures")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_TIME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_AWAITING_RESTART_FIELD_NUMBER: _ClassVar[int]
@@ -453,6 +459,7 @@ class ServiceStatus(_message.Message):
     SETTINGS_LOAD_TIME_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_LOADS_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_FAILURES_FIELD_NUMBER: _ClassVar[int]
     version: str
     start_time: _timestamp_pb2.Timestamp
     settings_awaiting_restart: _containers.RepeatedScalarFieldContainer[str]
@@ -460,4 +467,5 @@ class ServiceStatus(_message.Message):
     settings_load_time: _timestamp_pb2.Timestamp
     settings_loads: int
     settings_error: str
-    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_awaiting_restart: _Optional[_Iterable[str]] = ..., settings_warnings: _Optional[_Iterable[str]] = ..., settings_load_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_loads: _Optional[int] = ..., settings_error: _Optional[str] = ...) -> None: ...
+    background_failures: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_awaiting_restart: _Optional[_Iterable[str]] = ..., settings_warnings: _Optional[_Iterable[str]] = ..., settings_load_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., settings_loads: _Optional[int] = ..., settings_error: _Optional[str] = ..., background_failures: _Optional[_Iterable[str]] = ...) -> None: ...

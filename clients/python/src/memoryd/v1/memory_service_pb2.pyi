@@ -124,16 +124,20 @@ class MemorySearchResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[_memory_pb2.SearchResult, _Mapping]]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ...) -> None: ...
 
 class MemoryGetRequest(_message.Message):
-    __slots__ = ("agent_id", "path", "start_line", "line_count")
+    __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
     LINE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FROM_LINE_FIELD_NUMBER: _ClassVar[int]
+    LINES_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     path: str
     start_line: int
     line_count: int
-    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ...) -> None: ...
+    from_line: int
+    lines: int
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ...) -> None: ...
 
 class MemoryGetResponse(_message.Message):
     __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated")

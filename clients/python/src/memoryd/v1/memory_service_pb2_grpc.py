@@ -28,9 +28,14 @@ if _version_not_supported:
 class MemoryServiceStub(object):
     """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
-    memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
-    line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+    Every request except ListAgentsRequest names an agent. An empty `agent_id` means `main`, or the default agent if there
+    is no `main`; with a token that is limited to some agents, it always means `main`. A session key of the form
+    `agent:<id>:<rest>` names the agent `<id>`: if `agent_id` is empty, the request is for this agent, and if `agent_id` is
+    another agent, the call fails with INVALID_ARGUMENT.
+
+    Every non-OK status that memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line
+    numbers are 1-based, and line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated
+    for each field.
     """
 
     def __init__(self, channel):
@@ -104,9 +109,14 @@ class MemoryServiceStub(object):
 class MemoryServiceServicer(object):
     """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
-    memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
-    line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+    Every request except ListAgentsRequest names an agent. An empty `agent_id` means `main`, or the default agent if there
+    is no `main`; with a token that is limited to some agents, it always means `main`. A session key of the form
+    `agent:<id>:<rest>` names the agent `<id>`: if `agent_id` is empty, the request is for this agent, and if `agent_id` is
+    another agent, the call fails with INVALID_ARGUMENT.
+
+    Every non-OK status that memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line
+    numbers are 1-based, and line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated
+    for each field.
     """
 
     def MemorySearch(self, request, context):
@@ -276,9 +286,14 @@ def add_MemoryServiceServicer_to_server(servicer, server):
 class MemoryService(object):
     """Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
 
-    Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
-    memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
-    line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+    Every request except ListAgentsRequest names an agent. An empty `agent_id` means `main`, or the default agent if there
+    is no `main`; with a token that is limited to some agents, it always means `main`. A session key of the form
+    `agent:<id>:<rest>` names the agent `<id>`: if `agent_id` is empty, the request is for this agent, and if `agent_id` is
+    another agent, the call fails with INVALID_ARGUMENT.
+
+    Every non-OK status that memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line
+    numbers are 1-based, and line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated
+    for each field.
     """
 
     @staticmethod

@@ -27,7 +27,7 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from memoryd.v1 import memory_pb2 as memoryd_dot_v1_dot_memory__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmemoryd/v1/sync_event.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\"\xc6\x01\n\x0bSyncStarted\x12\"\n\x04mode\x18\x01 \x01(\x0e\x32\x14.memoryd.v1.SyncMode\x12(\n\x07trigger\x18\x02 \x01(\x0e\x32\x17.memoryd.v1.SyncTrigger\x12\x10\n\x08\x61ttached\x18\x03 \x01(\x08\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eindex_revision\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\"\xbd\x02\n\x0cSyncProgress\x12$\n\x05phase\x18\x01 \x01(\x0e\x32\x15.memoryd.v1.SyncPhase\x12\x17\n\x0f\x63ompleted_files\x18\x02 \x01(\x05\x12\x13\n\x0btotal_files\x18\x03 \x01(\x05\x12\x18\n\x10\x63ompleted_chunks\x18\x04 \x01(\x05\x12\x14\n\x0ctotal_chunks\x18\x05 \x01(\x05\x12\x15\n\rcached_chunks\x18\x06 \x01(\x05\x12\x14\n\x0c\x66\x61iled_files\x18\x07 \x01(\x05\x12\x14\n\x0c\x63urrent_path\x18\x08 \x01(\t\x12*\n\x07\x65lapsed\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03\x65ta\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nbatch_jobs\x18\x0b \x01(\x05\"Q\n\x0eSyncFileFailed\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\"\n\x06source\x18\x02 \x01(\x0e\x32\x12.memoryd.v1.Source\x12\r\n\x05\x65rror\x18\x03 \x01(\t\";\n\rSyncHeartbeat\x12*\n\x07\x65lapsed\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"t\n\x0cSyncEstimate\x12\r\n\x05\x66iles\x18\x01 \x01(\x05\x12\x15\n\rremoved_files\x18\x02 \x01(\x05\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x05\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x04 \x01(\x05\x12\x18\n\x10\x65stimated_tokens\x18\x05 \x01(\x03\"\x94\x03\n\rSyncCompleted\x12\x16\n\x0eindex_revision\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12\x15\n\rindexed_files\x18\x03 \x01(\x05\x12\x17\n\x0funchanged_files\x18\x04 \x01(\x05\x12\x15\n\rremoved_files\x18\x05 \x01(\x05\x12\x14\n\x0c\x66\x61iled_files\x18\x06 \x01(\x05\x12\x0e\n\x06\x63hunks\x18\x07 \x01(\x05\x12\x15\n\rcached_chunks\x18\x08 \x01(\x05\x12*\n\x07\x65lapsed\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x08\x65stimate\x18\n \x01(\x0b\x32\x18.memoryd.v1.SyncEstimate\x12\x1a\n\x12pending_embeddings\x18\x0b \x01(\x05\x12\x1a\n\x12refused_embeddings\x18\x0c \x01(\x05\x12\x17\n\x0fvectors_missing\x18\r \x01(\x08\x12-\n\x0c\x64\x65gradations\x18\x0e \x03(\x0b\x32\x17.memoryd.v1.Degradation*T\n\x08SyncMode\x12\x19\n\x15SYNC_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SYNC_MODE_INCREMENTAL\x10\x01\x12\x12\n\x0eSYNC_MODE_FULL\x10\x02*\xc1\x02\n\x0bSyncTrigger\x12\x1c\n\x18SYNC_TRIGGER_UNSPECIFIED\x10\x00\x12\x17\n\x13SYNC_TRIGGER_MANUAL\x10\x01\x12\x1e\n\x1aSYNC_TRIGGER_SESSION_START\x10\x02\x12 \n\x1cSYNC_TRIGGER_POST_COMPACTION\x10\x03\x12\x18\n\x14SYNC_TRIGGER_STARTUP\x10\x04\x12\x16\n\x12SYNC_TRIGGER_WATCH\x10\x05\x12\x19\n\x15SYNC_TRIGGER_INTERVAL\x10\x06\x12\x1a\n\x16SYNC_TRIGGER_RECONCILE\x10\x07\x12\x17\n\x13SYNC_TRIGGER_SEARCH\x10\x08\x12\x17\n\x13SYNC_TRIGGER_APPEND\x10\t\x12\x1e\n\x1aSYNC_TRIGGER_SESSION_DELTA\x10\n*c\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x1a\n\x16ON_DISCONNECT_CONTINUE\x10\x01\x12\x18\n\x14ON_DISCONNECT_CANCEL\x10\x02*\x8c\x01\n\tSyncPhase\x12\x1a\n\x16SYNC_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13SYNC_PHASE_PLANNING\x10\x01\x12\x17\n\x13SYNC_PHASE_INDEXING\x10\x02\x12\x18\n\x14SYNC_PHASE_EMBEDDING\x10\x03\x12\x17\n\x13SYNC_PHASE_SWAPPING\x10\x04\x42]\n\rio.memoryd.v1B\x0eSyncEventProtoP\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bmemoryd/v1/sync_event.proto\x12\nmemoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\"\xc6\x01\n\x0bSyncStarted\x12\"\n\x04mode\x18\x01 \x01(\x0e\x32\x14.memoryd.v1.SyncMode\x12(\n\x07trigger\x18\x02 \x01(\x0e\x32\x17.memoryd.v1.SyncTrigger\x12\x10\n\x08\x61ttached\x18\x03 \x01(\x08\x12.\n\nstart_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x16\n\x0eindex_revision\x18\x05 \x01(\x03\x12\x0f\n\x07\x64ry_run\x18\x06 \x01(\x08\"\xed\x02\n\x0cSyncProgress\x12$\n\x05phase\x18\x01 \x01(\x0e\x32\x15.memoryd.v1.SyncPhase\x12\x17\n\x0f\x63ompleted_files\x18\x02 \x01(\x05\x12\x13\n\x0btotal_files\x18\x03 \x01(\x05\x12\x18\n\x10\x63ompleted_chunks\x18\x04 \x01(\x05\x12\x14\n\x0ctotal_chunks\x18\x05 \x01(\x05\x12\x15\n\rcached_chunks\x18\x06 \x01(\x05\x12\x14\n\x0c\x66\x61iled_files\x18\x07 \x01(\x05\x12\x14\n\x0c\x63urrent_path\x18\x08 \x01(\t\x12*\n\x07\x65lapsed\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12&\n\x03\x65ta\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x12\n\nbatch_jobs\x18\x0b \x01(\x05\x12\x18\n\x10\x63ompleted_tokens\x18\x0c \x01(\x03\x12\x14\n\x0ctotal_tokens\x18\r \x01(\x03\"Q\n\x0eSyncFileFailed\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\"\n\x06source\x18\x02 \x01(\x0e\x32\x12.memoryd.v1.Source\x12\r\n\x05\x65rror\x18\x03 \x01(\t\";\n\rSyncHeartbeat\x12*\n\x07\x65lapsed\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\"t\n\x0cSyncEstimate\x12\r\n\x05\x66iles\x18\x01 \x01(\x05\x12\x15\n\rremoved_files\x18\x02 \x01(\x05\x12\x0e\n\x06\x63hunks\x18\x03 \x01(\x05\x12\x14\n\x0c\x63\x61\x63he_misses\x18\x04 \x01(\x05\x12\x18\n\x10\x65stimated_tokens\x18\x05 \x01(\x03\"\x94\x03\n\rSyncCompleted\x12\x16\n\x0eindex_revision\x18\x01 \x01(\x03\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\x12\x15\n\rindexed_files\x18\x03 \x01(\x05\x12\x17\n\x0funchanged_files\x18\x04 \x01(\x05\x12\x15\n\rremoved_files\x18\x05 \x01(\x05\x12\x14\n\x0c\x66\x61iled_files\x18\x06 \x01(\x05\x12\x0e\n\x06\x63hunks\x18\x07 \x01(\x05\x12\x15\n\rcached_chunks\x18\x08 \x01(\x05\x12*\n\x07\x65lapsed\x18\t \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x08\x65stimate\x18\n \x01(\x0b\x32\x18.memoryd.v1.SyncEstimate\x12\x1a\n\x12pending_embeddings\x18\x0b \x01(\x05\x12\x1a\n\x12refused_embeddings\x18\x0c \x01(\x05\x12\x17\n\x0fvectors_missing\x18\r \x01(\x08\x12-\n\x0c\x64\x65gradations\x18\x0e \x03(\x0b\x32\x17.memoryd.v1.Degradation*T\n\x08SyncMode\x12\x19\n\x15SYNC_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SYNC_MODE_INCREMENTAL\x10\x01\x12\x12\n\x0eSYNC_MODE_FULL\x10\x02*\xc1\x02\n\x0bSyncTrigger\x12\x1c\n\x18SYNC_TRIGGER_UNSPECIFIED\x10\x00\x12\x17\n\x13SYNC_TRIGGER_MANUAL\x10\x01\x12\x1e\n\x1aSYNC_TRIGGER_SESSION_START\x10\x02\x12 \n\x1cSYNC_TRIGGER_POST_COMPACTION\x10\x03\x12\x18\n\x14SYNC_TRIGGER_STARTUP\x10\x04\x12\x16\n\x12SYNC_TRIGGER_WATCH\x10\x05\x12\x19\n\x15SYNC_TRIGGER_INTERVAL\x10\x06\x12\x1a\n\x16SYNC_TRIGGER_RECONCILE\x10\x07\x12\x17\n\x13SYNC_TRIGGER_SEARCH\x10\x08\x12\x17\n\x13SYNC_TRIGGER_APPEND\x10\t\x12\x1e\n\x1aSYNC_TRIGGER_SESSION_DELTA\x10\n*c\n\x0cOnDisconnect\x12\x1d\n\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x1a\n\x16ON_DISCONNECT_CONTINUE\x10\x01\x12\x18\n\x14ON_DISCONNECT_CANCEL\x10\x02*\x8c\x01\n\tSyncPhase\x12\x1a\n\x16SYNC_PHASE_UNSPECIFIED\x10\x00\x12\x17\n\x13SYNC_PHASE_PLANNING\x10\x01\x12\x17\n\x13SYNC_PHASE_INDEXING\x10\x02\x12\x18\n\x14SYNC_PHASE_EMBEDDING\x10\x03\x12\x17\n\x13SYNC_PHASE_SWAPPING\x10\x04\x42]\n\rio.memoryd.v1B\x0eSyncEventProtoP\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,24 +35,24 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'memoryd.v1.sync_event_pb2',
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\rio.memoryd.v1B\016SyncEventProtoP\001Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1'
-  _globals['_SYNCMODE']._serialized_start=1323
-  _globals['_SYNCMODE']._serialized_end=1407
-  _globals['_SYNCTRIGGER']._serialized_start=1410
-  _globals['_SYNCTRIGGER']._serialized_end=1731
-  _globals['_ONDISCONNECT']._serialized_start=1733
-  _globals['_ONDISCONNECT']._serialized_end=1832
-  _globals['_SYNCPHASE']._serialized_start=1835
-  _globals['_SYNCPHASE']._serialized_end=1975
+  _globals['_SYNCMODE']._serialized_start=1371
+  _globals['_SYNCMODE']._serialized_end=1455
+  _globals['_SYNCTRIGGER']._serialized_start=1458
+  _globals['_SYNCTRIGGER']._serialized_end=1779
+  _globals['_ONDISCONNECT']._serialized_start=1781
+  _globals['_ONDISCONNECT']._serialized_end=1880
+  _globals['_SYNCPHASE']._serialized_start=1883
+  _globals['_SYNCPHASE']._serialized_end=2023
   _globals['_SYNCSTARTED']._serialized_start=134
   _globals['_SYNCSTARTED']._serialized_end=332
   _globals['_SYNCPROGRESS']._serialized_start=335
-  _globals['_SYNCPROGRESS']._serialized_end=652
-  _globals['_SYNCFILEFAILED']._serialized_start=654
-  _globals['_SYNCFILEFAILED']._serialized_end=735
-  _globals['_SYNCHEARTBEAT']._serialized_start=737
-  _globals['_SYNCHEARTBEAT']._serialized_end=796
-  _globals['_SYNCESTIMATE']._serialized_start=798
-  _globals['_SYNCESTIMATE']._serialized_end=914
-  _globals['_SYNCCOMPLETED']._serialized_start=917
-  _globals['_SYNCCOMPLETED']._serialized_end=1321
+  _globals['_SYNCPROGRESS']._serialized_end=700
+  _globals['_SYNCFILEFAILED']._serialized_start=702
+  _globals['_SYNCFILEFAILED']._serialized_end=783
+  _globals['_SYNCHEARTBEAT']._serialized_start=785
+  _globals['_SYNCHEARTBEAT']._serialized_end=844
+  _globals['_SYNCESTIMATE']._serialized_start=846
+  _globals['_SYNCESTIMATE']._serialized_end=962
+  _globals['_SYNCCOMPLETED']._serialized_start=965
+  _globals['_SYNCCOMPLETED']._serialized_end=1369
 # @@protoc_insertion_point(module_scope)

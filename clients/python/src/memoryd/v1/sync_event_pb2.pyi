@@ -82,7 +82,7 @@ class SyncStarted(_message.Message):
     def __init__(self, mode: _Optional[_Union[SyncMode, str]] = ..., trigger: _Optional[_Union[SyncTrigger, str]] = ..., attached: bool = ..., start_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., index_revision: _Optional[int] = ..., dry_run: bool = ...) -> None: ...
 
 class SyncProgress(_message.Message):
-    __slots__ = ("phase", "completed_files", "total_files", "completed_chunks", "total_chunks", "cached_chunks", "failed_files", "current_path", "elapsed", "eta", "batch_jobs")
+    __slots__ = ("phase", "completed_files", "total_files", "completed_chunks", "total_chunks", "cached_chunks", "failed_files", "current_path", "elapsed", "eta", "batch_jobs", "completed_tokens", "total_tokens")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FILES_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FILES_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,8 @@ class SyncProgress(_message.Message):
     ELAPSED_FIELD_NUMBER: _ClassVar[int]
     ETA_FIELD_NUMBER: _ClassVar[int]
     BATCH_JOBS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETED_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_TOKENS_FIELD_NUMBER: _ClassVar[int]
     phase: SyncPhase
     completed_files: int
     total_files: int
@@ -105,7 +107,9 @@ class SyncProgress(_message.Message):
     elapsed: _duration_pb2.Duration
     eta: _duration_pb2.Duration
     batch_jobs: int
-    def __init__(self, phase: _Optional[_Union[SyncPhase, str]] = ..., completed_files: _Optional[int] = ..., total_files: _Optional[int] = ..., completed_chunks: _Optional[int] = ..., total_chunks: _Optional[int] = ..., cached_chunks: _Optional[int] = ..., failed_files: _Optional[int] = ..., current_path: _Optional[str] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., eta: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., batch_jobs: _Optional[int] = ...) -> None: ...
+    completed_tokens: int
+    total_tokens: int
+    def __init__(self, phase: _Optional[_Union[SyncPhase, str]] = ..., completed_files: _Optional[int] = ..., total_files: _Optional[int] = ..., completed_chunks: _Optional[int] = ..., total_chunks: _Optional[int] = ..., cached_chunks: _Optional[int] = ..., failed_files: _Optional[int] = ..., current_path: _Optional[str] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., eta: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., batch_jobs: _Optional[int] = ..., completed_tokens: _Optional[int] = ..., total_tokens: _Optional[int] = ...) -> None: ...
 
 class SyncFileFailed(_message.Message):
     __slots__ = ("path", "source", "error")

@@ -100,7 +100,7 @@ export const ScoredEntrySchema: GenMessage<ScoredEntry> = /*@__PURE__*/
  */
 export type RememberRequest = Message<"memoryd.v1.RememberRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -194,7 +194,7 @@ export const RememberResponseSchema: GenMessage<RememberResponse> = /*@__PURE__*
  */
 export type RecallRequest = Message<"memoryd.v1.RecallRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -244,7 +244,7 @@ export const RecallRequestSchema: GenMessage<RecallRequest> = /*@__PURE__*/
  */
 export type RecallResponse = Message<"memoryd.v1.RecallResponse"> & {
   /**
-   * Entries, best first.
+   * Entries, best first. Only the first ones are returned if all of them exceed 1 MiB.
    *
    * @generated from field: repeated memoryd.v1.ScoredEntry entries = 1;
    */
@@ -272,7 +272,7 @@ export const RecallResponseSchema: GenMessage<RecallResponse> = /*@__PURE__*/
  */
 export type ForgetRequest = Message<"memoryd.v1.ForgetRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -360,7 +360,7 @@ export const ForgetResponseSchema: GenMessage<ForgetResponse> = /*@__PURE__*/
  */
 export type ListEntriesRequest = Message<"memoryd.v1.ListEntriesRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -439,7 +439,7 @@ export const ListEntriesResponseSchema: GenMessage<ListEntriesResponse> = /*@__P
  */
 export type SuggestCaptureRequest = Message<"memoryd.v1.SuggestCaptureRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -580,7 +580,7 @@ export const SuggestCaptureResponseSchema: GenMessage<SuggestCaptureResponse> = 
  */
 export type RecallBlockRequest = Message<"memoryd.v1.RecallBlockRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -616,7 +616,8 @@ export type RecallBlockResponse = Message<"memoryd.v1.RecallBlockResponse"> & {
   block: string;
 
   /**
-   * Entries in the block, best first: at most three, with a score of at least .3.
+   * Entries in the block, best first: at most three. Their cosine similarity with the prompt reaches a minimum that
+   * depends on the embedding model. Without vectors, the entries that match the prompt's words best.
    *
    * @generated from field: repeated memoryd.v1.ScoredEntry entries = 2;
    */
@@ -956,7 +957,7 @@ export enum RecallBlockEmptyReason {
   PROMPT_TOO_SHORT = 2,
 
   /**
-   * No entry has a sufficient score.
+   * No entry is similar enough to the prompt.
    *
    * @generated from enum value: RECALL_BLOCK_EMPTY_REASON_NOTHING_NEAR = 3;
    */
@@ -974,7 +975,8 @@ export const RecallBlockEmptyReasonSchema: GenEnum<RecallBlockEmptyReason> = /*@
  *
  * The service is disabled unless `plugins.slots.memory` is `memory-lancedb` or `memoryd.entries.enabled` is true, and
  * the extra `memoryd[lancedb]` is installed. If it is disabled, every call fails with UNIMPLEMENTED and the reason.
- * Every request names an agent; an empty `agent_id` means `main`. Each agent has its own entries.
+ * Every request names an agent; an empty `agent_id` means `main`, or the default agent if there is no `main`. Each agent
+ * has its own entries.
  *
  * A score is the similarity of an entry and a text, 0..1. With vectors, it is 1 / (1 + d), where d is the squared
  * Euclidean distance of the two unit vectors: 1 for equal vectors and .33 for unrelated ones, as in OpenClaw. If

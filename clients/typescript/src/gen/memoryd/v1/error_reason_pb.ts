@@ -96,7 +96,8 @@ export enum ErrorReason {
   FILE_NOT_FOUND = 9,
 
   /**
-   * [FAILED_PRECONDITION] Memory is disabled for this agent (`memorySearch.enabled: false`).
+   * [FAILED_PRECONDITION] Memory search is disabled for this agent (`memorySearch.enabled: false`), and the call needs
+   * the index; or memory is disabled (`plugins.slots.memory: "none"`). The message names the setting.
    *
    * @generated from enum value: ERROR_REASON_MEMORY_DISABLED = 10;
    */
@@ -162,8 +163,8 @@ export enum ErrorReason {
   DISK_FULL = 18,
 
   /**
-   * [RESOURCE_EXHAUSTED] There are too many concurrent calls, or too many calls per second. `google.rpc.RetryInfo` says
-   * when to retry.
+   * [RESOURCE_EXHAUSTED] There are too many concurrent calls, too many calls per second, or too many bytes of replies
+   * that have not been read. `google.rpc.RetryInfo` says when to retry.
    *
    * @generated from enum value: ERROR_REASON_TOO_MANY_REQUESTS = 19;
    */

@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/memory_service.proto.
  */
 export const file_memoryd_v1_memory_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxIuEDChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDgoMX21heF9yZXN1bHRzQgwKCl9taW5fc2NvcmVCFAoSX21heF9zbmlwcGV0X2NoYXJzQg8KDV9taW5fcmV2aXNpb25CEgoQX21heF90b3RhbF9jaGFycyJnChRNZW1vcnlTZWFyY2hSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgubWVtb3J5ZC52MS5TZWFyY2hSZXN1bHQSJAoEaW5mbxgCIAEoCzIWLm1lbW9yeWQudjEuU2VhcmNoSW5mbyKCAQoQTWVtb3J5R2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhcKCnN0YXJ0X2xpbmUYAyABKAVIAIgBARIXCgpsaW5lX2NvdW50GAQgASgFSAGIAQFCDQoLX3N0YXJ0X2xpbmVCDQoLX2xpbmVfY291bnQilgEKEU1lbW9yeUdldFJlc3BvbnNlEgwKBHBhdGgYASABKAkSDAoEdGV4dBgCIAEoCRISCgpzdGFydF9saW5lGAMgASgFEhAKCGVuZF9saW5lGAQgASgFEhMKC3RvdGFsX2xpbmVzGAUgASgFEhcKD25leHRfc3RhcnRfbGluZRgGIAEoBRIRCgl0cnVuY2F0ZWQYByABKAgiMAoNU3RhdHVzUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRINCgVwcm9iZRgCIAEoCCK1BQoOU3RhdHVzUmVzcG9uc2USKgoHc2VydmljZRgBIAEoCzIZLm1lbW9yeWQudjEuU2VydmljZVN0YXR1cxIQCghhZ2VudF9pZBgCIAEoCRIRCgl3b3Jrc3BhY2UYAyABKAkSLwoSY29uZmlndXJlZF9iYWNrZW5kGAQgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKDmFjdGl2ZV9iYWNrZW5kGAUgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEi0KDGRlZ3JhZGF0aW9ucxgGIAMoCzIXLm1lbW9yeWQudjEuRGVncmFkYXRpb24SJgoFaW5kZXgYByABKAsyFy5tZW1vcnlkLnYxLkluZGV4U3RhdHVzEi4KCWVtYmVkZGluZxgIIAEoCzIbLm1lbW9yeWQudjEuRW1iZWRkaW5nU3RhdHVzEigKBnZlY3RvchgJIAEoCzIYLm1lbW9yeWQudjEuVmVjdG9yU3RhdHVzEiwKCGZ1bGx0ZXh0GAogASgLMhoubWVtb3J5ZC52MS5GdWxsdGV4dFN0YXR1cxImCgVjYWNoZRgLIAEoCzIXLm1lbW9yeWQudjEuQ2FjaGVTdGF0dXMSJgoFYmF0Y2gYDCABKAsyFy5tZW1vcnlkLnYxLkJhdGNoU3RhdHVzEisKCHdhdGNoZXJzGA0gAygLMhkubWVtb3J5ZC52MS5XYXRjaGVyU3RhdHVzEiIKA3FtZBgOIAEoCzIVLm1lbW9yeWQudjEuUW1kU3RhdHVzEisKC2FjdGl2ZV9zeW5jGA8gASgLMhYubWVtb3J5ZC52MS5BY3RpdmVTeW5jEhUKDXNvdXJjZV9pc3N1ZXMYECADKAkSMAoMZmFpbGVkX2ZpbGVzGBEgAygLMhoubWVtb3J5ZC52MS5TeW5jRmlsZUZhaWxlZCKXAQoKQWN0aXZlU3luYxIPCgdzeW5jX2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEioKCHByb2dyZXNzGAQgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3Mi1AIKC1N5bmNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEg4KBmN1cnNvchgEIAEoCRIvCg1vbl9kaXNjb25uZWN0GAUgASgOMhgubWVtb3J5ZC52MS5PbkRpc2Nvbm5lY3QSNQoSaGVhcnRiZWF0X2ludGVydmFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2RyeV9ydW4YByABKAgSIwoHc291cmNlcxgIIAMoDjISLm1lbW9yeWQudjEuU291cmNlEg4KBnJlYXNvbhgJIAEoCRISCgp0cmFuc2NyaXB0GAogASgJEhMKC3Nlc3Npb25fa2V5GAsgASgJIuECCgxTeW5jUmVzcG9uc2USDwoHc3luY19pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSKAoEdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHc3RhcnRlZBgFIAEoCzIXLm1lbW9yeWQudjEuU3luY1N0YXJ0ZWRIABIsCghwcm9ncmVzcxgGIAEoCzIYLm1lbW9yeWQudjEuU3luY1Byb2dyZXNzSAASMQoLZmlsZV9mYWlsZWQYByABKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkSAASLgoJaGVhcnRiZWF0GAggASgLMhkubWVtb3J5ZC52MS5TeW5jSGVhcnRiZWF0SAASLgoJY29tcGxldGVkGAkgASgLMhkubWVtb3J5ZC52MS5TeW5jQ29tcGxldGVkSABCBwoFZXZlbnQiXAoRV2F0Y2hJbmRleFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIqICChJXYXRjaEluZGV4UmVzcG9uc2USEAoIYWdlbnRfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFc3RhdGUYAyABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSFgoOaW5kZXhfcmV2aXNpb24YBCABKAMSDQoFZGlydHkYBSABKAgSFQoNcGVuZGluZ19maWxlcxgGIAEoBRIrCgthY3RpdmVfc3luYxgHIAEoCzIWLm1lbW9yeWQudjEuQWN0aXZlU3luYxIrCgh3YXRjaGVycxgIIAMoCzIZLm1lbW9yeWQudjEuV2F0Y2hlclN0YXR1cxIRCgloZWFydGJlYXQYCSABKAgi2QUKFEZsdXNoRGVjaXNpb25SZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhkKDHRvdGFsX3Rva2VucxgCIAEoA0gAiAEBEh8KEnRvdGFsX3Rva2Vuc19mcmVzaBgDIAEoCEgBiAEBEh4KFmluY29taW5nX3Byb21wdF90b2tlbnMYBCABKAMSGgoSbGFzdF9vdXRwdXRfdG9rZW5zGAUgASgDEh0KFWNvbnRleHRfd2luZG93X3Rva2VucxgGIAEoAxIhChRyZXNlcnZlX3Rva2Vuc19mbG9vchgHIAEoA0gCiAEBEiUKGGVmZmVjdGl2ZV9yZXNlcnZlX3Rva2VucxgIIAEoA0gDiAEBEiIKFXNvZnRfdGhyZXNob2xkX3Rva2VucxgJIAEoA0gEiAEBEh0KEHRyYW5zY3JpcHRfYnl0ZXMYCiABKANIBYgBARIYChBjb21wYWN0aW9uX2NvdW50GAsgASgDEigKG2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudBgMIAEoA0gGiAEBEjUKEHdvcmtzcGFjZV9hY2Nlc3MYDSABKA4yGy5tZW1vcnlkLnYxLldvcmtzcGFjZUFjY2VzcxInCgl0dXJuX2tpbmQYDiABKA4yFC5tZW1vcnlkLnYxLlR1cm5LaW5kEhEKCXRpbWVfem9uZRgPIAEoCRInCgNub3cYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQg8KDV90b3RhbF90b2tlbnNCFQoTX3RvdGFsX3Rva2Vuc19mcmVzaEIXChVfcmVzZXJ2ZV90b2tlbnNfZmxvb3JCGwoZX2VmZmVjdGl2ZV9yZXNlcnZlX3Rva2Vuc0IYChZfc29mdF90aHJlc2hvbGRfdG9rZW5zQhMKEV90cmFuc2NyaXB0X2J5dGVzQh4KHF9sYXN0X2ZsdXNoX2NvbXBhY3Rpb25fY291bnQiQgoMRmx1c2hQcm9tcHRzEg4KBnN5c3RlbRgBIAEoCRIMCgR1c2VyGAIgASgJEhQKDHNpbGVudF9yZXBseRgDIAEoCSKvAgoVRmx1c2hEZWNpc2lvblJlc3BvbnNlEg0KBWZsdXNoGAEgASgIEicKBnJlYXNvbhgCIAEoDjIXLm1lbW9yeWQudjEuRmx1c2hSZWFzb24SGAoQdGhyZXNob2xkX3Rva2VucxgDIAEoAxIYChBwcm9qZWN0ZWRfdG9rZW5zGAQgASgDEhgKEHJlbWFpbmluZ190b2tlbnMYBSABKAMSKQoHcHJvbXB0cxgGIAEoCzIYLm1lbW9yeWQudjEuRmx1c2hQcm9tcHRzEhMKC3RhcmdldF9wYXRoGAcgASgJEh4KFmZsdXNoX2NvbXBhY3Rpb25fY291bnQYCCABKAMSMAoGaW5wdXRzGAkgASgLMiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdCKpAQoTTWVtb3J5QXBwZW5kUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHBhdGgYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJEg8KB2hlYWRpbmcYBSABKAkSEQoJdGltZV96b25lGAYgASgJEicKA25vdxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilAEKFE1lbW9yeUFwcGVuZFJlc3BvbnNlEgwKBHBhdGgYASABKAkSEgoKc3RhcnRfbGluZRgCIAEoBRIQCghlbmRfbGluZRgDIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgEIAEoA0gAiAEBEhgKEGFscmVhZHlfYXBwZW5kZWQYBSABKAhCEQoPX2luZGV4X3JldmlzaW9uIn4KE01lbW9yeUZvcmdldFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDgoEcGF0aBgCIAEoCUgAEhQKCnNlc3Npb25faWQYAyABKAlIABIOCgR0ZXh0GAQgASgJSAASFQoNZGVsZXRlX3NvdXJjZRgFIAEoCEIICgZ0YXJnZXQixwEKFE1lbW9yeUZvcmdldFJlc3BvbnNlEg4KBmNodW5rcxgBIAEoBRIXCg9rZXl3b3JkX2VudHJpZXMYAiABKAUSDwoHdmVjdG9ycxgDIAEoBRIZChFjYWNoZWRfZW1iZWRkaW5ncxgEIAEoBRIVCg1xbWRfZG9jdW1lbnRzGAUgASgFEhQKDHNvdXJjZV9maWxlcxgGIAEoBRIWCg5pbmRleF9yZXZpc2lvbhgHIAEoAxIVCg1wdXJnZV9wZW5kaW5nGAggASgIIrQCChVTZXNzaW9uQ29udGV4dFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEwoLc2Vzc2lvbl9rZXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJEicKA25vdxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoPbWF4X3RvdGFsX2NoYXJzGAUgASgFSACIAQESHQoVaW5jbHVkZV9yZWNhbGxfcHJvbXB0GAYgASgIEisKC3Byb21wdF9tb2RlGAcgASgOMhYubWVtb3J5ZC52MS5Qcm9tcHRNb2RlEg0KBXRvb2xzGAggAygJEisKCWNpdGF0aW9ucxgJIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlQhIKEF9tYXhfdG90YWxfY2hhcnMiigEKElNlc3Npb25Db250ZXh0RmlsZRIMCgRwYXRoGAEgASgJEgwKBHRleHQYAiABKAkSEQoJdHJ1bmNhdGVkGAMgASgIEg4KBmV4aXN0cxgEIAEoCBISCgpzdGFydF9saW5lGAUgASgFEhAKCGVuZF9saW5lGAYgASgFEg8KB3Byb2JsZW0YByABKAkiSAoKVG9vbFNjaGVtYRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhcKD3BhcmFtZXRlcnNfanNvbhgDIAEoCSKiAQoWU2Vzc2lvbkNvbnRleHRSZXNwb25zZRItCgVmaWxlcxgBIAMoCzIeLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRGaWxlEhUKDXJlY2FsbF9wcm9tcHQYAiABKAkSLAoMdG9vbF9zY2hlbWFzGAMgAygLMhYubWVtb3J5ZC52MS5Ub29sU2NoZW1hEhQKDG1haW5fc2Vzc2lvbhgEIAEoCCLKAQoVU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhIKCnRyYW5zY3JpcHQYAiABKAkSDAoEc2x1ZxgDIAEoCRIaCg1tZXNzYWdlX2NvdW50GAQgASgFSACIAQESEQoJdGltZV96b25lGAUgASgJEicKA25vdxgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLc2Vzc2lvbl9rZXkYByABKAlCEAoOX21lc3NhZ2VfY291bnQiggEKFlNlc3Npb25BcmNoaXZlUmVzcG9uc2USDAoEcGF0aBgBIAEoCRIQCghtZXNzYWdlcxgCIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgDIAEoA0gAiAEBEhgKEGFscmVhZHlfYXJjaGl2ZWQYBCABKAhCEQoPX2luZGV4X3JldmlzaW9uIjoKEUxpc3RBZ2VudHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJInsKBUFnZW50EhAKCGFnZW50X2lkGAEgASgJEhEKCXdvcmtzcGFjZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg8KB2VuYWJsZWQYBCABKAgSKwoLaW5kZXhfc3RhdGUYBSABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUiUAoSTGlzdEFnZW50c1Jlc3BvbnNlEiEKBmFnZW50cxgBIAMoCzIRLm1lbW9yeWQudjEuQWdlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIksKEExpc3RGaWxlc1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEQoJcGFnZV9zaXplGAIgASgFEhIKCnBhZ2VfdG9rZW4YAyABKAkixAEKBEZpbGUSDAoEcGF0aBgBIAEoCRIiCgZzb3VyY2UYAiABKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRISCgpzaXplX2J5dGVzGAMgASgDEjEKDW1vZGlmaWVkX3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiQKBXN0YXRlGAUgASgOMhUubWVtb3J5ZC52MS5GaWxlU3RhdGUSDQoFZXJyb3IYBiABKAkSDgoGY2h1bmtzGAcgASgFIk0KEUxpc3RGaWxlc1Jlc3BvbnNlEh8KBWZpbGVzGAEgAygLMhAubWVtb3J5ZC52MS5GaWxlEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSqPAQoPV29ya3NwYWNlQWNjZXNzEiAKHFdPUktTUEFDRV9BQ0NFU1NfVU5TUEVDSUZJRUQQABIfChtXT1JLU1BBQ0VfQUNDRVNTX1JFQURfV1JJVEUQARIeChpXT1JLU1BBQ0VfQUNDRVNTX1JFQURfT05MWRACEhkKFVdPUktTUEFDRV9BQ0NFU1NfTk9ORRADKmUKCFR1cm5LaW5kEhkKFVRVUk5fS0lORF9VTlNQRUNJRklFRBAAEhIKDlRVUk5fS0lORF9VU0VSEAESFwoTVFVSTl9LSU5EX0hFQVJUQkVBVBACEhEKDVRVUk5fS0lORF9DTEkQAyrzAgoLRmx1c2hSZWFzb24SHAoYRkxVU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRkxVU0hfUkVBU09OX1RPS0VOX1RIUkVTSE9MRBABEiAKHEZMVVNIX1JFQVNPTl9UUkFOU0NSSVBUX1NJWkUQAhIZChVGTFVTSF9SRUFTT05fRElTQUJMRUQQAxInCiNGTFVTSF9SRUFTT05fV09SS1NQQUNFX05PVF9XUklUQUJMRRAEEh8KG0ZMVVNIX1JFQVNPTl9IRUFSVEJFQVRfVFVSThAFEhkKFUZMVVNIX1JFQVNPTl9DTElfVFVSThAGEiAKHEZMVVNIX1JFQVNPTl9BTFJFQURZX0ZMVVNIRUQQBxIfChtGTFVTSF9SRUFTT05fVE9LRU5TX1VOS05PV04QCBIgChxGTFVTSF9SRUFTT05fQkVMT1dfVEhSRVNIT0xEEAkSHQoZRkxVU0hfUkVBU09OX05PX1RIUkVTSE9MRBAKKm4KClByb21wdE1vZGUSGwoXUFJPTVBUX01PREVfVU5TUEVDSUZJRUQQABIUChBQUk9NUFRfTU9ERV9GVUxMEAESFwoTUFJPTVBUX01PREVfTUlOSU1BTBACEhQKEFBST01QVF9NT0RFX05PTkUQAyqzAQoJRmlsZVN0YXRlEhoKFkZJTEVfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJGSUxFX1NUQVRFX0lOREVYRUQQARIWChJGSUxFX1NUQVRFX1BFTkRJTkcQAhIUChBGSUxFX1NUQVRFX1NUQUxFEAMSFQoRRklMRV9TVEFURV9GQUlMRUQQBBITCg9GSUxFX1NUQVRFX0dPTkUQBRIYChRGSUxFX1NUQVRFX0ZPUkdPVFRFThAGMr4HCg1NZW1vcnlTZXJ2aWNlElEKDE1lbW9yeVNlYXJjaBIfLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVzcG9uc2USSAoJTWVtb3J5R2V0EhwubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5NZW1vcnlHZXRSZXNwb25zZRI/CgZTdGF0dXMSGS5tZW1vcnlkLnYxLlN0YXR1c1JlcXVlc3QaGi5tZW1vcnlkLnYxLlN0YXR1c1Jlc3BvbnNlEjsKBFN5bmMSFy5tZW1vcnlkLnYxLlN5bmNSZXF1ZXN0GhgubWVtb3J5ZC52MS5TeW5jUmVzcG9uc2UwARJNCgpXYXRjaEluZGV4Eh0ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVxdWVzdBoeLm1lbW9yeWQudjEuV2F0Y2hJbmRleFJlc3BvbnNlMAESVAoNRmx1c2hEZWNpc2lvbhIgLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlcXVlc3QaIS5tZW1vcnlkLnYxLkZsdXNoRGVjaXNpb25SZXNwb25zZRJRCgxNZW1vcnlBcHBlbmQSHy5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlcXVlc3QaIC5tZW1vcnlkLnYxLk1lbW9yeUFwcGVuZFJlc3BvbnNlElEKDE1lbW9yeUZvcmdldBIfLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5Rm9yZ2V0UmVzcG9uc2USVwoOU2Vzc2lvbkNvbnRleHQSIS5tZW1vcnlkLnYxLlNlc3Npb25Db250ZXh0UmVxdWVzdBoiLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXNwb25zZRJXCg5TZXNzaW9uQXJjaGl2ZRIhLm1lbW9yeWQudjEuU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlc3BvbnNlEksKCkxpc3RBZ2VudHMSHS5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5MaXN0QWdlbnRzUmVzcG9uc2USSAoJTGlzdEZpbGVzEhwubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXF1ZXN0Gh0ubWVtb3J5ZC52MS5MaXN0RmlsZXNSZXNwb25zZUJhCg1pby5tZW1vcnlkLnYxQhJNZW1vcnlTZXJ2aWNlUHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
+  fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxIuEDChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDgoMX21heF9yZXN1bHRzQgwKCl9taW5fc2NvcmVCFAoSX21heF9zbmlwcGV0X2NoYXJzQg8KDV9taW5fcmV2aXNpb25CEgoQX21heF90b3RhbF9jaGFycyJnChRNZW1vcnlTZWFyY2hSZXNwb25zZRIpCgdyZXN1bHRzGAEgAygLMhgubWVtb3J5ZC52MS5TZWFyY2hSZXN1bHQSJAoEaW5mbxgCIAEoCzIWLm1lbW9yeWQudjEuU2VhcmNoSW5mbyLMAQoQTWVtb3J5R2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhcKCnN0YXJ0X2xpbmUYAyABKAVIAIgBARIXCgpsaW5lX2NvdW50GAQgASgFSAGIAQESHAoJZnJvbV9saW5lGAUgASgFSAJSBGZyb22IAQESEgoFbGluZXMYBiABKAVIA4gBAUINCgtfc3RhcnRfbGluZUINCgtfbGluZV9jb3VudEIMCgpfZnJvbV9saW5lQggKBl9saW5lcyKWAQoRTWVtb3J5R2V0UmVzcG9uc2USDAoEcGF0aBgBIAEoCRIMCgR0ZXh0GAIgASgJEhIKCnN0YXJ0X2xpbmUYAyABKAUSEAoIZW5kX2xpbmUYBCABKAUSEwoLdG90YWxfbGluZXMYBSABKAUSFwoPbmV4dF9zdGFydF9saW5lGAYgASgFEhEKCXRydW5jYXRlZBgHIAEoCCIwCg1TdGF0dXNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXByb2JlGAIgASgIIrUFCg5TdGF0dXNSZXNwb25zZRIqCgdzZXJ2aWNlGAEgASgLMhkubWVtb3J5ZC52MS5TZXJ2aWNlU3RhdHVzEhAKCGFnZW50X2lkGAIgASgJEhEKCXdvcmtzcGFjZRgDIAEoCRIvChJjb25maWd1cmVkX2JhY2tlbmQYBCABKA4yEy5tZW1vcnlkLnYxLkJhY2tlbmQSKwoOYWN0aXZlX2JhY2tlbmQYBSABKA4yEy5tZW1vcnlkLnYxLkJhY2tlbmQSLQoMZGVncmFkYXRpb25zGAYgAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbhImCgVpbmRleBgHIAEoCzIXLm1lbW9yeWQudjEuSW5kZXhTdGF0dXMSLgoJZW1iZWRkaW5nGAggASgLMhsubWVtb3J5ZC52MS5FbWJlZGRpbmdTdGF0dXMSKAoGdmVjdG9yGAkgASgLMhgubWVtb3J5ZC52MS5WZWN0b3JTdGF0dXMSLAoIZnVsbHRleHQYCiABKAsyGi5tZW1vcnlkLnYxLkZ1bGx0ZXh0U3RhdHVzEiYKBWNhY2hlGAsgASgLMhcubWVtb3J5ZC52MS5DYWNoZVN0YXR1cxImCgViYXRjaBgMIAEoCzIXLm1lbW9yeWQudjEuQmF0Y2hTdGF0dXMSKwoId2F0Y2hlcnMYDSADKAsyGS5tZW1vcnlkLnYxLldhdGNoZXJTdGF0dXMSIgoDcW1kGA4gASgLMhUubWVtb3J5ZC52MS5RbWRTdGF0dXMSKwoLYWN0aXZlX3N5bmMYDyABKAsyFi5tZW1vcnlkLnYxLkFjdGl2ZVN5bmMSFQoNc291cmNlX2lzc3VlcxgQIAMoCRIwCgxmYWlsZWRfZmlsZXMYESADKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkIpcBCgpBY3RpdmVTeW5jEg8KB3N5bmNfaWQYASABKAkSIgoEbW9kZRgCIAEoDjIULm1lbW9yeWQudjEuU3luY01vZGUSKAoHdHJpZ2dlchgDIAEoDjIXLm1lbW9yeWQudjEuU3luY1RyaWdnZXISKgoIcHJvZ3Jlc3MYBCABKAsyGC5tZW1vcnlkLnYxLlN5bmNQcm9ncmVzcyLUAgoLU3luY1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSIgoEbW9kZRgCIAEoDjIULm1lbW9yeWQudjEuU3luY01vZGUSKAoHdHJpZ2dlchgDIAEoDjIXLm1lbW9yeWQudjEuU3luY1RyaWdnZXISDgoGY3Vyc29yGAQgASgJEi8KDW9uX2Rpc2Nvbm5lY3QYBSABKA4yGC5tZW1vcnlkLnYxLk9uRGlzY29ubmVjdBI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHZHJ5X3J1bhgHIAEoCBIjCgdzb3VyY2VzGAggAygOMhIubWVtb3J5ZC52MS5Tb3VyY2USDgoGcmVhc29uGAkgASgJEhIKCnRyYW5zY3JpcHQYCiABKAkSEwoLc2Vzc2lvbl9rZXkYCyABKAki4QIKDFN5bmNSZXNwb25zZRIPCgdzeW5jX2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgDEg4KBmN1cnNvchgDIAEoCRIoCgR0aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgdzdGFydGVkGAUgASgLMhcubWVtb3J5ZC52MS5TeW5jU3RhcnRlZEgAEiwKCHByb2dyZXNzGAYgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3NIABIxCgtmaWxlX2ZhaWxlZBgHIAEoCzIaLm1lbW9yeWQudjEuU3luY0ZpbGVGYWlsZWRIABIuCgloZWFydGJlYXQYCCABKAsyGS5tZW1vcnlkLnYxLlN5bmNIZWFydGJlYXRIABIuCgljb21wbGV0ZWQYCSABKAsyGS5tZW1vcnlkLnYxLlN5bmNDb21wbGV0ZWRIAEIHCgVldmVudCJcChFXYXRjaEluZGV4UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iogIKEldhdGNoSW5kZXhSZXNwb25zZRIQCghhZ2VudF9pZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIlCgVzdGF0ZRgDIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRIWCg5pbmRleF9yZXZpc2lvbhgEIAEoAxINCgVkaXJ0eRgFIAEoCBIVCg1wZW5kaW5nX2ZpbGVzGAYgASgFEisKC2FjdGl2ZV9zeW5jGAcgASgLMhYubWVtb3J5ZC52MS5BY3RpdmVTeW5jEisKCHdhdGNoZXJzGAggAygLMhkubWVtb3J5ZC52MS5XYXRjaGVyU3RhdHVzEhEKCWhlYXJ0YmVhdBgJIAEoCCLZBQoURmx1c2hEZWNpc2lvblJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSGQoMdG90YWxfdG9rZW5zGAIgASgDSACIAQESHwoSdG90YWxfdG9rZW5zX2ZyZXNoGAMgASgISAGIAQESHgoWaW5jb21pbmdfcHJvbXB0X3Rva2VucxgEIAEoAxIaChJsYXN0X291dHB1dF90b2tlbnMYBSABKAMSHQoVY29udGV4dF93aW5kb3dfdG9rZW5zGAYgASgDEiEKFHJlc2VydmVfdG9rZW5zX2Zsb29yGAcgASgDSAKIAQESJQoYZWZmZWN0aXZlX3Jlc2VydmVfdG9rZW5zGAggASgDSAOIAQESIgoVc29mdF90aHJlc2hvbGRfdG9rZW5zGAkgASgDSASIAQESHQoQdHJhbnNjcmlwdF9ieXRlcxgKIAEoA0gFiAEBEhgKEGNvbXBhY3Rpb25fY291bnQYCyABKAMSKAobbGFzdF9mbHVzaF9jb21wYWN0aW9uX2NvdW50GAwgASgDSAaIAQESNQoQd29ya3NwYWNlX2FjY2VzcxgNIAEoDjIbLm1lbW9yeWQudjEuV29ya3NwYWNlQWNjZXNzEicKCXR1cm5fa2luZBgOIAEoDjIULm1lbW9yeWQudjEuVHVybktpbmQSEQoJdGltZV96b25lGA8gASgJEicKA25vdxgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDwoNX3RvdGFsX3Rva2Vuc0IVChNfdG90YWxfdG9rZW5zX2ZyZXNoQhcKFV9yZXNlcnZlX3Rva2Vuc19mbG9vckIbChlfZWZmZWN0aXZlX3Jlc2VydmVfdG9rZW5zQhgKFl9zb2Z0X3RocmVzaG9sZF90b2tlbnNCEwoRX3RyYW5zY3JpcHRfYnl0ZXNCHgocX2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudCJCCgxGbHVzaFByb21wdHMSDgoGc3lzdGVtGAEgASgJEgwKBHVzZXIYAiABKAkSFAoMc2lsZW50X3JlcGx5GAMgASgJIq8CChVGbHVzaERlY2lzaW9uUmVzcG9uc2USDQoFZmx1c2gYASABKAgSJwoGcmVhc29uGAIgASgOMhcubWVtb3J5ZC52MS5GbHVzaFJlYXNvbhIYChB0aHJlc2hvbGRfdG9rZW5zGAMgASgDEhgKEHByb2plY3RlZF90b2tlbnMYBCABKAMSGAoQcmVtYWluaW5nX3Rva2VucxgFIAEoAxIpCgdwcm9tcHRzGAYgASgLMhgubWVtb3J5ZC52MS5GbHVzaFByb21wdHMSEwoLdGFyZ2V0X3BhdGgYByABKAkSHgoWZmx1c2hfY29tcGFjdGlvbl9jb3VudBgIIAEoAxIwCgZpbnB1dHMYCSABKAsyIC5tZW1vcnlkLnYxLkZsdXNoRGVjaXNpb25SZXF1ZXN0IqkBChNNZW1vcnlBcHBlbmRSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEgwKBHRleHQYAiABKAkSDAoEcGF0aBgDIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkSDwoHaGVhZGluZxgFIAEoCRIRCgl0aW1lX3pvbmUYBiABKAkSJwoDbm93GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKUAQoUTWVtb3J5QXBwZW5kUmVzcG9uc2USDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEhsKDmluZGV4X3JldmlzaW9uGAQgASgDSACIAQESGAoQYWxyZWFkeV9hcHBlbmRlZBgFIAEoCEIRCg9faW5kZXhfcmV2aXNpb24ifgoTTWVtb3J5Rm9yZ2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIOCgRwYXRoGAIgASgJSAASFAoKc2Vzc2lvbl9pZBgDIAEoCUgAEg4KBHRleHQYBCABKAlIABIVCg1kZWxldGVfc291cmNlGAUgASgIQggKBnRhcmdldCLHAQoUTWVtb3J5Rm9yZ2V0UmVzcG9uc2USDgoGY2h1bmtzGAEgASgFEhcKD2tleXdvcmRfZW50cmllcxgCIAEoBRIPCgd2ZWN0b3JzGAMgASgFEhkKEWNhY2hlZF9lbWJlZGRpbmdzGAQgASgFEhUKDXFtZF9kb2N1bWVudHMYBSABKAUSFAoMc291cmNlX2ZpbGVzGAYgASgFEhYKDmluZGV4X3JldmlzaW9uGAcgASgDEhUKDXB1cmdlX3BlbmRpbmcYCCABKAgitAIKFVNlc3Npb25Db250ZXh0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRITCgtzZXNzaW9uX2tleRgCIAEoCRIRCgl0aW1lX3pvbmUYAyABKAkSJwoDbm93GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcCg9tYXhfdG90YWxfY2hhcnMYBSABKAVIAIgBARIdChVpbmNsdWRlX3JlY2FsbF9wcm9tcHQYBiABKAgSKwoLcHJvbXB0X21vZGUYByABKA4yFi5tZW1vcnlkLnYxLlByb21wdE1vZGUSDQoFdG9vbHMYCCADKAkSKwoJY2l0YXRpb25zGAkgASgOMhgubWVtb3J5ZC52MS5DaXRhdGlvbk1vZGVCEgoQX21heF90b3RhbF9jaGFycyKKAQoSU2Vzc2lvbkNvbnRleHRGaWxlEgwKBHBhdGgYASABKAkSDAoEdGV4dBgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgSDgoGZXhpc3RzGAQgASgIEhIKCnN0YXJ0X2xpbmUYBSABKAUSEAoIZW5kX2xpbmUYBiABKAUSDwoHcHJvYmxlbRgHIAEoCSJICgpUb29sU2NoZW1hEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSFwoPcGFyYW1ldGVyc19qc29uGAMgASgJIqIBChZTZXNzaW9uQ29udGV4dFJlc3BvbnNlEi0KBWZpbGVzGAEgAygLMh4ubWVtb3J5ZC52MS5TZXNzaW9uQ29udGV4dEZpbGUSFQoNcmVjYWxsX3Byb21wdBgCIAEoCRIsCgx0b29sX3NjaGVtYXMYAyADKAsyFi5tZW1vcnlkLnYxLlRvb2xTY2hlbWESFAoMbWFpbl9zZXNzaW9uGAQgASgIIsoBChVTZXNzaW9uQXJjaGl2ZVJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEgoKdHJhbnNjcmlwdBgCIAEoCRIMCgRzbHVnGAMgASgJEhoKDW1lc3NhZ2VfY291bnQYBCABKAVIAIgBARIRCgl0aW1lX3pvbmUYBSABKAkSJwoDbm93GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtzZXNzaW9uX2tleRgHIAEoCUIQCg5fbWVzc2FnZV9jb3VudCKCAQoWU2Vzc2lvbkFyY2hpdmVSZXNwb25zZRIMCgRwYXRoGAEgASgJEhAKCG1lc3NhZ2VzGAIgASgFEhsKDmluZGV4X3JldmlzaW9uGAMgASgDSACIAQESGAoQYWxyZWFkeV9hcmNoaXZlZBgEIAEoCEIRCg9faW5kZXhfcmV2aXNpb24iOgoRTGlzdEFnZW50c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiewoFQWdlbnQSEAoIYWdlbnRfaWQYASABKAkSEQoJd29ya3NwYWNlGAIgASgJEg8KB2RlZmF1bHQYAyABKAgSDwoHZW5hYmxlZBgEIAEoCBIrCgtpbmRleF9zdGF0ZRgFIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZSJQChJMaXN0QWdlbnRzUmVzcG9uc2USIQoGYWdlbnRzGAEgAygLMhEubWVtb3J5ZC52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSwoQTGlzdEZpbGVzUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSLEAQoERmlsZRIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhIKCnNpemVfYnl0ZXMYAyABKAMSMQoNbW9kaWZpZWRfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJAoFc3RhdGUYBSABKA4yFS5tZW1vcnlkLnYxLkZpbGVTdGF0ZRINCgVlcnJvchgGIAEoCRIOCgZjaHVua3MYByABKAUiTQoRTGlzdEZpbGVzUmVzcG9uc2USHwoFZmlsZXMYASADKAsyEC5tZW1vcnlkLnYxLkZpbGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJKo8BCg9Xb3Jrc3BhY2VBY2Nlc3MSIAocV09SS1NQQUNFX0FDQ0VTU19VTlNQRUNJRklFRBAAEh8KG1dPUktTUEFDRV9BQ0NFU1NfUkVBRF9XUklURRABEh4KGldPUktTUEFDRV9BQ0NFU1NfUkVBRF9PTkxZEAISGQoVV09SS1NQQUNFX0FDQ0VTU19OT05FEAMqZQoIVHVybktpbmQSGQoVVFVSTl9LSU5EX1VOU1BFQ0lGSUVEEAASEgoOVFVSTl9LSU5EX1VTRVIQARIXChNUVVJOX0tJTkRfSEVBUlRCRUFUEAISEQoNVFVSTl9LSU5EX0NMSRADKvMCCgtGbHVzaFJlYXNvbhIcChhGTFVTSF9SRUFTT05fVU5TUEVDSUZJRUQQABIgChxGTFVTSF9SRUFTT05fVE9LRU5fVEhSRVNIT0xEEAESIAocRkxVU0hfUkVBU09OX1RSQU5TQ1JJUFRfU0laRRACEhkKFUZMVVNIX1JFQVNPTl9ESVNBQkxFRBADEicKI0ZMVVNIX1JFQVNPTl9XT1JLU1BBQ0VfTk9UX1dSSVRBQkxFEAQSHwobRkxVU0hfUkVBU09OX0hFQVJUQkVBVF9UVVJOEAUSGQoVRkxVU0hfUkVBU09OX0NMSV9UVVJOEAYSIAocRkxVU0hfUkVBU09OX0FMUkVBRFlfRkxVU0hFRBAHEh8KG0ZMVVNIX1JFQVNPTl9UT0tFTlNfVU5LTk9XThAIEiAKHEZMVVNIX1JFQVNPTl9CRUxPV19USFJFU0hPTEQQCRIdChlGTFVTSF9SRUFTT05fTk9fVEhSRVNIT0xEEAoqbgoKUHJvbXB0TW9kZRIbChdQUk9NUFRfTU9ERV9VTlNQRUNJRklFRBAAEhQKEFBST01QVF9NT0RFX0ZVTEwQARIXChNQUk9NUFRfTU9ERV9NSU5JTUFMEAISFAoQUFJPTVBUX01PREVfTk9ORRADKrMBCglGaWxlU3RhdGUSGgoWRklMRV9TVEFURV9VTlNQRUNJRklFRBAAEhYKEkZJTEVfU1RBVEVfSU5ERVhFRBABEhYKEkZJTEVfU1RBVEVfUEVORElORxACEhQKEEZJTEVfU1RBVEVfU1RBTEUQAxIVChFGSUxFX1NUQVRFX0ZBSUxFRBAEEhMKD0ZJTEVfU1RBVEVfR09ORRAFEhgKFEZJTEVfU1RBVEVfRk9SR09UVEVOEAYyvgcKDU1lbW9yeVNlcnZpY2USUQoMTWVtb3J5U2VhcmNoEh8ubWVtb3J5ZC52MS5NZW1vcnlTZWFyY2hSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlTZWFyY2hSZXNwb25zZRJICglNZW1vcnlHZXQSHC5tZW1vcnlkLnYxLk1lbW9yeUdldFJlcXVlc3QaHS5tZW1vcnlkLnYxLk1lbW9yeUdldFJlc3BvbnNlEj8KBlN0YXR1cxIZLm1lbW9yeWQudjEuU3RhdHVzUmVxdWVzdBoaLm1lbW9yeWQudjEuU3RhdHVzUmVzcG9uc2USOwoEU3luYxIXLm1lbW9yeWQudjEuU3luY1JlcXVlc3QaGC5tZW1vcnlkLnYxLlN5bmNSZXNwb25zZTABEk0KCldhdGNoSW5kZXgSHS5tZW1vcnlkLnYxLldhdGNoSW5kZXhSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVzcG9uc2UwARJUCg1GbHVzaERlY2lzaW9uEiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdBohLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlc3BvbnNlElEKDE1lbW9yeUFwcGVuZBIfLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVzcG9uc2USUQoMTWVtb3J5Rm9yZ2V0Eh8ubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXNwb25zZRJXCg5TZXNzaW9uQ29udGV4dBIhLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQ29udGV4dFJlc3BvbnNlElcKDlNlc3Npb25BcmNoaXZlEiEubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlcXVlc3QaIi5tZW1vcnlkLnYxLlNlc3Npb25BcmNoaXZlUmVzcG9uc2USSwoKTGlzdEFnZW50cxIdLm1lbW9yeWQudjEuTGlzdEFnZW50c1JlcXVlc3QaHi5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXNwb25zZRJICglMaXN0RmlsZXMSHC5tZW1vcnlkLnYxLkxpc3RGaWxlc1JlcXVlc3QaHS5tZW1vcnlkLnYxLkxpc3RGaWxlc1Jlc3BvbnNlQmEKDWlvLm1lbW9yeWQudjFCEk1lbW9yeVNlcnZpY2VQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
 
 /**
  * Request message for MemorySearch.
@@ -25,7 +25,8 @@ export const file_memoryd_v1_memory_service: GenFile = /*@__PURE__*/
  */
 export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+   * is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -48,10 +49,10 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   maxResults?: number;
 
   /**
-   * Minimum score of a result, 0..1. If unset, the setting `minScore` applies. Keyword search results with a lower
-   * score are then still returned if there would otherwise be fewer than `max_results` results. If that setting is also
-   * unset, results found only by vector search must reach a minimum cosine similarity, which depends on the embedding
-   * model and is reported in `info.legs`.
+   * Minimum score of a result, 0..1: results with a lower score are not returned, and no others are removed. If unset,
+   * the setting `minScore` applies in the same way. If that setting is also unset, there is no minimum score: keyword
+   * search results are returned whatever their score, and results found only by vector search must reach a minimum
+   * cosine similarity, which depends on the embedding model and is reported in `info.legs`.
    *
    * @generated from field: optional double min_score = 4;
    */
@@ -88,9 +89,9 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   explain: boolean;
 
   /**
-   * Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`.
-   * The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the key. If `sync.onSessionStart`
-   * is true, the first request with a new key starts a sync in the background.
+   * Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`,
+   * which names the agent `main`. The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the
+   * key. If `sync.onSessionStart` is true, the first request with a new key starts a sync in the background.
    *
    * @generated from field: string session_key = 9;
    */
@@ -172,7 +173,7 @@ export const MemorySearchResponseSchema: GenMessage<MemorySearchResponse> = /*@_
  */
 export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -203,6 +204,20 @@ export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
    * @generated from field: optional int32 line_count = 4;
    */
   lineCount?: number;
+
+  /**
+   * Another name for `start_line`, as in OpenClaw's tool. Ignored if `start_line` is set.
+   *
+   * @generated from field: optional int32 from_line = 5 [json_name = "from"];
+   */
+  fromLine?: number;
+
+  /**
+   * Another name for `line_count`, as in OpenClaw's tool. Ignored if `line_count` is set.
+   *
+   * @generated from field: optional int32 lines = 6;
+   */
+  lines?: number;
 };
 
 /**
@@ -283,14 +298,14 @@ export const MemoryGetResponseSchema: GenMessage<MemoryGetResponse> = /*@__PURE_
  */
 export type StatusRequest = Message<"memoryd.v1.StatusRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * Whether to also call the embedding provider and qmd once, to test them.
+   * Whether to also call the embedding provider and qmd once, to test them. Without a provider, sqlite-vec is tested.
    *
    * @generated from field: bool probe = 2;
    */
@@ -416,7 +431,8 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   activeSync?: ActiveSync;
 
   /**
-   * Problems with the sources, for example an extra path that does not exist.
+   * Problems with the sources, for example an extra path that does not exist. If they exceed 256 KiB, the last one is
+   * the number of those that are left out.
    *
    * @generated from field: repeated string source_issues = 16;
    */
@@ -486,7 +502,8 @@ export const ActiveSyncSchema: GenMessage<ActiveSync> = /*@__PURE__*/
  */
 export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+   * is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -562,7 +579,8 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   transcript: string;
 
   /**
-   * Key of the session that is starting. Used only with SESSION_START.
+   * Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With any trigger,
+   * the key can name the agent.
    *
    * @generated from field: string session_key = 11;
    */
@@ -674,7 +692,7 @@ export const SyncResponseSchema: GenMessage<SyncResponse> = /*@__PURE__*/
  */
 export type WatchIndexRequest = Message<"memoryd.v1.WatchIndexRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -780,7 +798,8 @@ export const WatchIndexResponseSchema: GenMessage<WatchIndexResponse> = /*@__PUR
  */
 export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & {
   /**
-   * Agent ID. Empty means `main`. The agent's settings provide the defaults below.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`. The agent's settings provide the defaults
+   * below.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1024,7 +1043,7 @@ export const FlushDecisionResponseSchema: GenMessage<FlushDecisionResponse> = /*
  */
 export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1113,7 +1132,7 @@ export type MemoryAppendResponse = Message<"memoryd.v1.MemoryAppendResponse"> & 
 
   /**
    * A revision of the index that contains the text; pass it as `min_revision` of a search. Unset if the deadline was
-   * reached before the text was indexed.
+   * reached before the text was indexed, or if memory search is disabled for the agent.
    *
    * @generated from field: optional int64 index_revision = 4;
    */
@@ -1141,7 +1160,7 @@ export const MemoryAppendResponseSchema: GenMessage<MemoryAppendResponse> = /*@_
  */
 export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1278,7 +1297,8 @@ export const MemoryForgetResponseSchema: GenMessage<MemoryForgetResponse> = /*@_
  */
 export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+   * is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1470,14 +1490,15 @@ export type SessionContextResponse = Message<"memoryd.v1.SessionContextResponse"
 
   /**
    * Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
-   * false, `prompt_mode` is not FULL, or the model has none of the memory tools.
+   * false, `prompt_mode` is not FULL, the model has none of the memory tools, or memory search is disabled.
    *
    * @generated from field: string recall_prompt = 2;
    */
   recallPrompt: string;
 
   /**
-   * Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false.
+   * Definitions of the memory tools that the model has. Empty if `include_recall_prompt` is false, or if memory search
+   * is disabled for the agent.
    *
    * @generated from field: repeated memoryd.v1.ToolSchema tool_schemas = 3;
    */
@@ -1505,7 +1526,8 @@ export const SessionContextResponseSchema: GenMessage<SessionContextResponse> = 
  */
 export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+   * is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1590,7 +1612,8 @@ export type SessionArchiveResponse = Message<"memoryd.v1.SessionArchiveResponse"
   messages: number;
 
   /**
-   * A revision of the index that contains the file. Unset if the deadline was reached before it was indexed.
+   * A revision of the index that contains the file. Unset if the deadline was reached before it was indexed, or if
+   * memory search is disabled for the agent.
    *
    * @generated from field: optional int64 index_revision = 3;
    */
@@ -1662,14 +1685,16 @@ export type Agent = Message<"memoryd.v1.Agent"> & {
   workspace: string;
 
   /**
-   * Whether this agent is used when a request names no agent.
+   * Whether this is the default agent, which is used when a request names no agent and there is no agent `main`. For a
+   * caller that is limited to some agents, `main` is always the default agent.
    *
    * @generated from field: bool default = 3;
    */
   default: boolean;
 
   /**
-   * Whether memory is enabled for this agent.
+   * Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, SessionContext,
+   * SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
    *
    * @generated from field: bool enabled = 4;
    */
@@ -1725,7 +1750,7 @@ export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PUR
  */
 export type ListFilesRequest = Message<"memoryd.v1.ListFilesRequest"> & {
   /**
-   * Agent ID. Empty means `main`.
+   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
@@ -1740,7 +1765,8 @@ export type ListFilesRequest = Message<"memoryd.v1.ListFilesRequest"> & {
   pageSize: number;
 
   /**
-   * The `next_page_token` of the previous page. Empty means the first page.
+   * The `next_page_token` of the previous page. Empty means the first page. If there are more than 5,000 files, a later
+   * page may show them as they were when the first page was returned, for up to 30 s.
    *
    * @generated from field: string page_token = 3;
    */
@@ -2123,9 +2149,14 @@ export const FileStateSchema: GenEnum<FileState> = /*@__PURE__*/
 /**
  * Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
  *
- * Every request except ListAgentsRequest names an agent; an empty `agent_id` means `main`. Every non-OK status that
- * memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line numbers are 1-based, and
- * line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated for each field.
+ * Every request except ListAgentsRequest names an agent. An empty `agent_id` means `main`, or the default agent if there
+ * is no `main`; with a token that is limited to some agents, it always means `main`. A session key of the form
+ * `agent:<id>:<rest>` names the agent `<id>`: if `agent_id` is empty, the request is for this agent, and if `agent_id` is
+ * another agent, the call fails with INVALID_ARGUMENT.
+ *
+ * Every non-OK status that memoryd sends contains a `google.rpc.ErrorInfo` whose reason is a value of ErrorReason. Line
+ * numbers are 1-based, and line ranges are inclusive. Text limits are in UTF-8 bytes or in Unicode code points, as stated
+ * for each field.
  *
  * @generated from service memoryd.v1.MemoryService
  */

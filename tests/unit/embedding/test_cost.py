@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from embedding_fixture import EmbeddingFixture, cache_connection
-from memoryd_server.embedding.usage import ProviderUsage, UsageRecorder
+from memoryd_server.embedding.cost import ProviderUsage, UsageRecorder
 from memoryd_server.providers.provider import ProviderState, ProviderStatus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sync.progress import SyncMode

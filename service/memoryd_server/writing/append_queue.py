@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, suppress
 
 from memoryd_server.errors import DeadlineTooShort, FileBusy, ShuttingDown
-from memoryd_server.writing import Appender, AppendJob, AppendReceipt
+from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
 
 FIRST_PAUSE_SECONDS = 0.002
 MOST_PAUSE_SECONDS = 0.1

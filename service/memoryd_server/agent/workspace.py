@@ -1,0 +1,132 @@
+"""AgentWorkspace: the calls of an agent that need no index, but only the files of its workspace and its sessions.
+
+That is appends, archives of sessions, and the files that a session loads. `Agent` adds the index to them. An agent
+whose memory search is disabled has nothing else; `Workspaces` has these agents.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor
+from datetime import UTC, datetime
+
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.files import SessionContext, load_session_context
+from memoryd_server.agent.index import run_on
+from memoryd_server.agent.lifecycle import LOCK_SECONDS, Deadline, RequestResolver
+from memoryd_server.agent.requests import AppendRequest
+from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
+from memoryd_server.model import Clock
+from memoryd_server.threads import SerialExecutor
+from memoryd_server.writing import Appender, AppendQueue, AppendReceipt, Archiver, ArchiveReceipt
+
+
+def make_appender(config: AgentConfig) -> Appender:
+    """Return what appends to an agent's memory files."""
+    return Appender(config.roots, str(config.ledger_path))
+
+
+class AgentWorkspace:
+    """The files of one agent until `stop`. `quick` are the threads that read them."""
+
+    def __init__(self, config: AgentConfig, quick: Executor, clock: Clock, appender: Appender | None = None) -> None:
+        self.config = config
+        self._quick = quick
+        self._clock = clock
+        self._resolver = RequestResolver(self.now)
+        self.appender = appender or make_appender(config)
+        self.appends = AppendQueue(self.appender, SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
+        # A separate thread, because a disk that hangs during a write can block it for ever.
+        self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
+        self._archiver = Archiver(config.agent_id)
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.fromtimestamp(self._clock.now_ns() / 1e9, UTC)
+
+    async def append(self, request: AppendRequest, deadline: Deadline) -> AppendReceipt:
+        """Append text to a memory file, once per idempotency key. The receipt has no revision.
+
+        Raises:
+            MemorydError: as `AppendQueue.append`; nothing or all of the text was written.
+        """
+        job = await self._resolver.resolve(request, self.config)
+        return await self.appends.append(job, lock_deadline=deadline.within(LOCK_SECONDS), deadline=deadline.at)
+
+    async def archive(self, request: SessionArchiveRequest, deadline: Deadline) -> ArchiveReceipt:
+        """Write the last messages of a transcript to a memory file. The receipt has no revision.
+
+        Raises:
+            PathNotAllowed: the transcript's name is not allowed, or the memory folder is a link.
+            FileNotFound: there is no such transcript.
+            WorkspaceReadOnly: the file system or its permissions refuse the write.
+            DiskFull: no space is left; nothing was written.
+        """
+        archive = await self._resolver.resolve(request, self.config)
+        config = self.config
+        write = run_on(self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, archive)
+        return await deadline.limit(write)
+
+    async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
+        """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
+        config = self.config
+        key, local_time = await self._resolver.resolve(request, config)
+        return await deadline.limit(run_on(self._quick, load_session_context, request, config, key, local_time.date()))
+
+    def stop_appends(self) -> None:
+        """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
+        self.appends.stop()
+
+    def stop(self) -> None:
+        """Start no further append and no further archive."""
+        self.stop_appends()
+        self._archive_thread.shutdown(wait=False)
+
+
+class Workspaces:
+    """The workspaces of the agents whose memory search is disabled, by id."""
+
+    def __init__(self, make: Callable[[AgentConfig], AgentWorkspace]) -> None:
+        self._make = make
+        self._workspaces: dict[str, AgentWorkspace] = {}
+
+    def __getitem__(self, agent_id: str) -> AgentWorkspace:
+        return self._workspaces[agent_id]
+
+    async def add(self, configs: Iterable[AgentConfig]) -> None:
+        """Add the agents without memory search among `configs`, and settle the appends that a crash interrupted."""
+        added = [self._make(config) for config in configs if _is_without_search(config)]
+        await asyncio.to_thread(self._recover, added)
+        self._workspaces |= {workspace.config.agent_id: workspace for workspace in added}
+
+    @staticmethod
+    def _recover(added: Iterable[AgentWorkspace]) -> None:
+        for workspace in added:
+            workspace.appender.recover()
+
+    async def add_missing(self, wanted: Mapping[str, AgentConfig]) -> None:
+        """Add those of the wanted agents that are not here."""
+        await self.add(config for config in wanted.values() if config.agent_id not in self._workspaces)
+
+    def outdated(self, wanted: Mapping[str, AgentConfig]) -> list[str]:
+        """Return the ids of the agents whose configuration is not the wanted one."""
+        return [
+            agent_id for agent_id, workspace in self._workspaces.items() if wanted.get(agent_id) != workspace.config
+        ]
+
+    def remove(self, agent_id: str) -> None:
+        """Stop an agent's workspace."""
+        self._workspaces.pop(agent_id).stop()
+
+    def stop_appends(self) -> None:
+        """Start no further append."""
+        for workspace in self._workspaces.values():
+            workspace.stop_appends()
+
+    def stop(self) -> None:
+        """Stop every workspace."""
+        for workspace in self._workspaces.values():
+            workspace.stop()
+
+
+def _is_without_search(config: AgentConfig) -> bool:
+    return not config.enabled and config.memory_enabled

@@ -125,19 +125,19 @@ endif
 ## Checking
 
 # Each worker gets consecutive tests, so that the fixtures shared by a file are set up once.
-PYTEST := $(BIN)/pytest -q -n 2 --dist worksteal --durations=10
+PYTEST := $(BIN)/pytest -q -n 3 --dist worksteal --durations=10
 
 .PHONY: test
 test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
-	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients"
+	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients and not fuzz"
 
 .PHONY: test-slow
-test-slow: setup skipped ## Run only the slow tests: kill points, exhaustive grids, load and timing
-	$(PYTEST) -m "slow and not clients"
+test-slow: setup skipped ## Run what `make test` leaves out: the slow tests, and all examples per property
+	$(PYTEST) -m "(slow or hypothesis) and not clients and not fuzz"
 
 .PHONY: test-all
-test-all: setup skipped ## Run fast and slow tests, with all examples per property, except the tests of `make clients`
-	$(PYTEST) -m "not clients"
+test-all: setup skipped ## Run fast and slow tests, with all examples per property, except `make clients` and `make fuzz`
+	$(PYTEST) -m "not clients and not fuzz"
 
 .PHONY: faults
 faults: setup skipped ## Run the tests of faults, with all kill points; part of `make test` and `make test-slow`
@@ -154,6 +154,17 @@ clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is insta
 .PHONY: attacks
 attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`
 	$(BIN)/pytest -q -m attacks
+
+.PHONY: fuzz
+fuzz: setup skipped ## Send random frames, calls and file changes to a daemon for MEMORYD_FUZZ_SECONDS (default: 180)
+	$(BIN)/pytest -q -s -m fuzz tests/fuzz
+
+# At least 30 seconds; 120 are needed to judge growth. SOAK_FLAGS can be --seed N, --json FILE or --folder FOLDER.
+SOAK_SECONDS ?= 300
+
+.PHONY: soak
+soak: setup skipped ## Run a daemon under all calls, faults, kills and reloads for SOAK_SECONDS (300); 0 violations pass
+	PYTHONPATH=tests $(BIN)/python -m soak --seconds $(SOAK_SECONDS) $(SOAK_FLAGS)
 
 .PHONY: skipped
 skipped:
@@ -199,6 +210,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/vector_leg.py
 	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/many_agents.py
+	$(BIN)/python benchmarks/file_lists.py
 	$(BIN)/python benchmarks/load
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py

@@ -2,9 +2,9 @@
 
 OTHER_PYTHON is the interpreter of an environment in which the other version is installed, for example
 `../before/.venv/bin/python`. Both versions serve equal workspaces, once with keywords alone and once with vectors. Each
-round makes the same calls to both daemons, in random order, and reads the processor time (user and system) of the two
-processes. For first indexes, each round starts new daemons. A ratio is this version over the other one; its 95 %
-interval is that of the mean over the rounds (Student's t).
+round starts both daemons anew, since two processes of one version differ by some percent. A round makes the same calls
+to both, in random order, and reads the processor time (user and system) of the two processes. A ratio is this version
+over the other one; its 95 % interval is that of the mean over the rounds (Student's t).
 
 Prints JSON and writes it to benchmarks/results/versions.json.
 """
@@ -29,7 +29,7 @@ from memoryd.client import MemorydClient
 
 TARGET = 1.05
 # Two-sided 95 % quantiles of Student's t by degrees of freedom; 1.96 beyond.
-T_QUANTILES = {4: 2.776, 9: 2.262, 14: 2.145, 19: 2.093, 29: 2.045, 39: 2.023}
+T_QUANTILES = {4: 2.776, 9: 2.262, 11: 2.201, 14: 2.145, 19: 2.093, 29: 2.045, 39: 2.023}
 VERSIONS = ("other", "this")
 
 
@@ -79,10 +79,10 @@ def change(client: MemorydClient, version: Version, number: int) -> None:
 
 
 OPERATIONS: dict[str, tuple[Callable[[MemorydClient, Version, int], None], int]] = {
-    "search": (search, 300),
-    "get": (get, 800),
+    "search": (search, 200),
+    "get": (get, 600),
     "append": (append, 80),
-    "changed_file": (change, 30),
+    "changed_file": (change, 40),
 }
 
 
@@ -105,28 +105,26 @@ def summary(pairs: list[tuple[float, float]]) -> dict[str, float | bool]:
 
 
 def compare_calls(versions: dict[str, Version], rounds: int) -> dict[str, dict[str, float | bool]]:
-    """Processor time of calls to daemons that have finished their first index."""
-    results = {}
-    with contextlib.ExitStack() as stack:
-        served = {name: stack.enter_context(version.serving()) for name, version in versions.items()}
-        for _, client in served.values():
-            sync(client)
-        for operation, (call, calls) in OPERATIONS.items():
-            pairs, number = [], 0
-            for round_ in range(rounds + 1):
+    """Processor time of calls to daemons that have synced."""
+    pairs: dict[str, list[tuple[float, float]]] = {operation: [] for operation in OPERATIONS}
+    for round_ in range(rounds):
+        with contextlib.ExitStack() as stack:
+            served = {name: stack.enter_context(version.serving()) for name, version in versions.items()}
+            for _, client in served.values():
+                sync(client)
+            for operation, (call, calls) in OPERATIONS.items():
                 seconds = {}
-                for name in random.sample(VERSIONS, 2):
-                    daemon, client = served[name]
-                    before = daemon.cpu_seconds()
-                    for step in range(calls):
-                        call(client, versions[name], number + step)
-                    seconds[name] = (daemon.cpu_seconds() - before) / calls
-                number += calls
-                # The first round fills caches.
-                if round_:
-                    pairs.append((seconds["other"], seconds["this"]))
-            results[operation] = summary(pairs)
-            print(json.dumps({operation: results[operation]}), flush=True)
+                # The first calls fill caches.
+                for number in (2 * round_ * calls, (2 * round_ + 1) * calls):
+                    for name in random.sample(VERSIONS, 2):
+                        daemon, client = served[name]
+                        before = daemon.cpu_seconds()
+                        for step in range(calls):
+                            call(client, versions[name], number + step)
+                        seconds[name] = (daemon.cpu_seconds() - before) / calls
+                pairs[operation].append((seconds["other"], seconds["this"]))
+    results = {operation: summary(each) for operation, each in pairs.items()}
+    print(json.dumps(results), flush=True)
     return results
 
 

@@ -6,7 +6,7 @@ from grpc_health.v1 import health_pb2
 
 from daemon_process import serving_heron
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.rpc.interceptors import SMALL_REQUEST_BYTES
+from memoryd_server.rpc.requests import SMALL_REQUEST_BYTES
 
 pytestmark = pytest.mark.attacks
 

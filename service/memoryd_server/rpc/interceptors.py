@@ -16,15 +16,11 @@ from typing import Any
 
 import grpc
 import structlog
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health
 
 from memoryd_server.access import ALL_AGENTS_GRANT, CallLimits, Credentials, Grant, RateLimiter, confine
 from memoryd_server.errors import (
     AgentNotFound,
-    DeadlineTooShort,
-    FieldViolation,
-    InvalidRequest,
     MemorydError,
     ShuttingDown,
     TokenInvalid,
@@ -33,84 +29,8 @@ from memoryd_server.errors import (
 from memoryd_server.observe import Meter
 from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
 from memoryd_server.rpc.replies import HeldPlaces, ReplyLimiter, Serializer
-from memoryd_server.rpc.requests import name_agent
+from memoryd_server.rpc.requests import SMALL_REQUEST_BYTES, RequestDecoder, name_agent
 from memoryd_server.rpc.wire import Context
-
-
-class RequestDecoder:
-    """Decodes the requests of one method into the type that `deserialize` returns.
-
-    gRPC itself would deserialize before the interceptor runs, even for callers without a token, and would answer
-    UNKNOWN to bytes that are not a message. A call waits `seconds` for its first request, which has at most
-    `most_bytes`.
-    """
-
-    def __init__(
-        self, deserialize: Callable[[bytes], Any] | None, seconds: float, *, most_bytes: int | None = None
-    ) -> None:
-        self._deserialize = deserialize
-        self._seconds = seconds
-        self._most_bytes = most_bytes
-
-    def request(self, data: Any) -> Any:
-        """Return the request in `data`.
-
-        Raises:
-            InvalidRequest: the bytes are not a message of the method's type, or are too many.
-        """
-        if self._deserialize is None:
-            return data
-        if self._most_bytes is not None and len(data) > self._most_bytes:
-            words = f"has {len(data):,} bytes; requests of this method have at most {self._most_bytes:,}"
-            raise InvalidRequest([FieldViolation("request", words)])
-        try:
-            request = self._deserialize(data)
-            return _without_unknown_fields(request) if len(data) > SMALL_REQUEST_BYTES else request
-        except DecodeError as error:
-            words = "the bytes are not a message of this method's type; regenerate the client from memoryd's protos"
-            raise InvalidRequest([FieldViolation("request", words)]) from error
-
-    async def only(self, context: Context) -> Any:
-        """Return the one request of a call.
-
-        Raises:
-            DeadlineTooShort: it did not arrive in time.
-            InvalidRequest: it is not a message of the method's type, or the client sent none.
-        """
-        data = await self._first(context)
-        if data is grpc.aio.EOF:
-            raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
-        return self.request(data)
-
-    async def each(self, context: Context) -> AsyncIterator[Any]:
-        """Return an iterator over the requests of a stream, which raises as `only` does, but for a stream of none."""
-        return self._each(context)
-
-    async def _each(self, context: Context) -> AsyncGenerator[Any, None]:
-        data = await self._first(context)
-        while data is not grpc.aio.EOF:
-            yield self.request(data)
-            data = await context.read()
-
-    async def _first(self, context: Context) -> Any:
-        try:
-            async with asyncio.timeout(self._seconds):
-                return await context.read()
-        except TimeoutError:
-            raise DeadlineTooShort(
-                f"no request arrived within {self._seconds:g} s of the call's headers; send it together with them"
-            ) from None
-
-
-SMALL_REQUEST_BYTES = 64 * 2**10
-"""A stream keeps its request as long as it runs, so its request has at most this size."""
-
-
-def _without_unknown_fields(request: Any) -> Any:
-    """Return a copy that does not keep the memory of fields that memoryd does not know."""
-    request.DiscardUnknownFields()
-    return type(request).FromString(request.SerializeToString())
-
 
 # After the grace of a stop, calls get this time to send their errors; after the last of them, refusals in progress do.
 _LAST_REPLIES_SECONDS = 0.2
@@ -154,7 +74,6 @@ class RunningCalls:
 
     def _wake(self) -> None:
         self._changed.set()
-        self._changed = asyncio.Event()
 
     @asynccontextmanager
     async def handled(self, *, waits: bool = False) -> AsyncIterator[None]:
@@ -193,6 +112,7 @@ class RunningCalls:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not condition():
+                    self._changed.clear()
                     await self._changed.wait()
         return condition()
 
@@ -321,6 +241,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self._over_tcp = over_tcp
         self._request_seconds = request_seconds
         self._replies = ReplyLimiter(gate.admission, log)
+        self._wrapped: dict[str, Any] = {}
 
     async def intercept_service(
         self,
@@ -328,10 +249,16 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         """Return the wrapped handler of a method; None for an unknown method, which gRPC answers itself."""
-        handler = await continuation(handler_call_details)
-        if handler is None:
-            return handler
         method = handler_call_details.method
+        wrapped = self._wrapped.get(method)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            wrapped = self._wrapped[method] = self._wrap(method, handler)
+        return wrapped
+
+    def _wrap(self, method: str, handler: Any) -> Any:
         is_unary = handler.unary_unary is not None
         decoder = RequestDecoder(
             handler.request_deserializer, self._request_seconds, most_bytes=None if is_unary else SMALL_REQUEST_BYTES

@@ -1,15 +1,17 @@
-"""Protobuf messages into the requests of `agent`.
+"""The bytes of a request into a protobuf message, and protobuf messages into the requests of `agent`.
 
 Only what belongs to the wire is checked here: numbers of enums, timestamps and cursors. A violation found here goes
 into the request's `unreadable`, so that `agent` reports it together with its own.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
+import grpc
 from google.protobuf.duration_pb2 import Duration
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
@@ -34,10 +36,87 @@ from memoryd_server.agent import (
     WorkspaceAccess,
     agent_of_session,
 )
+from memoryd_server.errors import DeadlineTooShort, FieldViolation, InvalidRequest
 from memoryd_server.model import Source
-from memoryd_server.rpc.wire import read_cursor
+from memoryd_server.rpc.wire import Context, read_cursor
 
 _T = TypeVar("_T")
+
+
+class RequestDecoder:
+    """Decodes the requests of one method into the type that `deserialize` returns.
+
+    gRPC itself would deserialize before the interceptor runs, even for callers without a token, and would answer
+    UNKNOWN to bytes that are not a message. A call waits `seconds` for its first request, which has at most
+    `most_bytes`.
+    """
+
+    def __init__(
+        self, deserialize: Callable[[bytes], Any] | None, seconds: float, *, most_bytes: int | None = None
+    ) -> None:
+        self._deserialize = deserialize
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+
+    def request(self, data: Any) -> Any:
+        """Return the request in `data`.
+
+        Raises:
+            InvalidRequest: the bytes are not a message of the method's type, or are too many.
+        """
+        if self._deserialize is None:
+            return data
+        if self._most_bytes is not None and len(data) > self._most_bytes:
+            words = f"has {len(data):,} bytes; requests of this method have at most {self._most_bytes:,}"
+            raise InvalidRequest([FieldViolation("request", words)])
+        try:
+            request = self._deserialize(data)
+            return _without_unknown_fields(request) if len(data) > SMALL_REQUEST_BYTES else request
+        except DecodeError as error:
+            words = "the bytes are not a message of this method's type; regenerate the client from memoryd's protos"
+            raise InvalidRequest([FieldViolation("request", words)]) from error
+
+    async def only(self, context: Context) -> Any:
+        """Return the one request of a call.
+
+        Raises:
+            DeadlineTooShort: it did not arrive in time.
+            InvalidRequest: it is not a message of the method's type, or the client sent none.
+        """
+        data = await self._first(context)
+        if data is grpc.aio.EOF:
+            raise InvalidRequest([FieldViolation("request", "the call ended without a request; send one message")])
+        return self.request(data)
+
+    async def each(self, context: Context) -> AsyncIterator[Any]:
+        """Return an iterator over the requests of a stream, which raises as `only` does, but for a stream of none."""
+        return self._each(context)
+
+    async def _each(self, context: Context) -> AsyncGenerator[Any, None]:
+        data = await self._first(context)
+        while data is not grpc.aio.EOF:
+            yield self.request(data)
+            data = await context.read()
+
+    async def _first(self, context: Context) -> Any:
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await context.read()
+        except TimeoutError:
+            raise DeadlineTooShort(
+                f"no request arrived within {self._seconds:g} s of the call's headers; send it together with them"
+            ) from None
+
+
+SMALL_REQUEST_BYTES = 64 * 2**10
+"""A stream keeps its request as long as it runs, so its request has at most this size."""
+
+
+def _without_unknown_fields(request: Any) -> Any:
+    """Return a copy that does not keep the memory of fields that memoryd does not know."""
+    request.DiscardUnknownFields()
+    return type(request).FromString(request.SerializeToString())
+
 
 MOST_CURSOR_BYTES = 256
 

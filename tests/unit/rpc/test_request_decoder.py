@@ -1,7 +1,7 @@
 """RequestDecoder: what it keeps of a large request."""
 
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.rpc.interceptors import SMALL_REQUEST_BYTES, RequestDecoder
+from memoryd_server.rpc.requests import SMALL_REQUEST_BYTES, RequestDecoder
 
 # The tag of a field with the number 999.
 UNKNOWN = b"\xba\x3e"

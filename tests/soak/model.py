@@ -19,6 +19,11 @@ def token_of(number):
     return PREFIX + letters
 
 
+def is_part_of_edit(line):
+    """Return whether a line is `edit <number>`, or its beginning or end: a snippet may be cut within a line."""
+    return "edit ".startswith(line) or "edit ".endswith(line.rstrip("0123456789"))
+
+
 @dataclass
 class Append:
     """One append. Without a key it was sent once. `answer` is (first line, last line) once it is acknowledged."""
@@ -86,7 +91,7 @@ class AgentModel:
     def is_known_line(self, path, line):
         """Return whether a line, or a part of it, was sent to an append file or written by its editor."""
         known = self.lines[path]
-        if not line.strip() or line in known or (path in self.edited and line.startswith("edit ")):
+        if not line.strip() or line in known or (path in self.edited and is_part_of_edit(line)):
             return True
         return any(line in other for other in known)
 

@@ -8,7 +8,7 @@ from grpc import StatusCode
 from memoryd.client import MemorydError
 from soak.daemon import Usage
 from soak.evidence import Evidence
-from soak.model import AgentModel, Append, EntryModel, Note, token_of
+from soak.model import AgentModel, Append, EntryModel, Note, is_part_of_edit, token_of
 from soak.report import judge_growth
 from soak.world import wrong_text
 
@@ -96,3 +96,13 @@ def test_growth_is_judged_from_the_second_round_on(capsys):
     assert evidence.failures == []
     judge_growth([*steady, Usage(300.0, 70, 40, 1, 1.0)], evidence)
     assert len(evidence.failures) == 2
+
+
+@pytest.mark.parametrize("line", ["edit 53", "edit ", "edit", "ed", "dit 53", " 53", "53", "3"])
+def test_a_part_of_the_line_of_an_editor_is_known(line):
+    assert is_part_of_edit(line)
+
+
+@pytest.mark.parametrize("line", ["edit 53 edit 54", "edited 53", "53 edit", "x", "edit x"])
+def test_any_other_line_is_not(line):
+    assert not is_part_of_edit(line)

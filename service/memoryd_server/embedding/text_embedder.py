@@ -93,7 +93,8 @@ class TextEmbedder:
             self.probe(should_stop)
         except MemorydError as error:
             if should_stop():
-                raise SyncCancelled("the sync run was cancelled; the vectors have not changed") from error
+                # The cause of the error is the stop, which is no failure to log.
+                raise SyncCancelled("the sync run was cancelled; the vectors have not changed") from None
             return error.message
         return ""
 

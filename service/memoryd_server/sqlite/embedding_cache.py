@@ -65,7 +65,7 @@ class CacheFile:
         """
         with self._guard, translated():
             if self._closed:
-                raise IndexUnavailable("the embedding cache is closed")
+                raise IndexUnavailable("the index is closed")
             self._check_file()
             connection = self._open()
             try:

@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from memoryd_server.agent import AgentConfig, DetachedTasks, InUseCounter, ProviderExecutors
+from memoryd_server.agent import AgentConfig, Deadline, DetachedTasks, InUseCounter, ProviderExecutors
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
@@ -101,18 +101,20 @@ class EntryMemories:
         return agent_id in self._opening
 
     @asynccontextmanager
-    async def use(self, config: AgentConfig) -> AsyncIterator[EntryMemory]:
-        """Yield an agent's entries, which stay open while the block runs.
+    async def use(self, config: AgentConfig, deadline: Deadline | None = None) -> AsyncIterator[EntryMemory]:
+        """Yield an agent's entries, which stay open while the block runs. `deadline` limits the time to open them.
 
         Raises:
             NotImplementedYet: as `require_config`.
             ShuttingDown: the daemon is stopping.
+            DeadlineTooShort: they are not open at the deadline.
             MemorydError: they cannot be opened.
         """
         wanted = self.require_config(config)
         agent_id = config.agent_id
         while (memory := self._open.get(agent_id)) is None or memory.config != wanted:
-            await self._tasks.run(self._ensure_open(agent_id, wanted))
+            opening = self._tasks.run(self._ensure_open(agent_id, wanted))
+            await (opening if deadline is None else deadline.limit(opening))
         with self._uses[agent_id].count():
             yield memory
 

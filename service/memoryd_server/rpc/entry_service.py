@@ -51,34 +51,34 @@ class EntryService(EntryServiceServicer):
 
     async def Remember(self, request: pb.RememberRequest, context: Context) -> pb.RememberResponse:
         """Store an entry, unless an equivalent one is stored."""
-        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
+        deadline = self._memory_service.deadline(context)
+        async with self._entries.use(self._agents.memory_config(request.agent_id), deadline) as memory:
             new = remember_call(request)
-            deadline = self._memory_service.deadline(context)
             return remembered(*await deadline.limit(memory.remember(new, deadline.at)))
 
     async def Recall(self, request: pb.RecallRequest, context: Context) -> pb.RecallResponse:
         """Return the entries nearest to a text."""
-        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
+        deadline = self._memory_service.deadline(context)
+        async with self._entries.use(self._agents.memory_config(request.agent_id), deadline) as memory:
             call = recall_call(request)
-            deadline = self._memory_service.deadline(context)
             work = memory.recall(call.query, call.limit, call.min_score, call.categories, deadline.at)
             return recalled(await deadline.limit(work))
 
     async def Forget(self, request: pb.ForgetRequest, context: Context) -> pb.ForgetResponse:
         """Delete an entry by its id, or the one that a text clearly means."""
-        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
+        deadline = self._memory_service.deadline(context)
+        async with self._entries.use(self._agents.memory_config(request.agent_id), deadline) as memory:
             call = forget_call(request)
-            deadline = self._memory_service.deadline(context)
             if call.entry_id:
                 return forgotten(EntryForgetResult(await deadline.limit(memory.forget(call.entry_id))))
             return forgotten(await deadline.limit(memory.forget_by_text(call.query, deadline.at)))
 
     async def ListEntries(self, request: pb.ListEntriesRequest, context: Context) -> pb.ListEntriesResponse:
         """Return a page of an agent's entries, newest first."""
-        async with self._entries.use(self._agents.memory_config(request.agent_id)) as memory:
+        deadline = self._memory_service.deadline(context)
+        async with self._entries.use(self._agents.memory_config(request.agent_id), deadline) as memory:
             call = list_call(request)
-            work = memory.page(call.after, call.size, call.categories)
-            return listed(await self._memory_service.deadline(context).limit(work))
+            return listed(await deadline.limit(memory.page(call.after, call.size, call.categories)))
 
     async def SuggestCapture(self, request: pb.SuggestCaptureRequest, context: Context) -> pb.SuggestCaptureResponse:
         """Return which of a turn's messages are worth storing."""
@@ -96,8 +96,8 @@ class EntryService(EntryServiceServicer):
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_OFF)
         if len(prompt) < LEAST_PROMPT_CHARS:
             return pb.RecallBlockResponse(empty_reason=pb.RECALL_BLOCK_EMPTY_REASON_PROMPT_TOO_SHORT)
-        async with self._entries.use(config) as memory:
-            deadline = self._memory_service.deadline(context)
+        deadline = self._memory_service.deadline(context)
+        async with self._entries.use(config, deadline) as memory:
             return block(await deadline.limit(memory.recall_for_prompt(prompt, deadline.at)))
 
 

@@ -122,6 +122,15 @@ def test_the_second_sigterm_ends_it_at_once(daemons, served):
         assert connection.search(query="heron", mode=memory_pb2.SEARCH_MODE_KEYWORD).results
 
 
+def test_reloads_requested_during_a_stop_do_not_end_it(daemons):
+    served = daemons.start()
+    served.process.send_signal(signal.SIGTERM)
+    while served.process.poll() is None:
+        served.process.send_signal(signal.SIGHUP)
+        time.sleep(0.001)
+    assert served.process.returncode == 0
+
+
 MANY = 150
 
 

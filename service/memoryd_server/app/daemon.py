@@ -382,14 +382,11 @@ async def run_daemon(
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT.
-
-    A second signal ends the process immediately. SIGHUP reloads the settings.
-    """
+    """Run the daemon until SIGTERM or SIGINT; the second ends the process immediately. SIGHUP reloads the settings."""
     _raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGHUP, reload.set)
+    signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(reload.set))
     daemon = Daemon(settings, log, log_level=log_level)
     signals = _StopSignals(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -398,6 +395,8 @@ async def run_daemon(
     tasks = BackgroundTasks(daemon.resources.failures)
     tasks.repeat("settings reload", lambda: _reload_on_signal(reload, daemon, load, on_reload))
     await stop.wait()
+    # A reload requested now would end the process as soon as the event loop is closed.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     await daemon.stop()
     await tasks.stop()
 

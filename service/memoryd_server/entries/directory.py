@@ -16,7 +16,7 @@ from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
 from memoryd_server.entries.model import EntryConfig
 from memoryd_server.entries.store import EntryStore
-from memoryd_server.errors import MemorydError, NotImplementedYet, ShuttingDown
+from memoryd_server.errors import MemorydError, MemoryDisabled, NotImplementedYet, ShuttingDown
 from memoryd_server.providers import EmbeddingConfig, ProviderSelection
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import SharedPool
@@ -60,6 +60,7 @@ class EntryMemories:
         self._shares: dict[str, Executor] = {}
         self._is_installed = importlib.util.find_spec("lancedb") is not None
         self._analyzer = Analyzer()
+        self._configs: Mapping[str, AgentConfig] = {}
         self._open: dict[str, EntryMemory] = {}
         self._opening: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._uses: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
@@ -100,20 +101,36 @@ class EntryMemories:
         """Return whether a call has opened an agent's entries, or tried to."""
         return agent_id in self._opening
 
+    def _current(self, config: AgentConfig) -> EntryConfig:
+        """Return the configuration in force of an agent's entries; `config` is the agent's at some time.
+
+        Raises:
+            NotImplementedYet: as `require_config`.
+            MemoryDisabled: a reload has disabled the agent's memory.
+        """
+        current = self._configs.get(config.agent_id, config)
+        if not current.memory_enabled:
+            raise MemoryDisabled(f"memory is disabled for agent {current.agent_id!r}: {current.disabled_reason}")
+        return self.require_config(current)
+
     @asynccontextmanager
     async def use(self, config: AgentConfig, deadline: Deadline | None = None) -> AsyncIterator[EntryMemory]:
         """Yield an agent's entries, which stay open while the block runs. `deadline` limits the time to open them.
 
+        After a reload, they are those of the agent's configuration in force, whatever `config` is.
+
         Raises:
             NotImplementedYet: as `require_config`.
+            MemoryDisabled: a reload has disabled the agent's memory.
             ShuttingDown: the daemon is stopping.
             DeadlineTooShort: they are not open at the deadline.
             MemorydError: they cannot be opened.
         """
-        wanted = self.require_config(config)
         agent_id = config.agent_id
-        while (memory := self._open.get(agent_id)) is None or memory.config != wanted:
-            opening = self._tasks.run(self._ensure_open(agent_id, wanted))
+        # A reload may change the configuration meanwhile. If each call insisted on the one that it began with, two of
+        # them could close the entries for each other again and again.
+        while (memory := self._open.get(agent_id)) is None or memory.config != self._current(config):
+            opening = self._tasks.run(self._ensure_open(agent_id, self._current(config)))
             await (opening if deadline is None else deadline.limit(opening))
         with self._uses[agent_id].count():
             yield memory
@@ -177,6 +194,7 @@ class EntryMemories:
 
     async def change(self, configs: Mapping[str, AgentConfig]) -> None:
         """Close the entries that `configs` removes or configures differently; their next use opens them again."""
+        self._configs = configs
         wanted = {
             agent_id: EntryConfig.from_plugins(config.plugins)
             for agent_id, config in configs.items()

@@ -366,7 +366,8 @@ async def forget_entry(world, service, agent_id, model):
     """Have an entry forgotten, by its id or by its text."""
     entry_id, text = world.chance.choice(list(model.stored.items()))
     if world.chance.random() < 0.3:
-        done = await world.call("Forget", service.forget, agent_id=agent_id, query=text)
+        # Another client may delete the entry between the search for the text and the deletion.
+        done = await world.call("Forget", service.forget, ("ENTRY_NOT_FOUND",), agent_id=agent_id, query=text)
         model.uncertain += done is None
         if done is not None and done.action == FORGET_ACTION_DELETED:
             model.remove(done.deleted.entry_id)

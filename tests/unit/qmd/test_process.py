@@ -260,6 +260,8 @@ def test_a_guard_ends_when_it_is_closed(tmp_path):
     guard = ProcessGuard()
     assert guard_pid() is None
     guard.register(2**22 + 1)
+    # A process is found by its command, which it has some time after its start.
+    wait_until(lambda: guard_pid() is not None)
     pid = guard_pid()
     guard.release(2**22 + 1)
     guard.close()

@@ -254,7 +254,11 @@ def _failed(table: Table, reason: str) -> Table:
 
 
 def _real(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    try:
+        return Path(os.path.realpath(path))
+    except (OSError, ValueError):
+        # No file can be read below such a folder.
+        return path
 
 
 def merge_nodes(low: Node, high: Node) -> Node:

@@ -50,6 +50,8 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
         tree.overlay(layer, origin)
     for layer, origin in overrides.layers():
         tree.overlay(make_paths_absolute(layer, None, locations.user_home), origin)
+    # First in `tree`, because both trees share the items of arrays.
+    check_includes(Checker(tree, report))
     check_includes(Checker(files, Findings()))
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
     return _resolve(Checker(tree, report), overrides, locations, content.variables)
@@ -68,7 +70,6 @@ def _file_layers(content: SettingsFiles, report: Findings) -> Iterator[tuple[dic
 
 def _resolve(checker: Checker, overrides: Overrides, locations: Locations, variables: Variables) -> ResolvedSettings:
     state_dir = locations.state_dir
-    check_includes(checker)
     for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
     check_files(locations, checker.report)

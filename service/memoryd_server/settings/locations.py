@@ -67,7 +67,7 @@ class Locations:
 def locate(overrides: Overrides, home: Path) -> Locations:
     """Return where the settings are for a user with this home directory."""
     environ = overrides.environ
-    user_home = _account_home() if "HOME" in environ and not openclaw_text(environ, "HOME") else home
+    user_home = _account_home(home) if "HOME" in environ and not openclaw_text(environ, "HOME") else home
     named_home = openclaw_text(environ, HOME)
     openclaw_home = absolute(named_home, None, user_home) if named_home else user_home
     state = overrides.state_dir
@@ -87,8 +87,12 @@ def locate(overrides: Overrides, home: Path) -> Locations:
     )
 
 
-def _account_home() -> Path:
-    return Path(pwd.getpwuid(os.getuid()).pw_dir)
+def _account_home(otherwise: Path) -> Path:
+    try:
+        return Path(pwd.getpwuid(os.getuid()).pw_dir)
+    except KeyError:
+        # A container may run with an id that has no account.
+        return otherwise
 
 
 def _default_state_dir(home: Path) -> Path:

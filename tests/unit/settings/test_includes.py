@@ -242,6 +242,10 @@ def test_a_section_that_may_restrict_disables_providers(home, section):
         ({"$include": "array.json5"}, "$include"),
         ({"memory": {"citations": {"$include": "gone.json5"}}}, "memory.citations.$include"),
         ({"memory": {"qmd": {"paths": [{"$include": "gone.json5"}]}}}, "memory.qmd.$include"),
+        (
+            {"models": {"providers": {"x": {"models": [{"id": "m", "$include": "gone.json5"}]}}}},
+            "models.providers.x.models[0].$include",
+        ),
         ({"agents": {"list": {"$include": "gone.json5"}}}, "agents.$include"),
         ({"agents": {"list": [{"$include": "gone.json5", "workspace": "/w"}]}}, "agents.$include"),
         ({"agents": {"defaults": {"memorySearch": {"extraPaths": {"$include": "x.json5"}}}}}, None),
@@ -255,6 +259,14 @@ def test_an_include_that_fails_never_ends_the_start(home, settings, key):
     (where,) = blocked_by(loaded)
     assert key is None or where == f"{home.reference}: {key}"
     assert "remote embeddings are disabled" in loaded.warnings[0]
+
+
+@pytest.mark.parametrize("roots", ["a\0b", "\0", "x" * 5000])
+def test_a_folder_that_cannot_exist_includes_nothing(home, roots):
+    home.environ["OPENCLAW_INCLUDE_ROOTS"] = roots
+    write(home, "agents.json5", {"defaults": {"workspace": "/w"}})
+    assert workspaces(home.load(agents("agents.json5"))) == {"main": "/w"}
+    assert "is not in" in failed(home, agents("/etc/hostname"))
 
 
 def test_keys_beside_an_include_that_fails_and_other_agents_are_kept(home):

@@ -23,14 +23,20 @@ from memoryd_server.settings.resolved import MAIN, AgentSettings
 from memoryd_server.settings.restrictions import check_providers
 from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 from memoryd_server.settings.service import check_timezone
+from memoryd_server.settings.substitution import unset_variable
 
 
 @dataclass(frozen=True, slots=True)
 class ResolveContext:
-    """What agents are resolved against. `workspace` is the one of a flag or a variable; empty if neither is set."""
+    """What agents are resolved against.
+
+    `workspace` is the one of a flag or a variable of memoryd; empty if neither is set. `default_workspace` is
+    OpenClaw's. `environ` has the variables of the process and of the files.
+    """
 
     state_dir: Path
     workspace: str
+    default_workspace: Path
     environ: Mapping[str, str]
 
 
@@ -52,13 +58,15 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
         own = _memory_search(checker, path)
         search = _with_index(_resolved_search(base, own, checker), agent_id, context.state_dir)
         _warn_of_ignored_sessions(checker, path if "sources" in own else DEFAULTS, search)
-        reason = _disabled_reason(checker, path, search)
+        workspace = _workspace(checker, path, context, default=agent_id == default)
+        unset = unset_variable(str(workspace), context.environ)
+        reason = _disabled_reason(checker, path, search, unset)
         sources = _access_sources(checker, context, agent_id, search, providers)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
-            workspace=_workspace(checker, path, context, default=agent_id == default),
+            workspace=workspace,
             enabled=not reason,
-            memory_enabled=not _has_no_memory(checker),
+            memory_enabled=not _has_no_memory(checker) and not unset,
             disabled_reason=reason,
             memory_search=search,
             memory=memory,
@@ -157,16 +165,18 @@ def _workspace(checker: Checker, path: KeyPath, context: ResolveContext, *, defa
     own, shared = checker.text((*path, "workspace")), checker.text((*DEFAULTS, "workspace"))
     if not default:
         return Path(own or context.state_dir / f"workspace-{path[-1][1:-1]}")
-    return Path(context.workspace or own or shared or context.state_dir / "workspace")
+    return Path(context.workspace or own or shared or context.default_workspace)
 
 
 def _has_no_memory(checker: Checker) -> bool:
     return bool(checker.tree.at("plugins", "slots", "memory") == "none")
 
 
-def _disabled_reason(checker: Checker, path: KeyPath, search: MemorySearchSettings) -> str:
+def _disabled_reason(checker: Checker, path: KeyPath, search: MemorySearchSettings, unset: str) -> str:
     if _has_no_memory(checker):
         return 'plugins.slots.memory is "none"'
+    if unset:
+        return f"the workspace names the variable {unset}, which is not set"
     if search.enabled:
         return ""
     own = checker.tree.at(*path, "memorySearch", "enabled") is False

@@ -129,6 +129,15 @@ _PREFIXES = ("QMD_",)
 _OURS = frozenset({"QMD_CONFIG_DIR"})
 
 
+_UNSET = frozenset({"", "undefined", "null"})
+
+
+def openclaw_text(environ: Mapping[str, str], name: str) -> str:
+    """Return a variable of OpenClaw, trimmed; empty if it is unset, blank, `undefined` or `null`."""
+    text = environ.get(name, "").strip()
+    return "" if text in _UNSET else text
+
+
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are passed on to commands.
 
@@ -186,8 +195,10 @@ class Overrides:
         if flag in self._flags and str(self._flags[flag]).strip():
             return SourcedValue(str(self._flags[flag]).strip(), _flag(flag))
         for name in variables:
-            if self.environ.get(name, "").strip():
-                return SourcedValue(self.environ[name].strip(), f"env {name}")
+            own = name.startswith(PREFIX)
+            text = self.environ.get(name, "").strip() if own else openclaw_text(self.environ, name)
+            if text:
+                return SourcedValue(text, f"env {name}")
         return SourcedValue("", DEFAULT)
 
 

@@ -1,6 +1,6 @@
 """The layers of the settings: files, variables and flags, merged into one tree, and what is found while they are read.
 
-`SettingsTree` remembers the origin of each key. `find_state_dir` and `read_layer` find and read the files.
+`SettingsTree` remembers the origin of each key. `read_layer` reads a file.
 `make_paths_absolute` makes the paths in them absolute. `substitute_variables` replaces `${NAME}` in a value by the
 variable; `$${NAME}` is the literal text. `Findings` collects problems, warnings and blockers, each with its file and
 key.
@@ -23,7 +23,7 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 DEFAULT = "default"
 
 # The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
-_WHOLE = frozenset({"scope", "headers"})
+WHOLE = frozenset({"scope", "headers"})
 
 
 class SettingsTree:
@@ -67,7 +67,7 @@ class SettingsTree:
         for key, value in layer.items():
             here = (*path, key)
             old = into.get(key)
-            keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in _WHOLE
+            keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in WHOLE
             if key in into and isinstance(value, Mapping) and not isinstance(old, dict):
                 self.replaced.append((here, self._origins[here], old))
             if not keep and key in into:
@@ -196,15 +196,8 @@ OPENCLAW_FILE = "openclaw.json"
 OWN_FILE = "memoryd.json5"
 
 _POSITION = re.compile(r"<string>:(\d+) (.*) at column (\d+)", re.DOTALL)
-_DEEPEST = 100
-
-
-def find_state_dir(explicit: str, home: Path) -> Path:
-    """Return the named directory, else `~/.openclaw`, else `~/.moltbot` if only that one exists."""
-    if explicit:
-        return absolute(explicit, None, home)
-    current, legacy = home / ".openclaw", home / ".moltbot"
-    return legacy if not exists(current) and exists(legacy) else current
+DEEPEST = 100
+"""The maximum nesting of objects and arrays in a file."""
 
 
 def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, Any]:
@@ -223,10 +216,14 @@ def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, 
     except (OSError, ValueError) as error:
         report.unreadable(path, _why(error))
         return {}
-    return _parsed(text, path, report)
+    value = parse_document(text, path, report)
+    if value is not None and not isinstance(value, dict):
+        report.unreadable(path, f"expected an object, found {kind_of(value)}")
+    return value if isinstance(value, dict) else {}
 
 
-def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
+def parse_document(text: str, path: Path, report: Findings) -> Any:
+    """Return the value of a JSON or JSON5 text, with valid strings; None if it has a problem."""
     try:
         value = _load(text)
     except RecursionError:
@@ -234,17 +231,17 @@ def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
     except ValueError as error:
         report.unreadable(*_where(path, error))
     else:
-        if not isinstance(value, dict):
-            report.unreadable(path, f"expected an object, found {kind_of(value)}")
-        elif is_nested_deeper(value, _DEEPEST):
+        if is_nested_deeper(value, DEEPEST):
             report.unreadable(path, "nested too deeply")
+        elif value is None:
+            report.unreadable(path, f"expected an object, found {kind_of(value)}")
         else:
             return _without_surrogates(value, path, report)
-    return {}
+    return None
 
 
-def _without_surrogates(value: dict[str, Any], path: Path, report: Findings) -> Mapping[str, Any]:
-    valid: dict[str, Any] = valid_tree(value)
+def _without_surrogates(value: Any, path: Path, report: Findings) -> Any:
+    valid = valid_tree(value)
     if valid != value:
         report.warn(path, (), "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
     return valid

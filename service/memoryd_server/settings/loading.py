@@ -10,86 +10,92 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.settings import environment as env
-from memoryd_server.settings.agents import DEFAULTS, ResolveContext, agent_paths, resolve_agents, with_agents_by_id
+from memoryd_server.settings.agents import (
+    DEFAULTS,
+    LIST,
+    ResolveContext,
+    agent_paths,
+    resolve_agents,
+    with_agents_by_id,
+)
 from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
-from memoryd_server.settings.layers import (
-    DEFAULT,
-    OPENCLAW_FILE,
-    OWN_FILE,
-    Findings,
-    SettingsTree,
-    absolute,
-    find_state_dir,
-    make_paths_absolute,
-    read_layer,
-)
+from memoryd_server.settings.files import SettingsFiles, read_files
+from memoryd_server.settings.layers import DEFAULT, Findings, SettingsTree, absolute, make_paths_absolute
+from memoryd_server.settings.locations import Locations, default_workspace, locate
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, effective
-from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
+from memoryd_server.settings.restrictions import check_files, check_includes, check_places, check_variables
 from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
+from memoryd_server.settings.variables import Variables
 
 
 def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
     """Return the settings in force.
 
     Flags take precedence over variables, these over memoryd.json5, openclaw.json and the defaults, in this order. Reads
-    the two files, and the agents' `auth-profiles.json` for API keys. Creates nothing.
+    the two files, the files that they include, `.env` files, and the agents' `auth-profiles.json` for API keys. Creates
+    nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
     """
     report = Findings()
     overrides = Overrides(environ, flags or {}, report)
-    state_dir = find_state_dir(overrides.state_dir.text, home)
+    locations = locate(overrides, home)
+    content = read_files(locations, Variables(environ), report)
     tree, files = SettingsTree(), SettingsTree()
-    for layer, origin in _file_layers(overrides, state_dir, home, report):
+    for layer, origin in _file_layers(content, report):
         files.overlay(layer, origin)
         tree.overlay(layer, origin)
     for layer, origin in overrides.layers():
-        tree.overlay(make_paths_absolute(layer, None, home), origin)
+        tree.overlay(make_paths_absolute(layer, None, locations.user_home), origin)
+    # First in `tree`, because both trees share the items of arrays.
+    check_includes(Checker(tree, report))
+    check_includes(Checker(files, Findings()))
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
-    return _resolve(Checker(tree, report), overrides, state_dir, home)
+    return _resolve(Checker(tree, report), overrides, locations, content.variables)
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
     """Return the directory in which `load` would look for the files, without reading them."""
-    return find_state_dir(Overrides(environ, flags or {}, Findings()).state_dir.text, home)
+    return locate(Overrides(environ, flags or {}, Findings()), home).state_dir
 
 
-def _file_layers(
-    overrides: Overrides, state_dir: Path, home: Path, report: Findings
-) -> Iterator[tuple[dict[str, Any], str]]:
-    reference = state_dir / OPENCLAW_FILE
-    named = overrides.config.text
-    own = absolute(named, None, home) if named else state_dir / OWN_FILE
-    for path, required in ((reference, False), (own, bool(named))):
-        layer = with_agents_by_id(read_layer(path, report, required=required), str(path), report)
-        yield make_paths_absolute(layer, path.parent, home), str(path)
+def _file_layers(content: SettingsFiles, report: Findings) -> Iterator[tuple[dict[str, Any], str]]:
+    for layer in content.layers:
+        by_id = with_agents_by_id(layer.values, layer.origin, report)
+        yield make_paths_absolute(by_id, layer.base, layer.home), layer.origin
 
 
-def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
+def _resolve(checker: Checker, overrides: Overrides, locations: Locations, variables: Variables) -> ResolvedSettings:
+    state_dir = locations.state_dir
     for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
-    check_files(overrides, state_dir, home, checker.report)
+    check_files(locations, checker.report)
     check_variables(overrides.environ, checker.report)
     check_spelling(checker, entries)
     check_places(checker, entries)
     drop_unimplemented(checker, entries)
-    workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
+    workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, locations.user_home))
+    default_folder = default_workspace(locations, variables, checker.report)
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
-    check_workspace(agents[default], overrides, state_dir, home, checker.report)
+    context = ResolveContext(state_dir, workspace, Path(default_folder.text), variables.values)
+    agents, default = resolve_agents(checker, context)
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
+    origins = _origins(checker.tree, overrides, state_dir, service, agents)
+    default_agent = dotted((*LIST, f"[{default}]", "workspace"))
+    if origins[default_agent] == DEFAULT:
+        origins[default_agent] = default_folder.origin
     return ResolvedSettings(
         state_dir,
         service,
         agents,
         default,
         tuple(checker.report.warnings),
-        _origins(checker.tree, overrides, state_dir, service, agents),
+        {key: variables.origins.get(origin.removeprefix("env "), origin) for key, origin in origins.items()},
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),

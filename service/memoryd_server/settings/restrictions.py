@@ -9,21 +9,13 @@ Each of them disables remote embeddings:
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.checking import CLOSE, Checker, agent_of, find_misspelt, ignored_message
-from memoryd_server.settings.environment import Overrides
-from memoryd_server.settings.layers import (
-    ABOUT_PROVIDERS,
-    DEFAULT,
-    OPENCLAW_FILE,
-    Findings,
-    UnreadKey,
-    absolute,
-    exists,
-)
+from memoryd_server.settings.includes import INCLUDE, FailedInclude
+from memoryd_server.settings.layers import ABOUT_PROVIDERS, Findings, UnreadKey, exists
+from memoryd_server.settings.locations import Locations
 from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
@@ -36,7 +28,7 @@ from memoryd_server.settings.provider_access import (
 from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
 
-_INCLUDE = "$include"
+_AGENT_DEPTH = 3
 _MEMORY_SEARCH = "memorySearch"
 _MEMORY_PLUGIN = "memory-core"
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
@@ -62,8 +54,6 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     `agent_paths` are the paths of the agents.
     """
     agents = [("agents", "defaults"), *agent_paths]
-    for path in ((), ("agents",), *agents, ("memory",), ("models",), ("models", "providers"), *_PLUGINS):
-        check_include(checker, path)
     for path, origin, value in checker.tree.replaced:
         if path[0] in ABOUT_PROVIDERS:
             message = f"expected an object, found {kind_of(value)}; it is ignored"
@@ -79,11 +69,33 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     _check_plugins(checker)
 
 
-def check_include(checker: Checker, path: KeyPath) -> None:
-    """Block remote embeddings for an `$include` at `path`, and remove it from the tree."""
-    if _INCLUDE in checker.keys(path):
-        checker.block_remote((*path, _INCLUDE), "memoryd does not read included files")
-        checker.tree.remove((*path, _INCLUDE))
+def check_includes(checker: Checker) -> None:
+    """Block remote embeddings for each `$include` that failed, and remove it from the tree.
+
+    An object that has no other key is removed, too, unless it is an agent, because a value of another type may belong
+    there.
+    """
+    for path, owner, reason in tuple(_failed_includes(checker.tree.values)):
+        checker.block_remote(path, reason)
+        del owner[INCLUDE]
+        parent = path[:-1]
+        is_agent = len(parent) == _AGENT_DEPTH and parent[0] == "agents"
+        if parent and not owner and not is_agent:
+            checker.tree.remove(parent)
+
+
+def _failed_includes(root: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any], str]]:
+    """Yield the path, the object and the reason of each `$include` that failed."""
+    pending: list[tuple[KeyPath, Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(((*path, f"[{number}]"), item) for number, item in enumerate(value))
+        elif isinstance(value, dict):
+            failed = value.get(INCLUDE)
+            if isinstance(failed, FailedInclude):
+                yield (*path, INCLUDE), value, failed.reason
+            pending.extend(((*path, key), inner) for key, inner in value.items())
 
 
 def _check_keys(checker: Checker, path: KeyPath, *, read: tuple[str, ...]) -> None:
@@ -144,52 +156,18 @@ def _is_denied(plugin: str, name: object) -> bool:
 
 
 _UNREAD = "memoryd does not read it"
-_CONFIG_PATH, _HOME = "OPENCLAW_CONFIG_PATH", "OPENCLAW_HOME"
-_WORKSPACE, _PROFILE = "OPENCLAW_WORKSPACE_DIR", "OPENCLAW_PROFILE"
-# Of older versions; OpenClaw reads them if there is no newer file.
-_OLDER_FOLDER = ".clawdbot"
-_OLDER_FILES = ("clawdbot.json", "moltbot.json")
+# Of an older version.
+_OLDEST_FILE = "moltbot.json"
 _ABOUT_PROVIDERS = frozenset(
     {"provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"}
 )
-_BLANK = frozenset({"", "undefined", "null"})
 
 
-def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findings) -> None:
+def check_files(locations: Locations, report: Findings) -> None:
     """Block remote embeddings if OpenClaw's settings are in a file that memoryd does not read."""
-    file = state_dir / OPENCLAW_FILE
-    read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
-    config = _value(overrides.environ, _CONFIG_PATH)
-    if config and absolute(config, None, home) not in read:
-        report.block_remote(f"env {_CONFIG_PATH}", (), f"{_UNREAD}; the settings were read from {file}")
-    other_home = _value(overrides.environ, _HOME)
-    if other_home and overrides.state_dir.origin == DEFAULT and absolute(other_home, None, home) != home:
-        report.block_remote(f"env {_HOME}", (), f"{_UNREAD}; the settings were read from {file}")
-    if exists(file):
-        return
-    others = [state_dir / name for name in _OLDER_FILES]
-    if overrides.state_dir.origin == DEFAULT and not exists(state_dir):
-        others += [home / _OLDER_FOLDER / name for name in (OPENCLAW_FILE, *_OLDER_FILES)]
-    for other in others:
-        if exists(other):
-            report.block_remote(other, (), _UNREAD)
-
-
-def check_workspace(
-    default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Findings
-) -> None:
-    """Block remote embeddings if a variable moves OpenClaw's default workspace while memoryd uses its own default.
-
-    The folder that memoryd indexes is then not OpenClaw's, and may hold texts that must not be sent.
-    """
-    if default.workspace != state_dir / "workspace":
-        return
-    folder = _value(overrides.environ, _WORKSPACE)
-    if folder and absolute(folder, None, home) != default.workspace:
-        report.block_remote(f"env {_WORKSPACE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
-    profile = _value(overrides.environ, _PROFILE)
-    if profile not in {"", "default"} and not folder and overrides.state_dir.origin == DEFAULT:
-        report.block_remote(f"env {_PROFILE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
+    other = locations.state_dir / _OLDEST_FILE
+    if not exists(locations.openclaw_file) and exists(other):
+        report.block_remote(other, (), _UNREAD)
 
 
 def check_variables(environ: Mapping[str, str], report: Findings) -> None:
@@ -199,11 +177,6 @@ def check_variables(environ: Mapping[str, str], report: Findings) -> None:
         files = (env.CONFIG, env.STATE_DIR, env.WORKSPACE)
         if words & _ABOUT_PROVIDERS or nearest(name, files, CLOSE):
             report.block_remote(f"env {name}", (), _UNREAD)
-
-
-def _value(environ: Mapping[str, str], name: str) -> str:
-    text = environ.get(name, "").strip()
-    return "" if text in _BLANK else text
 
 
 _SECRET = "a reference to a secret stored elsewhere; memoryd does not read it"  # noqa: S105 -- a message
@@ -283,7 +256,6 @@ def _check_block(checker: Checker, name: str) -> None:
         for key, meant in find_misspelt(blocks, (name,)):
             checker.block_remote((*PROVIDERS, key), ignored_message(meant))
     path = (*PROVIDERS, name)
-    check_include(checker, path)
     check_switches(checker, path)
     for key, meant in find_misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
         checker.block_remote((*path, key), ignored_message(meant))

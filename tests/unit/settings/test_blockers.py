@@ -329,10 +329,8 @@ def test_a_dollar_name_is_the_variable_and_no_other_key_takes_its_place(home):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("OPENCLAW_CONFIG_PATH", "~/other.json"),
-        ("OPENCLAW_HOME", "/other"),
-        ("OPENCLAW_WORKSPACE_DIR", "/other"),
-        ("OPENCLAW_PROFILE", "work"),
+        ("OPENCLAW_WORKSPACE_DIR", "relative"),
+        ("OPENCLAW_PROFILE", "../work"),
         ("MEMORYD_PROVIDER", "none"),
         ("MEMORYD_EMBEDDING__PROVIDER", "none"),
         ("MEMORYD_MEMORY_SEARCH__FALLBACK", "none"),
@@ -374,9 +372,8 @@ def test_an_address_that_is_configured_counts_and_its_variable_does_not(home):
     assert blocked_by(home.load(provider("openai", baseUrl="http://127.0.0.1:2/v1"))) == []
 
 
-@pytest.mark.parametrize("name", [".openclaw/clawdbot.json", ".openclaw/moltbot.json", ".clawdbot/clawdbot.json"])
-def test_a_settings_file_of_an_older_name_disables_providers_where_there_is_no_newer_one(home, name):
-    file = home.write(home.path / name, {})
+def test_a_settings_file_of_the_oldest_name_disables_providers_where_there_is_no_newer_one(home):
+    file = home.write(home.path / ".openclaw/moltbot.json", {})
     assert blocked_by(home.load()) == [str(file)]
     assert blocked_by(home.load({})) == []
 

@@ -94,6 +94,9 @@ class CollectionFiles:
         try:
             return resolve_path(self._roots, f"{collection.root.rstrip('/')}/{path}")
         except MemorydError:
+            if collection.builtin:
+                # The pattern of an extra path may match files that are not memory.
+                return None
             return Location(f"{PREFIX}{name}/{path}", collection.root, parts, collection.source)
 
     def location_of(self, row: QmdRow) -> Location | None:

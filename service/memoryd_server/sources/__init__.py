@@ -16,9 +16,12 @@ from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.roots import (
+    CURATED_NAMES,
     LONG_TERM_NAMES,
     MEMORY_FOLDER,
     SUFFIX,
+    USER_FILE,
+    ExtraPath,
     Location,
     Roots,
     is_too_deep,
@@ -50,6 +53,7 @@ from memoryd_server.sources.watch_scope import (
 from memoryd_server.sources.watcher import Watcher, open_inotify
 
 __all__ = [
+    "CURATED_NAMES",
     "FLATTENING_VERSION",
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",
@@ -58,8 +62,10 @@ __all__ = [
     "START",
     "SUFFIX",
     "USER",
+    "USER_FILE",
     "Corpus",
     "Discovery",
+    "ExtraPath",
     "FileTooLarge",
     "ForgottenSources",
     "GrowthLimits",

@@ -15,7 +15,7 @@ def made(*paths, default_memory=False, sessions_folder=None, roots=ROOTS):
 
 def test_the_workspaces_memory_has_the_name_that_users_know():
     memory, extra, file = made(default_memory=True)
-    assert memory == Collection("memory-root", "/w", "{MEMORY.md,memory.md,memory/**/*.md}", builtin=True)
+    assert memory == Collection("memory-root", "/w", "{MEMORY.md,memory.md,USER.md,memory/**/*.md}", builtin=True)
     assert extra == Collection("extra-1", "/extra", "**/*.md", builtin=True)
     assert file == Collection("extra-2", "/w/notes", "one.md", builtin=True)
     assert [collection.is_one_file for collection in (memory, extra, file)] == [False, False, True]

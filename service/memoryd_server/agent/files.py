@@ -190,6 +190,7 @@ def load_session_context(
         today=today,
         max_total_chars=request.max_total_chars,
         max_file_bytes=config.sync.max_file_bytes,
+        startup=config.startup,
     )
     # The tools search the index and read what it finds.
     tools, prompt = request.memory_tools if config.enabled else (), ""

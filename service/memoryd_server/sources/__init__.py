@@ -16,7 +16,6 @@ from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.roots import (
-    CURATED_NAMES,
     LONG_TERM_NAMES,
     MEMORY_FOLDER,
     SUFFIX,
@@ -53,7 +52,6 @@ from memoryd_server.sources.watch_scope import (
 from memoryd_server.sources.watcher import Watcher, open_inotify
 
 __all__ = [
-    "CURATED_NAMES",
     "FLATTENING_VERSION",
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",

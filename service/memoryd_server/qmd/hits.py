@@ -112,7 +112,10 @@ class CollectionFiles:
     def _is_ignored(self, name: str, path: str) -> bool:
         """Return whether `.memoryignore` excludes a file, as in the builtin engine. qmd does not read that file."""
         collection = self._collections.get(name)
-        if collection is None or collection.source is not Source.MEMORY or collection.is_one_file:
+        if collection is None or collection.source is not Source.MEMORY:
+            return False
+        if collection.is_one_file and not (collection.builtin and collection.root in self._roots.extras()):
+            # The rules of a folder do not apply to a file that the settings list.
             return False
         try:
             return read_rules(collection.root, ()).ignores_file(path.split("/"))

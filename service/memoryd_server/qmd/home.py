@@ -84,7 +84,7 @@ def collections_of(
         collections += [
             Collection(f"extra-{number}", *_folder_and_pattern(extra, pattern), builtin=True)
             for number, extra in enumerate(roots.extras(), 1)
-            for pattern in [glob.text for glob in roots.patterns(extra)] or [DEFAULT_PATTERN]
+            for pattern in [glob.text.replace("\\", "/") for glob in roots.patterns(extra)] or [DEFAULT_PATTERN]
         ]
     if sessions_folder is not None:
         collections.append(Collection(SESSIONS, sessions_folder, source=Source.SESSIONS))

@@ -22,7 +22,7 @@ def test_the_workspaces_memory_has_the_name_that_users_know():
 
 
 def test_each_pattern_of_an_extra_path_is_a_collection():
-    roots = Roots("/w", (ExtraPath("../extra", "docs/**"), ExtraPath("../extra", "*.md"), "../other"))
+    roots = Roots("/w", (ExtraPath("../extra", "docs\\**"), ExtraPath("../extra", "*.md"), "../other"))
     assert made(default_memory=True, roots=roots)[1:] == (
         Collection("extra-1", "/extra", "docs/**", builtin=True),
         Collection("extra-1-2", "/extra", "*.md", builtin=True),

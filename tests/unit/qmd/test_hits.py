@@ -55,6 +55,17 @@ def test_a_file_that_the_pattern_of_an_extra_path_matches_is_no_hit_unless_it_is
     assert files.locate("extra-1", ".openclaw-repair/c.md") is None
 
 
+def test_the_ignore_file_of_an_extra_path_holds_for_a_pattern_that_names_one_file(folder):
+    for name in ("a.md", "b.md"):
+        write(folder, f"extra/{name}")
+    write(folder, "extra/.memoryignore", "a.md\n")
+    extra = str(folder / "extra")
+    collections = tuple(Collection(name[0], extra, name, builtin=True) for name in ("a.md", "b.md"))
+    files = CollectionFiles(Roots(str(folder / "w"), (ExtraPath(extra, "{a,b}.md"),)), collections, 1_000)
+    assert files.location_of(row("qmd://a/a.md")) is None
+    assert files.location_of(row("qmd://b/b.md")).path == "../extra/b.md"
+
+
 def row(uri="qmd://memory-root/memory/a.md", *, snippet="one\ntwo\n", start=3, count=2, score=0.5, line=3):
     return QmdRow(uri, score, snippet, start, count, line)
 

@@ -164,16 +164,10 @@ def resolve_path(roots: Roots, path: str) -> Location:
     return _location(roots, absolute, path)
 
 
-def resolve_for_reading(roots: Roots, path: str) -> Location:
-    """Return the location of a memory file, or of `DREAMS.md` in the workspace's folder; see `resolve_path`.
-
-    Raises:
-        PathNotAllowed: the path can be neither, is outside the roots, too deep or not in canonical form.
-    """
-    absolute = _absolute(roots, path)
-    if not (roots.includes(absolute) or absolute in {posixpath.join(roots.base(), name) for name in DREAM_NAMES}):
-        raise _not_memory(path)
-    return _location(roots, absolute, path)
+def resolve_dreams(roots: Roots, path: str) -> Location | None:
+    """Return the location of `DREAMS.md` in the workspace's folder, which can be read; None for any other path."""
+    name = path.removeprefix(f"{roots.base()}/")
+    return Location(name, roots.base(), (name,)) if name in DREAM_NAMES else None
 
 
 def resolve_for_append(roots: Roots, path: str) -> Location:

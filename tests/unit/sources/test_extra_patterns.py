@@ -7,7 +7,7 @@ import pytest
 from memoryd_server.errors import PathNotAllowed
 from memoryd_server.globs import GlobError
 from memoryd_server.sources.discover import discover_files
-from memoryd_server.sources.roots import ExtraPath, Roots, resolve_for_reading, resolve_path
+from memoryd_server.sources.roots import ExtraPath, Roots, resolve_path
 from memoryd_server.sources.watch_scope import targets
 from unit.sources.watching import WAYS, watching
 
@@ -50,7 +50,7 @@ def test_the_files_of_a_folder_are_those_that_a_pattern_matches(workspace, team,
         expected = name in files
         assert scope.covers(os.fspath(file)) is expected, name
         try:
-            resolve_for_reading(roots, f"../team/{name}")
+            resolve_path(roots, f"../team/{name}")
         except PathNotAllowed:
             assert not expected, name
         else:

@@ -7,7 +7,7 @@ import pytest
 from memoryd_server.errors import PathNotAllowed
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import discover_files
-from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_for_reading, resolve_path
+from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_path
 from memoryd_server.sources.watch_scope import targets
 
 ROOTS = Roots("/ws", ("/ws/notes", "/extra"))
@@ -68,9 +68,11 @@ def test_generated_files_are_memory(workspace, roots):
     ],
 )
 def test_a_file_in_a_repair_folder_is_refused(path):
-    for resolve in (resolve_path, resolve_for_append, resolve_for_reading):
+    for resolve in (resolve_path, resolve_for_append):
         with pytest.raises(PathNotAllowed):
             resolve(ROOTS, path)
+    with pytest.raises(PathNotAllowed):
+        Corpus(ROOTS).resolve_for_reading(path)
 
 
 def test_repair_folders_are_neither_walked_nor_watched(workspace, tmp_path):
@@ -107,6 +109,6 @@ def test_dreams_can_be_read_but_are_not_memory(workspace, roots, name):
 
 
 def test_dreams_of_other_folders_cannot_be_read(roots):
-    for path in ("../DREAMS.md", "src/DREAMS.md", "Dreams.md"):
+    for path in ("../DREAMS.md", "src/DREAMS.md", "Dreams.md", "./DREAMS.md", "/DREAMS.md"):
         with pytest.raises(PathNotAllowed):
-            resolve_for_reading(roots, path)
+            Corpus(roots).resolve_for_reading(path)

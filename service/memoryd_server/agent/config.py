@@ -7,7 +7,7 @@ from pathlib import Path
 from memoryd_server.model import Degradation, Source
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig
 from memoryd_server.search import CitationMode, RankingConfig
-from memoryd_server.sessions import FlushPolicy
+from memoryd_server.sessions import FlushPolicy, StartupContext
 from memoryd_server.sources import Corpus, GrowthLimits, Roots
 
 
@@ -43,7 +43,7 @@ class AgentConfig:
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
     the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts; `sources` says whether
-    they are indexed.
+    they are indexed. `startup` says which daily notes a session loads.
     """
 
     agent_id: str
@@ -75,6 +75,7 @@ class AgentConfig:
     vector_memory_bytes: int
     batch: BatchPolicy
     impairments: tuple[Degradation, ...]
+    startup: StartupContext = field(default_factory=StartupContext)
     idle_seconds: float = 600.0
     store_driver: str = "sqlite"
     plugins: Mapping[str, object] = field(default_factory=dict)
@@ -117,6 +118,7 @@ _TAKEN_OVER = (
     "citations",
     "time_zone",
     "flush",
+    "startup",
     "ranking",
     "impairments",
     "idle_seconds",

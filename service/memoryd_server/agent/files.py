@@ -4,6 +4,7 @@ A transcript is never shown as it is on disk: its lines are the messages, with s
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from enum import StrEnum
@@ -24,6 +25,7 @@ from memoryd_server.sessions import (
     wants_citations,
 )
 from memoryd_server.sources import (
+    LONG_TERM_NAMES,
     Corpus,
     FileTooLarge,
     ForgottenSources,
@@ -38,6 +40,8 @@ from memoryd_server.sync import DiskComparison
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
+
+_LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +60,23 @@ class FileRange:
 def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
     """Return the lines from `start_line`: at most `line_count`, and at most 256 KiB.
 
-    Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message.
+    Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message. If
+    there is no `memory.md`, that path, which older citations contain, means `MEMORY.md`.
 
     Raises:
         PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
             too large, or the daemon's user may not read it.
         FileNotFound: the path is allowed, and the file is missing.
     """
-    location = corpus.resolve(path)
+    location = corpus.resolve_for_reading(path)
     if location.source is Source.MEMORY:
-        return read_location(location, start_line, line_count, max_file_bytes)
+        try:
+            return read_location(location, start_line, line_count, max_file_bytes)
+        except FileNotFound:
+            if location.path == _OLD_LONG_TERM:
+                with suppress(FileNotFound):
+                    return read_location(corpus.resolve(_LONG_TERM), start_line, line_count, max_file_bytes)
+            raise
     said = read_transcript(location, start_line, line_count)
     return _range(location, said.lines, start_line, said.total_lines)
 
@@ -179,6 +190,7 @@ def load_session_context(
         today=today,
         max_total_chars=request.max_total_chars,
         max_file_bytes=config.sync.max_file_bytes,
+        startup=config.startup,
     )
     # The tools search the index and read what it finds.
     tools, prompt = request.memory_tools if config.enabled else (), ""

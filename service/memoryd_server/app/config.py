@@ -27,9 +27,10 @@ from memoryd_server.model import Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig, LocalConfig, RemoteConfig, ThrottleConfig
 from memoryd_server.search import CitationMode, RankingConfig
-from memoryd_server.sessions import FlushPolicy
+from memoryd_server.sessions import FlushPolicy, StartupContext
 from memoryd_server.settings import (
     AgentSettings,
+    ExtraPathSettings,
     LimitsSettings,
     ProviderAccess,
     ResolvedSettings,
@@ -37,14 +38,14 @@ from memoryd_server.settings import (
     default_model,
     fill,
 )
-from memoryd_server.sources import GrowthLimits, Roots
+from memoryd_server.sources import ExtraPath, GrowthLimits, Roots
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
     """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
-    roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
+    roots = Roots(str(agent.workspace), tuple(map(_extra_path, search.extra_paths)))
     embedding = _embedding(agent, settings)
     return AgentConfig(
         agent_id=agent.agent_id,
@@ -66,6 +67,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         citations=CitationMode(agent.memory.citations),
         time_zone=zone,
         flush=_flush_policy(agent, zone),
+        startup=fill(StartupContext, agent.startup_context),
         sync=_sync_config(agent, settings.service),
         store_driver=search.store.driver,
         configured_backend=agent.memory.backend,
@@ -81,6 +83,11 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         impairments=(),
         plugins=plugin_configs(agent, roots, settings, embedding),
     )
+
+
+def _extra_path(extra: str | ExtraPathSettings) -> ExtraPath:
+    path, pattern = (extra, "") if isinstance(extra, str) else (extra.path, extra.pattern)
+    return ExtraPath(str(Path(path).expanduser()), pattern)
 
 
 def verifier_and_certificates(

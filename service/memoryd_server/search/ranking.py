@@ -162,7 +162,7 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
 
 
 _DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
-_LONG_TERM = ("MEMORY.md", "memory.md")
+_CURATED = ("MEMORY.md", "memory.md", "USER.md")
 _SECONDS_A_DAY = 86_400
 
 
@@ -183,9 +183,9 @@ def match_day(path: str) -> re.Match[str] | None:
 
 
 def is_evergreen(path: str) -> bool:
-    """Return whether a file is the long-term memory or is under `memory/` and has no day at the start of its name."""
+    """Return whether a file is a curated file, or is under `memory/` and has no day at the start of its name."""
     path = path.removeprefix("./")
-    return path in _LONG_TERM or (path.startswith("memory/") and not match_day(path))
+    return path in _CURATED or (path.startswith("memory/") and not match_day(path))
 
 
 def age_days(path: str, modified: datetime, now: datetime) -> float | None:

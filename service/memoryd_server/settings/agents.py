@@ -8,7 +8,7 @@ from typing import Any
 
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.layers import Findings, SettingsTree, merge
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import entries_are_enabled, entry_access, lancedb_settings
 from memoryd_server.settings.provider_access import (
@@ -21,7 +21,7 @@ from memoryd_server.settings.provider_access import (
 )
 from memoryd_server.settings.resolved import MAIN, AgentSettings
 from memoryd_server.settings.restrictions import check_providers
-from memoryd_server.settings.rules import KeyPath, dotted, kind_of
+from memoryd_server.settings.rules import KeyPath, dotted, keys, kind_of
 from memoryd_server.settings.service import check_timezone
 from memoryd_server.settings.substitution import unset_variable
 
@@ -49,6 +49,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     default = _default_agent(checker, paths)
     memory = checker.block(MemoryBlock, checker.table(("memory",)), ("memory",))
     compaction = _compaction(checker)
+    startup_context = _startup_context(checker)
     timezone = _timezone(checker)
     base = _memory_search(checker, DEFAULTS)
     providers = model_providers(checker)
@@ -71,6 +72,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
             memory_search=search,
             memory=memory,
             compaction=compaction,
+            startup_context=startup_context,
             user_timezone=timezone,
             index_path=Path(search.store.path),
             default=agent_id == default,
@@ -105,6 +107,13 @@ def _compaction(checker: Checker) -> CompactionSettings:
         key: raw[key] for key in ("reserveTokensFloor", "postIndexSync", "memoryFlush") if key in raw
     }
     return checker.block(CompactionSettings, ours, path)
+
+
+def _startup_context(checker: Checker) -> StartupContextSettings:
+    path = (*DEFAULTS, "startupContext")
+    raw = checker.table(path)
+    ours = {key: raw[key] for _, key, _ in keys(StartupContextSettings) if key in raw}
+    return checker.block(StartupContextSettings, ours, path)
 
 
 def _timezone(checker: Checker) -> str | None:

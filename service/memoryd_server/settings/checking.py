@@ -170,14 +170,16 @@ class _Place(NamedTuple):
 
 
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
+_STARTUP_CONTEXT = ("enabled", "applyOn", "dailyMemoryDays", "maxFileBytes", "maxFileChars", "maxTotalChars")
 _PLACES = (
     _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
     _Place(("agents",), ("defaults", "list", "entries")),
     _Place(
         ("agents", "defaults"),
-        ("workspace", "memorySearch", "userTimezone", "compaction"),
-        harmless=("userTimezone", "compaction"),
+        ("workspace", "memorySearch", "userTimezone", "compaction", "startupContext"),
+        harmless=("userTimezone", "compaction", "startupContext"),
     ),
+    _Place(("agents", "defaults", "startupContext"), _STARTUP_CONTEXT, _STARTUP_CONTEXT),
     _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
     _Place(("models",), ("providers",)),
     _Place(("plugins",), ("enabled", "slots", "entries", "allow", "deny")),

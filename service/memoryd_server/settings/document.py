@@ -5,14 +5,14 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from memoryd_server.settings.environment import variables
 from memoryd_server.settings.loading import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
@@ -36,6 +36,7 @@ _BLOCKS: tuple[tuple[str, type[SettingsBlock]], ...] = (
     ("memoryd", ServiceSettings),
     ("agents.defaults.memorySearch", MemorySearchSettings),
     ("agents.defaults.compaction", CompactionSettings),
+    ("agents.defaults.startupContext", StartupContextSettings),
     ("memory", MemoryBlock),
     ("models.providers.<id>", ModelProviderSettings),
     (dotted(ENTRIES), LanceDbSettings),
@@ -78,7 +79,7 @@ def document() -> str:
 def _section(path: str, block: type[SettingsBlock], level: int) -> Iterator[str]:
     fields = [(key, field, nested(field.annotation)) for _, key, field in keys(block)]
     yield from (f"{'#' * level} `{path}`", "", " ".join((block.__doc__ or "").split()), "")
-    plain = [(key, field) for key, field, inner in fields if inner is None]
+    plain = [(key, field) for key, field, inner in fields if inner is None or _may_be_text(field.annotation)]
     if plain:
         yield from ("| Key | Type | Default | Unit, bounds | Meaning |", "|---|---|---|---|---|")
         yield from (_row(key, field) for key, field in plain)
@@ -104,11 +105,18 @@ def _type(annotation: object) -> str:
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return "string"
+    if origin is Annotated:
+        return _type(inside[0])
     if origin in (types.UnionType, Union):
         return _type(next(part for part in inside if part is not type(None)))
     if origin is tuple:
-        return f"array of {_type(inside[0])}s"
+        return f"array of {_type(inside[0])}s{' or objects' if nested(inside[0]) else ''}"
     return _TYPES[origin or annotation]
+
+
+def _may_be_text(annotation: object) -> bool:
+    """Return whether an array has strings, perhaps in addition to objects."""
+    return annotation is str or (not isinstance(annotation, type) and any(map(_may_be_text, get_args(annotation))))
 
 
 def _variables() -> Iterator[str]:

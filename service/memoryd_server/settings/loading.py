@@ -175,7 +175,6 @@ def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None
     _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
     for parent in (("agents", "defaults"), *agent_paths):
         _drop(checker, (*parent, "memorySearch"), MEMORY_SEARCH)
-        _drop_globs(checker, (*parent, "memorySearch", "extraPaths"))
         _drop_secret_reference(checker, (*parent, "memorySearch", "remote", "apiKey"))
 
 
@@ -189,13 +188,6 @@ def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> No
         else:
             _warn(checker, path, what)
         checker.tree.remove(path)
-
-
-def _drop_globs(checker: Checker, path: KeyPath) -> None:
-    listed = checker.tree.at(*path)
-    if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
-        _warn(checker, path, "{path, pattern} is a form of a newer version of OpenClaw")
-        listed[:] = [item for item in listed if not isinstance(item, dict)]
 
 
 def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:

@@ -1,4 +1,7 @@
-"""The `memory` block (the backend, qmd and citations) and `agents.defaults.compaction` (the memory flush)."""
+"""The `memory` block, and the blocks `compaction` and `startupContext` of `agents.defaults`.
+
+They configure the backend, qmd, citations, the memory flush and the notes that a session loads at its start.
+"""
 
 from typing import Annotated, Literal
 
@@ -136,6 +139,23 @@ class MemoryBlock(SettingsBlock):
     """Whether results include a citation; `auto` includes it in direct chats. auto, on, off; default "auto"."""
     qmd: QmdSettings = QmdSettings()
     """QMD."""
+
+
+class StartupContextSettings(SettingsBlock):
+    """The notes that a SessionContext returns. The other keys of the block are the host's."""
+
+    enabled: bool = True
+    """Whether a SessionContext returns daily notes. true or false; default true."""
+    daily_memory_days: Annotated[int, IntRange(1, 14)] = 2
+    """The number of days whose notes are returned, including today. Days, 1..14; default 2."""
+    max_file_bytes: Annotated[int | None, IntRange(1, 65_536)] = None
+    """The size above which a note is not read; unset means `memoryd.limits.maxFileBytes`. Bytes, 1..65536; default
+    unset."""
+    max_file_chars: Annotated[int | None, IntRange(1, 10_000)] = None
+    """The maximum length of the text of one note; unset means 65,536. Characters, 1..10000; default unset."""
+    max_total_chars: Annotated[int | None, IntRange(1, 50_000)] = None
+    """The maximum length of the texts of all notes together, in addition to the limit of the request; unset means no
+    further limit. Characters, 1..50000; default unset."""
 
 
 _TRANSCRIPT_BYTES = 2 * 2**20

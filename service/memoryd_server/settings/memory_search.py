@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PlainValidator, SecretStr, ValidationInfo, field_validator, model_validator
 
-from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock
+from memoryd_server.globs import Glob
+from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock, kind_of
 
 VECTOR_WEIGHT = 0.7
 TEXT_WEIGHT = 0.3
@@ -245,6 +246,43 @@ class CacheSettings(SettingsBlock):
     50000."""
 
 
+class ExtraPathSettings(SettingsBlock):
+    """An extra path with a pattern. A string instead of the object is a path without a pattern."""
+
+    path: str
+    """The folder, or a single Markdown file; absolute or relative to the workspace. Path; default none, the key is
+    required."""
+    pattern: str = ""
+    """The files of the folder that are memory: a glob of their paths relative to the folder, with `/` as the separator,
+    `*`, `?`, `[...]`, `**` and `{a,b}`. A wildcard does not match a name that begins with a dot. The pattern of a
+    single file is ignored. An empty pattern selects every Markdown file. Glob, at most 512 characters and 64
+    alternatives; default ""."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _usable(cls, pattern: str) -> str:
+        if pattern:
+            Glob.parse(pattern)
+        return pattern
+
+
+def _extra_path(value: object) -> str | ExtraPathSettings:
+    """Return an extra path; a string if it has no pattern.
+
+    Raises:
+        ValueError: it is neither a string nor a valid object.
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if not isinstance(value, Mapping | ExtraPathSettings):
+        raise ValueError(f"expected a string or an object, found {kind_of(value)}")  # noqa: TRY004 -- for pydantic
+    extra = ExtraPathSettings.model_validate(value)
+    return extra.model_copy(update={"path": extra.path.strip()}) if extra.pattern else extra.path.strip()
+
+
+ExtraPathItem = Annotated[str | ExtraPathSettings, PlainValidator(_extra_path)]
+
+
 class MemorySearchSettings(SettingsBlock):
     """An agent's memory: what is indexed, with which embedding provider, and how it is searched."""
 
@@ -256,9 +294,9 @@ class MemorySearchSettings(SettingsBlock):
     sources: Annotated[tuple[SourceName, ...], Field(strict=False)] = ("memory",)
     """What is indexed; `sessions` requires `experimental.sessionMemory`, and is otherwise ignored with a warning.
     memory, sessions; default ["memory"]."""
-    extra_paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files and folders outside the workspace, absolute or relative to it. Those of an agent are added after those of
-    the defaults. Paths; default []."""
+    extra_paths: Annotated[tuple[ExtraPathItem, ...], Field(strict=False)] = ()
+    """Files and folders outside the workspace, absolute or relative to it, with or without a pattern. Those of an agent
+    are added after those of the defaults. Paths, or objects with `path` and `pattern`; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
     provider: Annotated[str, KnownWord(_PROVIDERS)] = "auto"
@@ -307,8 +345,8 @@ class MemorySearchSettings(SettingsBlock):
 
     @field_validator("extra_paths")
     @classmethod
-    def _each_path_once(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(path.strip() for path in paths if path.strip()))
+    def _each_path_once(cls, paths: tuple[ExtraPathItem, ...]) -> tuple[ExtraPathItem, ...]:
+        return tuple(dict.fromkeys(each for each in paths if (each if isinstance(each, str) else each.path)))
 
     @field_validator("model")
     @classmethod

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from memoryd_server.errors import AgentNotFound, SettingsError
 from memoryd_server.settings.layers import DEFAULT, Blocker
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
@@ -42,6 +42,7 @@ class AgentSettings:
     memory_search: MemorySearchSettings
     memory: MemoryBlock
     compaction: CompactionSettings
+    startup_context: StartupContextSettings
     user_timezone: str | None
     index_path: Path
     default: bool
@@ -130,6 +131,7 @@ def effective(
         *flatten(shared.memory, ("memory",)),
         *flatten(shared.entries, ENTRIES),
         *flatten(shared.compaction, ("agents", "defaults", "compaction")),
+        *flatten(shared.startup_context, ("agents", "defaults", "startupContext")),
         (("agents", "defaults", "userTimezone"), shared.user_timezone),
         *(entry for agent in agents.values() for entry in _of_agent(agent)),
     ]

@@ -6,7 +6,7 @@ from pathlib import Path
 from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files
-from memoryd_server.sources.roots import Location, Roots, resolve_path
+from memoryd_server.sources.roots import Location, Roots, resolve_dreams, resolve_path
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 
 _NOTHING = Discovery((), (), ())
@@ -42,6 +42,14 @@ class Corpus:
         """
         name = transcript_name(path)
         return resolve_path(self.roots, path) if name is None else self.transcript(name)
+
+    def resolve_for_reading(self, path: str) -> Location:
+        """Return the location of a file that callers may read: one of `resolve`, or `DREAMS.md`.
+
+        Raises:
+            PathNotAllowed: it is not such a file, or not in canonical form.
+        """
+        return resolve_dreams(self.roots, path) or self.resolve(path)
 
     def transcript(self, file_name: str) -> Location:
         """Return the location of the transcript with this name.

@@ -2,6 +2,8 @@
 
 import pytest
 
+from memoryd_server.settings import ExtraPathSettings
+
 
 def search(**keys):
     return {"agents": {"defaults": {"memorySearch": keys}}}
@@ -22,8 +24,19 @@ REFUSED = [
     (search(query=[]), f"{SEARCH}.query: expected an object, found an array"),
     (search(enabled="yes"), f"{SEARCH}.enabled: expected true or false, found a string"),
     (search(extraPaths="x"), f"{SEARCH}.extraPaths: expected an array, found a string"),
-    (search(extraPaths=["x", 5]), f"{SEARCH}.extraPaths[1]: expected a string, found a number"),
-    (search(extraPaths=[None]), f"{SEARCH}.extraPaths[0]: expected a string, found null"),
+    (search(extraPaths=["x", 5]), f"{SEARCH}.extraPaths[1]: expected a string or an object, found a number"),
+    (search(extraPaths=[None]), f"{SEARCH}.extraPaths[0]: expected a string or an object, found null"),
+    (search(extraPaths=[{"pattern": "*"}]), f"{SEARCH}.extraPaths[0].path: the key is required"),
+    (search(extraPaths=[{"path": 5}]), f"{SEARCH}.extraPaths[0].path: expected a string, found a number"),
+    (
+        search(extraPaths=["x", {"path": "y", "patern": "*"}]),
+        f'{SEARCH}.extraPaths[1].patern: unknown key (did you mean "pattern"?)',
+    ),
+    (
+        search(extraPaths=[{"path": "x", "pattern": "{a,b}" * 100}]),
+        f"{SEARCH}.extraPaths[0].pattern: the braces have more than 64 alternatives",
+    ),
+    (search(extraPaths=[{"path": "x", "pattern": "!(a)"}]), f'{SEARCH}.extraPaths[0].pattern: the pattern has "!("'),
     (search(sources=["memroy"]), f'{SEARCH}.sources[0]: expected one of memory, sessions (did you mean "memory"?)'),
     (search(sources=[7]), f"{SEARCH}.sources[0]: expected one of memory, sessions\n"),
     (search(remote={"apiKey": 5}), f"{SEARCH}.remote.apiKey: expected a string, found a number"),
@@ -91,7 +104,14 @@ WARNED = [
     (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
     (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
     (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
-    (search(extraPaths=["a", {"path": "b"}]), f"{SEARCH}.extraPaths: {{path, pattern}} is a form of a newer version"),
+    (
+        {"agents": {"defaults": {"startupContext": {"dailyMemoryDays": 20}}}},
+        "agents.defaults.startupContext.dailyMemoryDays: 20 is not a whole number, 1..14; 14 is used",
+    ),
+    (
+        {"agents": {"defaults": {"startupContext": {"dailyMemoryDay": 3}}}},
+        'agents.defaults.startupContext.dailyMemoryDay: the key is ignored (did you mean "dailyMemoryDays"?)',
+    ),
     (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
     ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
     ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
@@ -158,8 +178,26 @@ def test_an_ignored_value_is_neither_used_nor_shown(home):
     assert settings.origins["agents.list[main].memorySearch.multimodal.enabled"] == "default"
 
 
-def test_a_glob_among_the_extra_paths_leaves_the_others(home):
-    assert home.search(extraPaths=["a", {"path": "b"}, "c"]).extra_paths == ("a", "c")
+def test_an_extra_path_is_a_string_or_an_object_with_a_pattern(home):
+    listed = ["a", {"path": " b "}, {"path": "c", "pattern": "*.md"}, {"path": "c ", "pattern": "*.md"}, "c", "b", " "]
+    paths = home.search(extraPaths=[*listed, {"path": " ", "pattern": "x"}]).extra_paths
+    assert paths == ("a", "b", ExtraPathSettings(path="c", pattern="*.md"), "c")
+
+
+def test_an_extra_path_with_a_pattern_is_described_as_it_is_written(home):
+    written = ["a", {"path": "c", "pattern": "*.md"}]
+    settings = home.load(own=search(extraPaths=written))
+    (value,) = [entry["value"] for entry in settings.describe() if entry["key"].endswith("memorySearch.extraPaths")]
+    assert value == written
+
+
+def test_the_keys_of_the_startup_context_that_are_the_hosts_are_ignored(home):
+    startup = {"applyOn": ["new"], "enabled": False, "dailyMemoryDays": 3, "maxTotalChars": 50}
+    loaded = home.load({"agents": {"defaults": {"startupContext": startup}}})
+    assert loaded.warnings == ()
+    read = loaded.agent("").startup_context
+    assert (read.enabled, read.daily_memory_days, read.max_total_chars, read.max_file_chars) == (False, 3, 50, None)
+    assert loaded.origins["agents.defaults.startupContext.dailyMemoryDays"] == str(home.reference)
 
 
 def test_control_characters_of_a_file_reach_no_terminal(home):

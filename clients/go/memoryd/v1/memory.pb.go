@@ -29,7 +29,7 @@ type Source int32
 const (
 	// In `sources` of a request, treated as all configured sources.
 	Source_SOURCE_UNSPECIFIED Source = 0
-	// Markdown memory files: `MEMORY.md`, `memory/**/*.md` and the configured extra paths.
+	// Markdown memory files: `MEMORY.md`, `USER.md`, `memory/**/*.md` and the configured extra paths.
 	Source_SOURCE_MEMORY Source = 1
 	// Session transcripts in JSON Lines format.
 	Source_SOURCE_SESSIONS Source = 2

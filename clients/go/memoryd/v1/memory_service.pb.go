@@ -1959,7 +1959,8 @@ type MemoryAppendRequest struct {
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Markdown to append, at most 256 KiB. Must not be blank or contain NUL.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
+	// File to append to: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`. Empty means today's log,
+	// `memory/YYYY-MM-DD.md`.
 	// The file is created if it does not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
@@ -2394,8 +2395,8 @@ type SessionContextRequest struct {
 	// The caller's time. If unset, the daemon's clock is used.
 	Now *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"`
 	// Maximum combined length of all texts in code points, at least 1. Each file gets an equal share, and the unused part
-	// of a share is given to the other files. If unset, the combined length is not limited. The text of each file is
-	// always limited to 65,536 code points.
+	// of a share is given to the other files. The text of `USER.md` is always limited to 4,000 code points, the text of
+	// each other file to 65,536, and the combined length to 524,288.
 	MaxTotalChars *int32 `protobuf:"varint,5,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
 	// Whether to set `recall_prompt` and `tool_schemas`.
 	IncludeRecallPrompt bool `protobuf:"varint,6,opt,name=include_recall_prompt,json=includeRecallPrompt,proto3" json:"include_recall_prompt,omitempty"`
@@ -2508,12 +2509,12 @@ type SessionContextFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
-	// of a log. If no whole line fits, the text is the beginning of a line.
+	// Text of the file. If it exceeds the limit, it is cut to whole lines: the last lines of a log, the first lines of any
+	// other file. If no whole line fits, the text is the beginning of a line.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the text was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Whether the file exists. A file that does not exist is also listed, with an empty text.
+	// Whether the file exists. `MEMORY.md` and logs that do not exist are also listed, with an empty text.
 	Exists bool `protobuf:"varint,4,opt,name=exists,proto3" json:"exists,omitempty"`
 	// First line of the text; 0 if the text is empty. Use MemoryGet to read the lines that were cut.
 	StartLine int32 `protobuf:"varint,5,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
@@ -2672,8 +2673,9 @@ func (x *ToolSchema) GetParametersJson() string {
 // Response message for SessionContext.
 type SessionContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
-	// today's log.
+	// Files in the order in which to load them: `MEMORY.md` and `USER.md` (in the agent's private main session only), then
+	// of yesterday and of today the log and up to four notes `memory/YYYY-MM-DD-<slug>.md`, those that were changed last.
+	// The setting `agents.defaults.startupContext` can select other days.
 	Files []*SessionContextFile `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
 	// Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
 	// false, `prompt_mode` is not FULL, the model has none of the memory tools, or memory search is disabled.

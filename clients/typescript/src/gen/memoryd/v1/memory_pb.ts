@@ -1272,7 +1272,7 @@ export enum Source {
   UNSPECIFIED = 0,
 
   /**
-   * Markdown memory files: `MEMORY.md`, `memory/**\/*.md` and the configured extra paths.
+   * Markdown memory files: `MEMORY.md`, `USER.md`, `memory/**\/*.md` and the configured extra paths.
    *
    * @generated from enum value: SOURCE_MEMORY = 1;
    */

@@ -1057,7 +1057,8 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
   text: string;
 
   /**
-   * File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
+   * File to append to: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`. Empty means today's log,
+   * `memory/YYYY-MM-DD.md`.
    * The file is created if it does not exist.
    *
    * @generated from field: string path = 3;
@@ -1330,8 +1331,8 @@ export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> 
 
   /**
    * Maximum combined length of all texts in code points, at least 1. Each file gets an equal share, and the unused part
-   * of a share is given to the other files. If unset, the combined length is not limited. The text of each file is
-   * always limited to 65,536 code points.
+   * of a share is given to the other files. The text of `USER.md` is always limited to 4,000 code points, the text of
+   * each other file to 65,536, and the combined length to 524,288.
    *
    * @generated from field: optional int32 max_total_chars = 5;
    */
@@ -1388,8 +1389,8 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
   path: string;
 
   /**
-   * Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
-   * of a log. If no whole line fits, the text is the beginning of a line.
+   * Text of the file. If it exceeds the limit, it is cut to whole lines: the last lines of a log, the first lines of any
+   * other file. If no whole line fits, the text is the beginning of a line.
    *
    * @generated from field: string text = 2;
    */
@@ -1403,7 +1404,7 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
   truncated: boolean;
 
   /**
-   * Whether the file exists. A file that does not exist is also listed, with an empty text.
+   * Whether the file exists. `MEMORY.md` and logs that do not exist are also listed, with an empty text.
    *
    * @generated from field: bool exists = 4;
    */
@@ -1481,8 +1482,9 @@ export const ToolSchemaSchema: GenMessage<ToolSchema> = /*@__PURE__*/
  */
 export type SessionContextResponse = Message<"memoryd.v1.SessionContextResponse"> & {
   /**
-   * Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
-   * today's log.
+   * Files in the order in which to load them: `MEMORY.md` and `USER.md` (in the agent's private main session only), then
+   * of yesterday and of today the log and up to four notes `memory/YYYY-MM-DD-<slug>.md`, those that were changed last.
+   * The setting `agents.defaults.startupContext` can select other days.
    *
    * @generated from field: repeated memoryd.v1.SessionContextFile files = 1;
    */

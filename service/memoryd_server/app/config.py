@@ -166,7 +166,11 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
     identity_headers = service.embedding.identity_headers
     remotes = tuple(
-        _remote(name, access, pace, identity_headers, model=search.model, dimensions=search.output_dimensionality)
+        replace(
+            _remote(name, access, pace, identity_headers, model=search.model, dimensions=search.output_dimensionality),
+            query_input_type=search.query_type,
+            document_input_type=search.document_type,
+        )
         for name, access in agent.provider_access.items()
     )
     fallback = None
@@ -205,7 +209,7 @@ def _remote(
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(
         provider=provider,
-        model=model or default_model(provider),
+        model=model or default_model("ollama" if access.api == "ollama" else provider),
         base_url=access.base_url,
         keys=tuple(key.get_secret_value() for key in access.keys),
         headers=tuple(headers),
@@ -214,6 +218,7 @@ def _remote(
         no_key=access.no_key,
         problem=access.problem,
         pace=pace,
+        api=access.api,
     )
 
 

@@ -110,6 +110,32 @@ def test_everything_from_a_turn_of_the_gateway_to_the_next_user_message_is_left_
         assert [line for line, _ in read(reader)] == [1, 2, 8, 11, 12]
 
 
+def test_a_session_of_a_current_openclaw_is_read_as_openclaw_reads_it(tmp_path):
+    """The session 9999 of the fixture, whose messages 2, 3, 5 and 9 OpenClaw 2026.9.6 indexes."""
+    other = {"kind": "inter_session", "sourceSessionKey": "agent:main:main", "sourceTool": "sessions_send"}
+    picture = [{"type": "text", "text": "With a picture of a kite."}, {"type": "image", "data": "aGVsbG8="}]
+    lines = [
+        '{"type": "session", "version": 4}\n',
+        user("A typed question about the lighthouse."),
+        assistant("A typed answer about the lighthouse."),
+        record("user", "Sent by another session about tulips.", provenance=other),
+        assistant("Answer to the other session about tulips."),
+        record("user", "[OpenClaw heartbeat poll]", provenance={"kind": "internal_system", "sourceTool": "heartbeat"}),
+        assistant("Answer in a heartbeat turn."),
+        user("System: [2026-11-20 10:00:00] Node connected."),
+        record("user", picture, __openclaw={"senderId": "7", "senderName": "Ann"}),
+        assistant("NO_REPLY"),
+    ]
+    with reader_of(tmp_path, "".join(lines).encode()) as reader:
+        assert [line.message.labelled for line in reader.lines(START) if line.message] == [
+            "User: A typed question about the lighthouse.",
+            "Assistant: A typed answer about the lighthouse.",
+            "Assistant: Answer to the other session about tulips.",
+            "User: With a picture of a kite.",
+        ]
+        assert [line for line, _ in read(reader)] == [2, 3, 5, 9]
+
+
 def test_another_message_of_the_gateway_does_not_hide_the_answer(tmp_path):
     event = record("user", "wake", provenance={"kind": "internal_system", "sourceTool": "exec"}).encode()
     with reader_of(tmp_path, event + B) as reader:

@@ -1,5 +1,7 @@
 """A provider's own key goes to its own address only; ids of `models.providers`; the region of Bedrock; input types."""
 
+import dataclasses
+
 import pytest
 
 from memoryd_server.app.config import agent_config
@@ -147,6 +149,15 @@ def test_an_id_of_the_settings_is_a_compatible_provider(home, api):
     assert (chosen.provider.spec.provider, chosen.provider.spec.endpoint) == ("acme", "https://acme.example/v1")
     assert load(home, provider="acme", model="m", blocks=blocks).warnings == ()
     assert "acme has no default model" in selection(home, provider="acme", blocks=blocks).reason
+
+
+def test_a_compatible_server_has_the_default_model_of_the_older_layout_only(home):
+    settings = load(home, provider="openai-compatible", remote={"baseUrl": ELSEWHERE})
+    agent = settings.agent("")
+    assert agent_config(agent, settings).embedding.remotes[0].model == "text-embedding-3-small"
+    search = agent.memory_search.model_copy(update={"model": ""})
+    without = dataclasses.replace(agent, memory_search=search)
+    assert agent_config(without, settings).embedding.remotes[0].model == ""
 
 
 def test_an_id_of_the_settings_may_be_ollama(home):

@@ -13,7 +13,12 @@ from memoryd_server.app.config import agent_config
 SENTINEL = "sentinel-5ecret"
 PLACES = ("remote", "block", "profile", "environment")
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
-VARIABLES = {"gemini": "GOOGLE_API_KEY", "ollama": "OLLAMA_API_KEY"}
+VARIABLES = {
+    "gemini": "GOOGLE_API_KEY",
+    "ollama": "OLLAMA_API_KEY",
+    "lmstudio": "LM_API_TOKEN",
+    "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
+}
 
 
 def configured(home, name, server, place):

@@ -172,15 +172,29 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().max_concurrent
     pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
     identity_headers = service.embedding.identity_headers
+    # A layout of the settings in which this provider has no default model leaves the model empty.
+    has_default = search.provider != "openai-compatible"
     remotes = tuple(
-        _remote(name, access, pace, identity_headers, model=search.model, dimensions=search.output_dimensionality)
+        replace(
+            _remote(
+                name,
+                access,
+                pace,
+                identity_headers,
+                model=search.model or (_default_model(name, access) if has_default else ""),
+                dimensions=search.output_dimensionality,
+            ),
+            query_input_type=search.query_type,
+            document_input_type=search.document_type,
+        )
         for name, access in agent.provider_access.items()
     )
     fallback = None
     name, model = search.fallback_provider, search.fallback_model
     if name not in {"none", "auto"} and (name != search.provider or model not in {"", search.model}):
         # The configured model and dimensions belong to the configured provider.
-        remote = _remote(name, agent.fallback_access, pace, identity_headers, model=model)
+        fallback_model = model or _default_model(name, agent.fallback_access)
+        remote = _remote(name, agent.fallback_access, pace, identity_headers, model=fallback_model)
         own = replace(local, model_path=model) if model and name == "local" else local
         fallback = EmbeddingConfig(name, (remote,), own, names_model=bool(model))
     return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
@@ -206,13 +220,13 @@ def _remote(
     pace: ThrottleConfig,
     identity_headers: tuple[str, ...],
     *,
-    model: str = "",
+    model: str,
     dimensions: int | None = None,
 ) -> RemoteConfig:
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(
         provider=provider,
-        model=model or default_model(provider),
+        model=model,
         base_url=access.base_url,
         keys=tuple(key.get_secret_value() for key in access.keys),
         headers=tuple(headers),
@@ -221,7 +235,13 @@ def _remote(
         no_key=access.no_key,
         problem=access.problem,
         pace=pace,
+        api=access.api,
     )
+
+
+def _default_model(provider: str, access: ProviderAccess) -> str:
+    """Return the default model of a provider; empty if it has none, as a compatible one of the settings' own."""
+    return default_model("ollama" if access.api == "ollama" else provider)
 
 
 def call_limits(limits: LimitsSettings) -> CallLimits:

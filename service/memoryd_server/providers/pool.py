@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.bedrock import bedrock
 from memoryd_server.providers.gemini import gemini
 from memoryd_server.providers.local import LocalProvider
 from memoryd_server.providers.model_download import HubModelFile
 from memoryd_server.providers.model_files import DEFAULT_MODEL, LocalModelFile, ModelFile
 from memoryd_server.providers.ollama import ollama
-from memoryd_server.providers.openai import mistral, openai, openai_compatible, voyage
+from memoryd_server.providers.openai import deepinfra, lmstudio, mistral, openai, openai_compatible, voyage
 from memoryd_server.providers.provider import (
     EmbeddingConfig,
     EmbeddingProvider,
@@ -26,6 +27,8 @@ AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
 
 NOT_CONFIGURED = "no embedding provider is configured"
 
+_LOCAL = "local"
+_BEDROCK = "bedrock"
 _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "openai": openai,
     "openai-compatible": openai_compatible,
@@ -33,8 +36,14 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "voyage": voyage,
     "mistral": mistral,
     "ollama": ollama,
+    "lmstudio": lmstudio,
+    "deepinfra": deepinfra,
+    _BEDROCK: bedrock,
 }
-_LOCAL = "local"
+_KEY_REQUIRED = (*AUTOMATIC, "deepinfra")
+_NOT_IMPLEMENTED: Mapping[str, str] = {
+    "github-copilot": "memoryd does not exchange GitHub tokens for those of Copilot",
+}
 _MAX_BLOCKERS = 3
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
@@ -97,7 +106,7 @@ class ProviderPool:
         former = partial(self._former, config, chosen)
         if fallback is None or fallback.provider == "none" or _is_own(fallback, chosen, provider):
             return ProviderSelection(provider, config.provider, reason, unusable=unusable, former=former)
-        if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
+        if config.provider not in (_LOCAL, "auto", "none") and not _is_supported(config.remote(config.provider)):
             # It is unknown which texts this provider would receive, so none are sent to another one instead.
             return ProviderSelection(
                 None, config.provider, f"{reason}; its fallback {fallback.provider} is not used either"
@@ -176,9 +185,12 @@ class ProviderPool:
     def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
         if config.provider == _LOCAL:
             return self._local(config.local)
-        if config.provider not in _REMOTE:
-            raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version")
-        return self._remote(config.remote(config.provider))
+        remote = config.remote(config.provider)
+        if not remote.problem and _wire(remote) not in _REMOTE:
+            known = "it is neither one of memoryd's nor an id in models.providers"
+            why = _NOT_IMPLEMENTED.get(config.provider, known)
+            raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version: {why}")
+        return self._remote(remote)
 
     def _local(self, local: LocalConfig) -> EmbeddingProvider:
         model = local.model_path or DEFAULT_MODEL
@@ -196,10 +208,10 @@ class ProviderPool:
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
         if remote.problem:
             raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
-        if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):
+        if remote.provider in _KEY_REQUIRED and not remote.base_url and not _has_key(remote):
             why = f": {remote.no_key}" if remote.no_key else ""
             raise EmbeddingUnavailable(f"no API key is configured for the provider {remote.provider}{why}")
-        return self._shared(remote, lambda: _REMOTE[remote.provider](remote))
+        return self._shared(remote, lambda: _REMOTE[_wire(remote)](remote))
 
     def _shared(self, key: object, make: Callable[[], EmbeddingProvider]) -> EmbeddingProvider:
         if key not in self._providers:
@@ -245,6 +257,16 @@ def _requested(remote: RemoteConfig, spec: EmbeddingSpec) -> int | None:
     """
     same_model = remote.model.removeprefix(f"{remote.provider}/") == spec.model
     return spec.dimensions if same_model or remote.dimensions == spec.dimensions else None
+
+
+def _wire(remote: RemoteConfig) -> str:
+    """Return the provider whose wire format is used."""
+    return remote.api or remote.provider
+
+
+def _is_supported(remote: RemoteConfig) -> bool:
+    """Return whether this version can call the provider. Bedrock without a token would need signed requests."""
+    return _wire(remote) in _REMOTE and (remote.provider != _BEDROCK or _has_key(remote))
 
 
 def _has_key(remote: RemoteConfig) -> bool:

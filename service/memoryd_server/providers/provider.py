@@ -68,6 +68,7 @@ FAMILIES = (
     ModelFamily(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
     ModelFamily(re.compile(r"arctic-embed"), 512, _SENTENCE),
     ModelFamily(re.compile(r"minilm"), 512),
+    ModelFamily(re.compile(r"cohere\.embed-(?:english|multilingual)-v3"), 512),
     # Receives the task as a prefix; older Gemini models receive it in the field `taskType`.
     ModelFamily(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
     ModelFamily(re.compile(r"text-embedding-ada-002"), 8191),
@@ -258,7 +259,9 @@ class RemoteConfig:
 
     An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
     the current one. `headers` are pairs; those named in `identity_headers` count towards the identity of the vectors.
-    `no_key` says why there is no key; `problem` says why nothing may be sent.
+    `no_key` says why there is no key; `problem` says why nothing may be sent. `api` is the provider whose wire format a
+    provider of the settings' own uses; empty for memoryd's own providers. The input types are sent as `input_type` with
+    queries and documents by servers that are compatible with OpenAI's; empty ones are not sent.
     """
 
     provider: str
@@ -271,6 +274,9 @@ class RemoteConfig:
     problem: str = ""
     pace: ThrottleConfig = field(default_factory=ThrottleConfig)
     identity_headers: tuple[str, ...] = ()
+    api: str = ""
+    query_input_type: str = ""
+    document_input_type: str = ""
 
     def __repr__(self) -> str:
         """Return provider and model, without the secrets."""

@@ -12,12 +12,14 @@ from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, Star
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import entries_are_enabled, entry_access, lancedb_settings
 from memoryd_server.settings.provider_access import (
+    PROVIDERS,
     AccessSources,
     ModelProviders,
     Profiles,
     model_providers,
     profiles_file,
     read_profiles,
+    with_known_provider,
 )
 from memoryd_server.settings.resolved import MAIN, AgentSettings
 from memoryd_server.settings.restrictions import check_providers
@@ -128,7 +130,7 @@ def _timezone(checker: Checker) -> str | None:
 def _memory_search(checker: Checker, parent: KeyPath) -> dict[str, Any]:
     path = (*parent, "memorySearch")
     raw = checker.table(path)
-    checker.block(MemorySearchSettings, raw, path)
+    checker.block(MemorySearchSettings, with_known_provider(raw, checker.keys(PROVIDERS)), path)
     return raw
 
 

@@ -31,6 +31,9 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "voyage": ("VOYAGE_API_KEY",),
     "mistral": ("MISTRAL_API_KEY",),
     "ollama": ("OLLAMA_API_KEY",),
+    "lmstudio": ("LM_API_TOKEN",),
+    "deepinfra": ("DEEPINFRA_API_KEY",),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
 }
 """The variables with a provider's API key, in the order of precedence."""
 

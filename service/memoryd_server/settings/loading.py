@@ -138,9 +138,6 @@ _OURS = "a key of OpenClaw"
 
 MEMORY_SEARCH: Mapping[KeyPath, str] = {
     ("multimodal",): _OURS,
-    ("inputType",): _NEWER,
-    ("queryInputType",): _NEWER,
-    ("documentInputType",): _NEWER,
     ("local", "contextSize"): _NEWER,
     ("store", "fts"): _NEWER,
     ("sync", "embeddingBatchTimeoutSeconds"): _NEWER,

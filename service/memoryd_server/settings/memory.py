@@ -167,8 +167,8 @@ class MemoryFlushSettings(SettingsBlock):
     enabled: bool = True
     """Whether memoryd requests flushes. true or false; default true."""
     soft_threshold_tokens: Annotated[int, IntRange(0, fallback=4000)] = 4000
-    """A flush is due when no more than this number of tokens is left before the reserve. Tokens, at least 0; default
-    4000."""
+    """A flush is due when no more than this number of tokens is left before the reserve. If `reserveTokensFloor` is
+    unset, at most half of the window without the reserve. Tokens, at least 0; default 4000."""
     force_flush_transcript_bytes: Annotated[int, Size(_TRANSCRIPT_BYTES)] = _TRANSCRIPT_BYTES
     """The size of the transcript at which a flush is due regardless of the tokens; 0 disables this. Bytes, a number or
     a size such as `"2mb"`; default 2097152."""
@@ -182,8 +182,9 @@ class MemoryFlushSettings(SettingsBlock):
 class CompactionSettings(SettingsBlock):
     """The keys of the host's compaction that memoryd reads; the others are ignored."""
 
-    reserve_tokens_floor: Annotated[int, IntRange(0, fallback=20_000)] = 20_000
-    """The number of tokens that the host keeps free. Tokens, at least 0; default 20000."""
+    reserve_tokens_floor: Annotated[int | None, IntRange(0, fallback=None)] = None
+    """The number of tokens that the host keeps free; unset means 20000, but at most a quarter of the context window.
+    Tokens, at least 0; default unset."""
     post_index_sync: Literal["off", "async", "await"] = "async"
     """What a compaction does to the index: nothing, start a sync, or start a sync and wait for it. off, async, await;
     default "async"."""

@@ -82,13 +82,16 @@ _MODEL_OF: Mapping[str, str] = {
     "voyage": "voyage-4-large",
     "mistral": "mistral-embed",
     "ollama": "nomic-embed-text",
+    "lmstudio": "text-embedding-nomic-embed-text-v1.5",
+    "deepinfra": "BAAI/bge-m3",
+    "bedrock": "amazon.titan-embed-text-v2:0",
 }
-_PROVIDERS = (
+PROVIDERS = (
     *("auto", "openai", "local", "gemini", "voyage", "mistral", "ollama", "none"),
     *("bedrock", "github-copilot", "lmstudio", "deepinfra", "openai-compatible"),
 )
 
-_FALLBACKS = tuple(provider for provider in _PROVIDERS if provider != "auto")
+_FALLBACKS = tuple(provider for provider in PROVIDERS if provider != "auto")
 
 SourceName = Literal["memory", "sessions"]
 
@@ -299,13 +302,22 @@ class MemorySearchSettings(SettingsBlock):
     are added after those of the defaults. Paths, or objects with `path` and `pattern`; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
-    provider: Annotated[str, KnownWord(_PROVIDERS)] = "auto"
-    """The embedding provider: `auto`, `none`, or the id of a provider. Id; default "auto"."""
+    provider: Annotated[str, KnownWord(PROVIDERS)] = "auto"
+    """The embedding provider: `auto`, `none`, or the id of a provider, which may be an id of `models.providers`. Id;
+    default "auto"."""
     model: str = Field("", validate_default=True)
     """The embedding model. Name; default by provider."""
     output_dimensionality: Annotated[int | None, IntRange(1)] = None
     """The number of dimensions of the vectors, for models that support several. Dimensions, at least 1; default unset.
     """
+    input_type: str | None = None
+    """The `input_type` of queries and documents for `openai-compatible`, `lmstudio`, `deepinfra` and compatible
+    providers of `models.providers`; other providers do not get it. Text; default unset."""
+    query_input_type: str | None = None
+    """The `input_type` of queries instead of `inputType`. Text; default unset."""
+    document_input_type: str | None = None
+    """The `input_type` of documents instead of `inputType`. Another value is a change of the model. Text; default
+    unset."""
     fallback: Annotated[str, KnownWord(_FALLBACKS, "/")] = "none"
     """The provider that is used when the configured one fails, alone or with its model, such as
     `ollama/mxbai-embed-large`; without a model, the provider's default. Id, id/model or none; default "none"."""
@@ -323,6 +335,16 @@ class MemorySearchSettings(SettingsBlock):
     """Searches."""
     cache: CacheSettings = CacheSettings()
     """Cached embeddings."""
+
+    @property
+    def query_type(self) -> str:
+        """The `input_type` of queries; empty if none is sent."""
+        return self.query_input_type or self.input_type or ""
+
+    @property
+    def document_type(self) -> str:
+        """The `input_type` of documents; empty if none is sent."""
+        return self.document_input_type or self.input_type or ""
 
     @property
     def fallback_provider(self) -> str:
@@ -347,6 +369,11 @@ class MemorySearchSettings(SettingsBlock):
     @classmethod
     def _each_path_once(cls, paths: tuple[ExtraPathItem, ...]) -> tuple[ExtraPathItem, ...]:
         return tuple(dict.fromkeys(each for each in paths if (each if isinstance(each, str) else each.path)))
+
+    @field_validator("input_type", "query_input_type", "document_input_type")
+    @classmethod
+    def _blank_is_unset(cls, value: str | None) -> str | None:
+        return (value or "").strip() or None
 
     @field_validator("model")
     @classmethod

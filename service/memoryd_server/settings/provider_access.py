@@ -5,7 +5,7 @@ from the environment. The last two hold keys only; the gateway keeps its own key
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from pydantic import SecretStr
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.environment import PROVIDER_KEYS
 from memoryd_server.settings.layers import Findings, UnreadKey, UnsetVariable, read_layer, substitute_variables
+from memoryd_server.settings.memory_search import PROVIDERS as EMBEDDING_PROVIDERS
 from memoryd_server.settings.memory_search import MemorySearchSettings, RemoteSettings
+from memoryd_server.settings.provider_address import bedrock_address, is_own_address
 from memoryd_server.settings.rules import SettingsBlock, keys, kind_of
 
 _KIND = "api_key"
@@ -73,18 +75,23 @@ def _api_key(profile: Any) -> tuple[str, str]:
 
 PROVIDERS = ("models", "providers")
 # OpenClaw's names of a provider, other than memoryd's; memoryd's takes precedence.
-_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"gemini": ("google",)}
+_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {"gemini": ("google",), "bedrock": ("amazon-bedrock",)}
 
 
 class ModelProviderSettings(SettingsBlock):
     """A provider of the gateway; `memorySearch.remote` takes precedence.
 
-    `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral or ollama. Other keys of the block are
-    settings of the gateway and are ignored. `${NAME}` in a value is replaced by the environment variable.
+    `<id>` is openai, openai-compatible, gemini (or google), voyage, mistral, ollama, lmstudio, deepinfra, bedrock (or
+    amazon-bedrock), or any other name, which `memorySearch.provider` can select. Other keys of the block are settings
+    of the gateway and are ignored. `${NAME}` in a value is replaced by the environment variable.
     """
 
     base_url: str | None = None
     """The base URL of the provider's API, instead of the provider's default. URL; default unset."""
+    api: str | None = None
+    """The API of a provider that memoryd does not know by its id: `openai-completions` or `openai-responses` for
+    embeddings like those of `openai-compatible`, or `ollama`. Others have no embeddings that memoryd implements. The
+    ids above have a fixed API. Unset means `openai-completions`. Name; default unset."""
     api_key: SecretStr | None = None
     """The API key; a blank key counts as unset. Secret; default unset."""
     headers: dict[str, SecretStr] | None = None
@@ -116,6 +123,8 @@ def model_providers(checker: Checker) -> ModelProviders:
         path = (*PROVIDERS, name)
         raw = checker.table(path)
         known = {key: raw[key] for _, key, _ in keys(ModelProviderSettings) if key in raw}
+        if "api" in known and not isinstance(known["api"], str):
+            known["api"] = kind_of(known["api"])
         if isinstance(known.get("apiKey"), dict):
             del known["apiKey"]
             unread[name] = UnreadKey(checker.tree.origin((*path, "apiKey")), (*path, "apiKey"))
@@ -123,8 +132,31 @@ def model_providers(checker: Checker) -> ModelProviders:
     return ModelProviders(found, unread)
 
 
+def with_known_provider(raw: Mapping[str, Any], own_ids: Iterable[str]) -> dict[str, Any]:
+    """Return a `memorySearch` block for its check, in which an id of `models.providers` does not count as unknown."""
+    known, own = dict(raw), frozenset(own_ids)
+    if isinstance(known.get("provider"), str) and known["provider"] in own:
+        known["provider"] = _COMPATIBLE
+    if isinstance(known.get("fallback"), str) and known["fallback"].partition("/")[0] in own:
+        known["fallback"] = _COMPATIBLE
+    return known
+
+
 AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
 """The providers that `auto` may use."""
+
+KEYLESS = ("ollama", "lmstudio")
+"""Providers on the user's own machine, which are used without a key."""
+
+_COMPATIBLE = "openai-compatible"
+_API: Mapping[str, str] = {
+    "": _COMPATIBLE,
+    "openai-completions": _COMPATIBLE,
+    "openai-responses": _COMPATIBLE,
+    "ollama": "ollama",
+}
+_BEDROCK = "bedrock"
+_KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
 _NO_REMOTE = RemoteSettings()
 _NO_BLOCK = ModelProviderSettings()
@@ -139,7 +171,7 @@ class ProviderAccess:
 
     An empty `base_url` means the provider's default. `no_key` says why a configured key cannot be used, `problem` why
     nothing may be sent. `key_from` is the source of the keys. `passed_over` is a key of a source with higher precedence
-    that memoryd does not read.
+    that memoryd does not read. `api` is the provider whose wire format a provider with an id of its own uses.
     """
 
     # An address may hold a password.
@@ -150,6 +182,7 @@ class ProviderAccess:
     problem: str = ""
     key_from: str = ""
     passed_over: UnreadKey | None = None
+    api: str = ""
 
     def known_values(self) -> dict[str, object]:
         """Return the known values by name, with secrets as `SecretStr`; empty if nothing is known."""
@@ -199,18 +232,53 @@ class AccessSources:
         blocks = self.providers.blocks
         name = next((name for name in gateway_names(provider) if name in blocks), provider)
         block, path = blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
+        api = ""
+        if provider not in EMBEDDING_PROVIDERS and name in blocks:
+            api = _API.get((block.api or "").strip(), "")
+            if not api:
+                message = f"{path}.api is {block.api!r}, which has no embeddings that memoryd implements"
+                return ProviderAccess(problem=message)
         try:
-            base_url = self._filled(remote.base_url, "remote.baseUrl")
-            base_url = base_url or self._filled(block.base_url, f"{path}.baseUrl")
+            remote_url = self._filled(remote.base_url, "remote.baseUrl")
+            own_url = self._filled(block.base_url, f"{path}.baseUrl")
+            if remote_url and not is_own_address(provider, remote_url, own_url):
+                return self._elsewhere(provider, remote, block, remote_url, api)
+            base_url = remote_url or own_url or (bedrock_address(self.environ) if provider == _BEDROCK else "")
             headers = {**self._headers(block.headers, path), **self._headers(remote.headers, "remote")}
-        except UnsetVariable as unset:
-            return ProviderAccess(problem=str(unset))
+        except (UnsetVariable, ValueError) as wrong:
+            return ProviderAccess(problem=str(wrong))
         try:
             found = self._first_keys(provider, remote, block, path)
         except UnsetVariable as unset:
-            return ProviderAccess(base_url, headers=headers, no_key=str(unset))
+            return ProviderAccess(base_url, headers=headers, no_key=str(unset), api=api)
         keys = tuple(SecretStr(key) for key in found.keys)
-        return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.unread)
+        return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.unread, api=api)
+
+    def _elsewhere(
+        self, provider: str, remote: RemoteSettings, block: ModelProviderSettings, base_url: str, api: str
+    ) -> ProviderAccess:
+        """Return the access to a `remote.baseUrl` that is not the provider's own: only with what `remote` itself has.
+
+        If the provider has a key of its own, which is not sent there, a provider that needs a key is not used.
+        """
+        headers = self._headers(remote.headers, "remote")
+        try:
+            keys = self._one(provider, remote.api_key, "remote.apiKey")
+        except UnsetVariable as unset:
+            return ProviderAccess(problem=str(unset))
+        if keys or provider in KEYLESS or not _KEY_HEADERS.isdisjoint(headers):
+            place = "remote.apiKey" if keys else ""
+            return ProviderAccess(base_url, tuple(map(SecretStr, keys)), headers, key_from=place, api=api)
+        try:
+            found = self._first_keys(provider, _NO_REMOTE, block, "its block")
+            own = found.place or ("a reference to a secret" if found.unread else "")
+        except UnsetVariable:
+            own = "its block"
+        message = (
+            f"remote.baseUrl is not the address of {provider}, so its own key ({own}) is not sent there: set "
+            "remote.apiKey, or an Authorization header in remote.headers"
+        )
+        return ProviderAccess(base_url, headers=headers, problem=message if own else "", api=api)
 
     def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
         """Return the headers with their names in lower case."""

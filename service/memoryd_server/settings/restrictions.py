@@ -19,6 +19,7 @@ from memoryd_server.settings.locations import Locations
 from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
+    KEYLESS,
     PROVIDERS,
     ModelProviders,
     ModelProviderSettings,
@@ -189,7 +190,6 @@ _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "mistral": ("MISTRAL_BASE_URL",),
 }
 _ENTRIES_PROVIDER = "openai"
-_KEYLESS = ("ollama",)
 
 
 class _Use(NamedTuple):
@@ -203,7 +203,7 @@ class _Use(NamedTuple):
     def may_send(self) -> bool:
         """Return whether requests are possible: there is a key, an address or headers, or the provider needs no key."""
         access = self.access
-        return bool(access.keys or access.base_url or access.headers) or self.provider in _KEYLESS
+        return bool(access.keys or access.base_url or access.headers) or self.provider in KEYLESS
 
 
 def check_providers(

@@ -27,6 +27,7 @@ from memoryd_server.sources.roots import (
     resolve_for_append,
     resolve_path,
 )
+from memoryd_server.sources.session_store import read_generated_sessions
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
@@ -93,6 +94,7 @@ __all__ = [
     "open_for_append",
     "open_inotify",
     "read_file",
+    "read_generated_sessions",
     "read_rules",
     "read_transcript",
     "resolve_for_append",

@@ -7,6 +7,7 @@ from memoryd_server.errors import MemorydError, PathNotAllowed
 from memoryd_server.model import FileFailure, Source
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files
 from memoryd_server.sources.roots import Location, Roots, resolve_dreams, resolve_path
+from memoryd_server.sources.session_store import read_generated_sessions
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
 
 _NOTHING = Discovery((), (), ())
@@ -72,14 +73,15 @@ def transcript_name(path: str) -> str | None:
 
 
 def discover_transcripts(folder: Path) -> Discovery:
-    """Return the transcripts of a folder.
+    """Return the transcripts of a folder, without those of scheduled runs and other sessions of the gateway itself.
 
     If the folder cannot be read, no transcript counts as deleted. If it does not exist, all of them do, because it is
     part of the state directory, which exists.
     """
     unseen = UnreadableFolder(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
     try:
-        files = tuple(file.source_file for file in list_transcripts(folder))
+        listed = list_transcripts(folder)
+        generated, problem = read_generated_sessions(folder)
         device = folder.stat().st_dev
     except FileNotFoundError:
         return Discovery((), (), (f"the folder of session transcripts, {folder}, does not exist",))
@@ -87,8 +89,9 @@ def discover_transcripts(folder: Path) -> Discovery:
         reason = error.message if isinstance(error, MemorydError) else f"cannot be read: {error.strerror}"
         failure = FileFailure(SESSIONS_FOLDER, Source.SESSIONS, f"folder {reason}")
         return Discovery((), (failure,), (), (replace(unseen, reason=reason),))
+    files = tuple(file.source_file for file in listed if file.session_id not in generated)
     emptied = replace(unseen, reason="is empty, but its files were indexed on another drive", device=device)
-    return Discovery(files, (), (), () if files else (emptied,))
+    return Discovery(files, (), (problem,) if problem else (), () if listed else (emptied,))
 
 
 def _merge(one: Discovery, other: Discovery) -> Discovery:

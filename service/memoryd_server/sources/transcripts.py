@@ -26,7 +26,7 @@ from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile, stored
 from memoryd_server.sources.files import file_stat, open_directory, open_file
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_text import Message, parse_message
+from memoryd_server.sources.transcript_text import Message, TranscriptParser, turn_state
 
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
@@ -170,6 +170,8 @@ def last_messages(
 MOST_LINE_BYTES = 16 << 20
 
 _BLOCK_BYTES = 1 << 20
+_BACKWARD_BYTES = 64 << 10
+_USER = b'"user"'
 _MARK_HEAD_BYTES = 4 << 10
 _MARK_TAIL_BYTES = 64 << 10
 
@@ -277,7 +279,13 @@ class TranscriptReader:
         return None
 
     def lines(self, start: ReadPosition) -> Iterator[TranscriptLine]:
-        """Yield every line from `start` on."""
+        """Yield every line from `start` on.
+
+        If `start` is in the middle, the lines before it are read backwards up to the last message of a user, to know
+        whether a turn of the gateway has to be left out.
+        """
+        parser = TranscriptParser()
+        parser.in_left_out_turn = self._is_in_left_out_turn(start.offset)
         self._stream.seek(start.offset)
         if start.offset == 0:
             self._hash, self._hashed_bytes = hashlib.sha256(), 0
@@ -288,12 +296,41 @@ class TranscriptReader:
             if not length:
                 return
             position = ReadPosition(at + length, position.lines + 1)
-            message = None if data is None else parse_message(position.lines, data.decode("utf-8", "replace"))
+            message = None if data is None else parser.parse(position.lines, data.decode("utf-8", "replace"))
             if not ended and message is None:
                 return
             if self._hashed_bytes == at:
                 self._hash_line(data, position.offset)
             yield TranscriptLine(message, position)
+
+    def _is_in_left_out_turn(self, offset: int) -> bool:
+        for line in self._lines_before(offset):
+            if _USER in line and (state := turn_state(line.decode("utf-8", "replace"))) is not None:
+                return state
+        return False
+
+    def _lines_before(self, offset: int) -> Iterator[bytes]:
+        """Yield the lines before `offset`, the start of a line or the end of one, from the last to the first.
+
+        Lines that are too long are yielded empty, as `lines` skips them.
+        """
+        pieces: list[bytes] = []
+        length = 0
+        while offset > 0:
+            size = min(_BACKWARD_BYTES, offset)
+            offset -= size
+            first, *others = os.pread(self._stream.fileno(), size, offset).split(b"\n")
+            if others:
+                *whole, last = others
+                yield self._joined([*pieces, last], length + len(last))
+                yield from (self._joined([line], len(line)) for line in reversed(whole))
+                pieces, length = [], 0
+            length += len(first)
+            pieces = [*pieces, first] if length <= self._max_line_bytes else []
+        yield self._joined(pieces, length)
+
+    def _joined(self, pieces: list[bytes], length: int) -> bytes:
+        return b"".join(reversed(pieces)) if length <= self._max_line_bytes else b""
 
     def position_after(self, lines: int) -> ReadPosition:
         """Return the position after the first `lines` lines, or the end of a file with fewer lines."""

@@ -106,7 +106,8 @@ def test_none_is_none(pool, model):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (asking_for("bedrock", keys=("k",)), "the provider bedrock is not supported by this version"),
+        (asking_for("qdrant", keys=("k",)), "the provider qdrant is not supported by this version"),
+        (asking_for("bedrock", base_url=BASE), "memoryd does not sign requests"),
         (asking_for("openai-compatible", keys=("k",)), "needs memorySearch.remote.baseUrl"),
         *((asking_for(name), f"no API key is configured for the provider {name}") for name in KEYED),
         (asking_for("gemini", no_key="the variable G is not set"), "provider gemini: the variable G is not set"),
@@ -234,7 +235,7 @@ def test_of_many_settings_the_first_ones_are_named(pool):
 
 
 def test_a_provider_that_this_version_does_not_have_hands_nothing_to_its_fallback(pool):
-    for provider in ("bedrock", "NONE"):
+    for provider in ("bedrock", "github-copilot", "NONE"):
         selection = pool.select(EmbeddingConfig(provider, fallback=asking_for("gemini", keys=("k",))))
         assert (selection.provider, selection.fallback) == (None, None)
         assert "its fallback gemini is not used either" in selection.reason

@@ -99,7 +99,6 @@ def test_a_mistake_overridden_by_a_later_file_does_no_harm(home):
 
 WARNED = [
     (search(multimodal={"enabled": True}), f"{SEARCH}.multimodal: a key of OpenClaw; memoryd does not implement"),
-    (search(inputType="x"), f"{SEARCH}.inputType: a key of a newer version"),
     (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of a newer version"),
     (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
     (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),

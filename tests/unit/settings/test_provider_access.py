@@ -54,6 +54,9 @@ def test_a_key_is_taken_from_the_first_place_that_has_one(home, first):
         ("voyage", "VOYAGE_API_KEY"),
         ("mistral", "MISTRAL_API_KEY"),
         ("ollama", "OLLAMA_API_KEY"),
+        ("lmstudio", "LM_API_TOKEN"),
+        ("deepinfra", "DEEPINFRA_API_KEY"),
+        ("bedrock", "AWS_BEARER_TOKEN_BEDROCK"),
     ],
 )
 def test_each_provider_has_its_variables(home, provider, variable):
@@ -131,10 +134,10 @@ def test_headers_are_merged_and_those_of_remote_count(home):
     found = access(
         home,
         blocks={"openai": {"headers": {"X-Team": "red", "X-A": "a"}, "baseUrl": "http://block/v1"}},
-        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://remote/v1"},
+        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://BLOCK:80/v1/"},
     )
     assert headers(found) == {"x-team": "blue", "x-a": "a", "x-b": "b"}
-    assert found.base_url == "http://remote/v1"
+    assert found.base_url == "http://BLOCK:80/v1/"
     assert access(home, blocks={"openai": {"baseUrl": " http://block/v1 "}}).base_url == "http://block/v1"
 
 

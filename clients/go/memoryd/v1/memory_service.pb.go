@@ -1598,13 +1598,14 @@ type FlushDecisionRequest struct {
 	LastOutputTokens int64 `protobuf:"varint,5,opt,name=last_output_tokens,json=lastOutputTokens,proto3" json:"last_output_tokens,omitempty"`
 	// Size of the model's context window in tokens. 0 means 200,000.
 	ContextWindowTokens int64 `protobuf:"varint,6,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
-	// Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` (20,000 by
-	// default) applies.
+	// Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` applies. If
+	// that is unset too, 20,000, but at most a quarter of the context window.
 	ReserveTokensFloor *int64 `protobuf:"varint,7,opt,name=reserve_tokens_floor,json=reserveTokensFloor,proto3,oneof" json:"reserve_tokens_floor,omitempty"`
 	// Number of tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
 	EffectiveReserveTokens *int64 `protobuf:"varint,8,opt,name=effective_reserve_tokens,json=effectiveReserveTokens,proto3,oneof" json:"effective_reserve_tokens,omitempty"`
 	// Distance in tokens: a flush becomes due this many tokens before the reserve starts. If unset, the setting
-	// `memoryFlush.softThresholdTokens` (4,000 by default) applies.
+	// `memoryFlush.softThresholdTokens` (4,000 by default) applies. If no `reserve_tokens_floor` is set, it is at most half
+	// of the context window without the reserve.
 	SoftThresholdTokens *int64 `protobuf:"varint,9,opt,name=soft_threshold_tokens,json=softThresholdTokens,proto3,oneof" json:"soft_threshold_tokens,omitempty"`
 	// Size of the transcript in bytes. Unset means unknown.
 	TranscriptBytes *int64 `protobuf:"varint,10,opt,name=transcript_bytes,json=transcriptBytes,proto3,oneof" json:"transcript_bytes,omitempty"`

@@ -841,8 +841,8 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
   contextWindowTokens: bigint;
 
   /**
-   * Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` (20,000 by
-   * default) applies.
+   * Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` applies. If
+   * that is unset too, 20,000, but at most a quarter of the context window.
    *
    * @generated from field: optional int64 reserve_tokens_floor = 7;
    */
@@ -857,7 +857,8 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
 
   /**
    * Distance in tokens: a flush becomes due this many tokens before the reserve starts. If unset, the setting
-   * `memoryFlush.softThresholdTokens` (4,000 by default) applies.
+   * `memoryFlush.softThresholdTokens` (4,000 by default) applies. If no `reserve_tokens_floor` is set, it is at most half
+   * of the context window without the reserve.
    *
    * @generated from field: optional int64 soft_threshold_tokens = 9;
    */

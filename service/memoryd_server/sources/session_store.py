@@ -1,0 +1,93 @@
+"""The gateway's list of sessions, and which of them are runs of the gateway instead of conversations.
+
+OpenClaw's `sessions.json` maps the key of each session to an entry with the id of its transcript. Left out are the runs
+of scheduled jobs (`agent:<agent>:cron:<job>:run:<run>`) with the sessions that they start, dream narratives, and
+isolated heartbeats.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from memoryd_server.errors import FileNotFound, MemorydError
+from memoryd_server.foreign_text import parse_json
+from memoryd_server.sources.files import read_file
+from memoryd_server.sources.roots import Location
+
+SESSION_STORE = "sessions.json"
+
+_MOST_BYTES = 32 << 20
+_CRON_RUN = re.compile(r"agent:[^:]+:cron:[^:]+:run:[^:]")
+_DREAM = "dreaming-narrative-"
+_HEARTBEAT_BASE = "heartbeatIsolatedBaseSessionKey"
+_PARENTS = ("spawnedBy", "parentSessionKey")
+# A file without any of these has no session to leave out, and is not parsed.
+_MARKS = (b":cron:", _DREAM.encode(), _HEARTBEAT_BASE.encode())
+
+
+def generated_sessions(entries: Mapping[str, Any]) -> frozenset[str]:
+    """Return the keys of the sessions in `entries`, by key, that are no conversations. Takes linear time."""
+    found = {key for key, entry in entries.items() if _is_generated(key, entry)}
+    children: dict[str, list[str]] = {}
+    for key, entry in entries.items():
+        for parent in _parents(entry):
+            children.setdefault(parent, []).append(key)
+    waiting = [key for key in {*entries, *children} if is_cron_run(key)]
+    while waiting:
+        for key in children.pop(waiting.pop(), ()):
+            found.add(key)
+            waiting.append(key)
+    return frozenset(found)
+
+
+def is_cron_run(key: str) -> bool:
+    """Return whether a session key is that of one run of a scheduled job."""
+    return _CRON_RUN.match(key.strip().lower()) is not None
+
+
+def _is_generated(key: str, entry: Any) -> bool:
+    if is_cron_run(key) or _is_dream(key):
+        return True
+    if not isinstance(entry, dict):
+        return False
+    spawned_by, base = entry.get("spawnedBy"), entry.get(_HEARTBEAT_BASE)
+    return (isinstance(spawned_by, str) and _is_dream(spawned_by)) or (isinstance(base, str) and bool(base.strip()))
+
+
+def _is_dream(key: str) -> bool:
+    return key.strip().split(":", 2)[-1].startswith(_DREAM)
+
+
+def _parents(entry: Any) -> list[str]:
+    values = [entry.get(name) for name in _PARENTS] if isinstance(entry, dict) else []
+    return [value.strip() for value in values if isinstance(value, str)]
+
+
+def read_generated_sessions(folder: Path) -> tuple[frozenset[str], str]:
+    """Return the ids of the transcripts in `folder` to leave out, and why the list of sessions cannot be read.
+
+    Without a list, no transcript is left out, and the reason is empty.
+    """
+    try:
+        data, _ = read_file(Location(SESSION_STORE, str(folder), (SESSION_STORE,)), _MOST_BYTES)
+        entries = parse_json(data) if any(mark in data for mark in _MARKS) else {}
+    except FileNotFound:
+        return frozenset(), ""
+    except (MemorydError, OSError, ValueError) as error:
+        reason = error.message if isinstance(error, MemorydError) else str(error)
+        return frozenset(), f"{folder / SESSION_STORE} cannot be read: {reason}"
+    if not isinstance(entries, dict):
+        return frozenset(), f"{folder / SESSION_STORE} cannot be read: it is not an object"
+    return frozenset(name for key in generated_sessions(entries) for name in _transcripts(entries.get(key))), ""
+
+
+def _transcripts(entry: Any) -> list[str]:
+    """Return the session ids of an entry's transcript: from its id and from the name of its file."""
+    if not isinstance(entry, dict):
+        return []
+    session, file = entry.get("sessionId"), entry.get("sessionFile")
+    found = [session.strip()] if isinstance(session, str) else []
+    if isinstance(file, str) and file.strip().endswith(".jsonl"):
+        found.append(Path(file.strip()).name.removesuffix(".jsonl"))
+    return found

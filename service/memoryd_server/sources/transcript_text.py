@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from memoryd_server.model import Origin
+from memoryd_server.sources.origins import origin_of_message
 from memoryd_server.sources.secrets import mask_secrets
 
 USER = "user"
@@ -151,6 +153,7 @@ class Message:
     line: int
     role: str
     text: str
+    origin: Origin = Origin.UNTRUSTED
 
     @property
     def labelled(self) -> str:
@@ -178,7 +181,9 @@ def parse_message(number: int, line: str) -> Message | None:
     folded = " ".join(
         part for text in _texts(message.get("content")) if (part := _fold_spaces(spoken_text(role, text)))
     )
-    return Message(number, role, mask_secrets(folded)) if folded else None
+    if not folded:
+        return None
+    return Message(number, role, mask_secrets(folded), origin_of_message(message, is_answer=role == ASSISTANT))
 
 
 def _texts(content: Any) -> Iterator[str]:

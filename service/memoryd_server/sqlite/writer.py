@@ -11,6 +11,14 @@ import apsw
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
 from memoryd_server.sqlite import schema, vector_mean
+from memoryd_server.sqlite.chunk_columns import (
+    COLUMNS,
+    batches_of,
+    mark_annotated,
+    refill_file,
+    refill_transcript,
+    values_of,
+)
 from memoryd_server.sqlite.connection import scalar, transaction, translated
 from memoryd_server.sqlite.reader import all_files, memory_files, transcript_state
 from memoryd_server.sqlite.vector_rows import (
@@ -21,9 +29,12 @@ from memoryd_server.sqlite.vector_rows import (
     VectorTables,
     create_staged,
     drop_staged,
+    insert_vectors,
     promote_staged,
+    vectors_by_text,
 )
 from memoryd_server.store import (
+    ROWS_VERSION,
     FileKey,
     FileRow,
     PreparedFile,
@@ -35,6 +46,11 @@ from memoryd_server.store import (
 )
 
 _COPY_BATCH = 500
+_REFILL_BATCH = 500
+_STAT_ASSIGNMENTS = "size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?"
+
+KeptVectors = Mapping[VectorTables, Mapping[bytes, bytes]]
+"""The vectors of a replaced file, by set and by the content hash of their text."""
 
 
 class SqliteWriter(VectorSetWriter):
@@ -53,6 +69,7 @@ class SqliteWriter(VectorSetWriter):
         super().__init__(connection, observer=observer)
         self._identity_json = identity_json
         self._removed_chunks: list[int] = []
+        self._kept_vectors: dict[int, bytes] = {}
 
     @translated()
     def files(self) -> dict[FileKey, FileRow]:
@@ -72,7 +89,7 @@ class SqliteWriter(VectorSetWriter):
     @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
         """Replace and remove whole files and append to transcripts, in one transaction; return the new revision."""
-        self._removed_chunks = []
+        self._removed_chunks, self._kept_vectors = [], {}
         with transaction(self._connection):
             if files and self._identity_json:
                 schema.record_chunking(self._connection, self._identity_json)
@@ -84,18 +101,16 @@ class SqliteWriter(VectorSetWriter):
                 else:
                     self._replace(file)
             revision = schema.raise_revision(self._connection)
-        if self._observer is not None and self._removed_chunks:
-            self._observer.apply({}, self._removed_chunks)
+        if self._observer is not None and (self._removed_chunks or self._kept_vectors):
+            self._observer.apply(self._kept_vectors, self._removed_chunks)
         return revision
 
     @translated()
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Store the new stats of files whose bytes have not changed. The revision does not change."""
         with transaction(self._connection):
-            self._connection.executemany(
-                "UPDATE files SET size_bytes=?, mtime_ns=?, ctime_ns=?, device=?, inode=? WHERE id=?",
-                [(*_stat_values(stat), row.id) for row, stat in rows],
-            )
+            for row, stat in rows:
+                self._store_stat(row.id, stat)
 
     @translated()
     def record_sync(self, completed_at_ms: int) -> None:
@@ -113,6 +128,25 @@ class SqliteWriter(VectorSetWriter):
         """Return the ids of the transcripts that were read by another version of the reader."""
         rows = self._connection.execute("SELECT file_id FROM transcripts WHERE version <> ?", (version,))
         return frozenset(row[0] for row in rows)
+
+    @translated()
+    def refill_transcript(self, row: FileRow, chunks: Iterable[Chunk], should_stop: StopSign) -> None:
+        """Fill the columns of a transcript that an older version indexed; its text and vectors do not change.
+
+        `chunks` are those of the indexed part, in order. Each transaction fills some hundred of them.
+
+        Raises:
+            SyncCancelled: `should_stop` returned true; the next run fills all of them.
+        """
+        after = 0
+        for batch in batches_of(chunks, _REFILL_BATCH):
+            if should_stop():
+                raise SyncCancelled("the sync run was cancelled; what it has filled stays filled")
+            with transaction(self._connection):
+                after = refill_transcript(self._connection, row.id, after, batch)
+        with transaction(self._connection):
+            self._connection.execute("UPDATE files SET rows_version = ? WHERE id = ?", (ROWS_VERSION, row.id))
+            schema.raise_revision(self._connection)
 
     @translated()
     def record_failover(self, record: str) -> None:
@@ -174,9 +208,25 @@ class SqliteWriter(VectorSetWriter):
 
     def _replace(self, file: PreparedFile) -> None:
         file_id = self._id_of(file.source, file.path)
-        if file_id is not None:
-            self._remove(file_id)
-        self._insert_chunks(self._insert_file(file), file)
+        if file_id is not None and file.same_bytes and refill_file(self._connection, file_id, file):
+            self._store_stat(file_id, file.stat)
+            return
+        kept = self._remove_for(file_id, file)
+        self._insert_chunks(self._insert_file(file), file, kept)
+
+    def _store_stat(self, file_id: int, stat: FileStat) -> None:
+        values = (*_stat_values(stat), file_id)
+        self._connection.execute(f"UPDATE files SET {_STAT_ASSIGNMENTS} WHERE id = ?", values)  # noqa: S608 -- a constant
+
+    def _remove_for(self, file_id: int | None, file: PreparedFile | TranscriptPart) -> KeptVectors:
+        """Remove a file that is replaced; return the vectors of those of its texts that the new chunks contain."""
+        if file_id is None:
+            return {}
+        hashes = {chunk.content_hash for chunk in file.chunks}
+        tables = self._vector_tables() if hashes else ()
+        kept = {each: vectors_by_text(self._connection, each, file_id, hashes) for each in tables}
+        self._remove(file_id)
+        return kept
 
     def _id_of(self, source: Source, path: str) -> int | None:
         row = self._connection.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
@@ -184,21 +234,22 @@ class SqliteWriter(VectorSetWriter):
 
     def _add_part(self, part: TranscriptPart) -> None:
         file_id = self._id_of(part.source, part.moved_from or part.path)
+        kept: KeptVectors = {}
         if part.replaces_all and file_id is not None:
-            self._remove(file_id)
+            kept = self._remove_for(file_id, part)
             file_id = None
         if file_id is None:
             file = PreparedFile(part.path, part.source, part.stat, part.mark, language=part.language)
             file_id = self._insert_file(file)
         if part.replaces_last:
             self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", file_id)
-        self._insert_chunks(file_id, part)
+        self._insert_chunks(file_id, part, kept)
         record_read_position(self._connection, file_id, part)
 
     def _insert_file(self, file: PreparedFile) -> int:
         self._connection.execute(
             "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
-            " metadata, language, error) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+            " metadata, language, error, day, rows_version) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 file.source,
                 file.path,
@@ -208,25 +259,35 @@ class SqliteWriter(VectorSetWriter):
                 json.dumps(file.metadata, ensure_ascii=False) if file.metadata else None,
                 file.language,
                 file.error,
+                file.day or None,
+                ROWS_VERSION,
             ),
         )
         return self._connection.last_insert_rowid()
 
-    def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart) -> None:
+    def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart, kept: KeptVectors) -> None:
         first = self._next_chunk_id()
         self._connection.executemany(
-            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers)"
-            " VALUES(?,?,?,?,?,?,?,?)",
+            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers,"
+            f" {COLUMNS})"
+            " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             [
-                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c))
-                for i, c in enumerate(file.chunks)
+                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c), *values)
+                for i, (c, values) in enumerate((c, values_of(c, file.origin)) for c in file.chunks)
             ],
         )
+        mark_annotated(self._connection, file.chunks)
         for tables in self._vector_tables():
             self._connection.executemany(
                 f"INSERT INTO {tables.pending} VALUES(?)",
                 [(first + i,) for i in range(len(file.chunks))],
             )
+        for tables, vectors in kept.items():
+            hashes = enumerate(chunk.content_hash for chunk in file.chunks)
+            found = {first + i: vectors[content_hash] for i, content_hash in hashes if content_hash in vectors}
+            insert_vectors(self._connection, tables, found)
+            if tables is STORED:
+                self._kept_vectors |= found
         self._connection.executemany(
             "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
             [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],

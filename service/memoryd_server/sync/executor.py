@@ -113,6 +113,12 @@ class PlanExecutor:
 
     def _index_transcript(self, file: SourceFile, known: FileRow | None) -> None:
         state = None if known is None else self._writer.transcript(known.id)
+        if known is not None and known.is_outdated and state is not None:
+            self._writer.refill_transcript(
+                known, self._preparer.transcripts.indexed_chunks(file, state), self._should_stop
+            )
+            # The origins of the last chunk's lines, which the next messages continue.
+            state = self._writer.transcript(known.id)
         parts = self._preparer.transcripts.parts(file, known, state)
         has_parts = False
         while True:
@@ -152,6 +158,9 @@ class PlanExecutor:
             self._add_missing(known)
         elif prepared.error is not None:
             self._add_failed(prepared, known)
+        elif prepared.same_bytes:
+            self._prepared.append(prepared)
+            self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
         else:
             self._add_changed(prepared)
 

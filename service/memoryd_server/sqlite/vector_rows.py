@@ -174,24 +174,6 @@ class VectorSetWriter(VectorRows):
         return revision
 
 
-def vectors_by_text(
-    connection: apsw.Connection, tables: VectorTables, file_id: int, hashes: Collection[bytes]
-) -> dict[bytes, bytes]:
-    """Return the vectors of one set that a file's chunks have, by the content hash, of these texts only."""
-    rows = connection.execute(
-        "SELECT content_hash, embedding FROM chunks JOIN"  # noqa: S608 -- constants
-        f" {tables.vectors} ON chunk_id = id WHERE file_id = ?",
-        (file_id,),
-    )
-    return {content_hash: embedding for content_hash, embedding in rows if content_hash in hashes}
-
-
-def insert_vectors(connection: apsw.Connection, tables: VectorTables, vectors: Mapping[int, bytes]) -> None:
-    """Insert vectors of chunks that were pending, within the caller's transaction."""
-    connection.executemany(f"INSERT INTO {tables.vectors} VALUES(?,?)", list(vectors.items()))
-    connection.executemany(f"DELETE FROM {tables.pending} WHERE chunk_id = ?", [(each,) for each in vectors])  # noqa: S608 -- constants
-
-
 def create_staged(connection: apsw.Connection, identity: VectorIdentity) -> None:
     """Begin a staged set of vectors of `identity`, and delete an earlier one, in one transaction."""
     with not_overwriting(connection), transaction(connection):

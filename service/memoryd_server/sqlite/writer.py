@@ -20,6 +20,7 @@ from memoryd_server.sqlite.chunk_columns import (
     values_of,
 )
 from memoryd_server.sqlite.connection import scalar, transaction, translated
+from memoryd_server.sqlite.kept_vectors import KeptVectors
 from memoryd_server.sqlite.reader import all_files, memory_files, transcript_state
 from memoryd_server.sqlite.vector_rows import (
     STAGED,
@@ -29,9 +30,7 @@ from memoryd_server.sqlite.vector_rows import (
     VectorTables,
     create_staged,
     drop_staged,
-    insert_vectors,
     promote_staged,
-    vectors_by_text,
 )
 from memoryd_server.store import (
     ROWS_VERSION,
@@ -48,9 +47,6 @@ from memoryd_server.store import (
 _COPY_BATCH = 500
 _REFILL_BATCH = 500
 _STAT_ASSIGNMENTS = "size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?"
-
-KeptVectors = Mapping[VectorTables, Mapping[bytes, bytes]]
-"""The vectors of a replaced file, by set and by the content hash of their text."""
 
 
 class SqliteWriter(VectorSetWriter):
@@ -69,7 +65,8 @@ class SqliteWriter(VectorSetWriter):
         super().__init__(connection, observer=observer)
         self._identity_json = identity_json
         self._removed_chunks: list[int] = []
-        self._kept_vectors: dict[int, bytes] = {}
+        self._inserted_vectors: dict[int, bytes] = {}
+        self._kept = KeptVectors(connection)
 
     @translated()
     def files(self) -> dict[FileKey, FileRow]:
@@ -89,7 +86,7 @@ class SqliteWriter(VectorSetWriter):
     @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
         """Replace and remove whole files and append to transcripts, in one transaction; return the new revision."""
-        self._removed_chunks, self._kept_vectors = [], {}
+        self._removed_chunks, self._inserted_vectors = [], {}
         with transaction(self._connection):
             if files and self._identity_json:
                 schema.record_chunking(self._connection, self._identity_json)
@@ -101,8 +98,8 @@ class SqliteWriter(VectorSetWriter):
                 else:
                     self._replace(file)
             revision = schema.raise_revision(self._connection)
-        if self._observer is not None and (self._removed_chunks or self._kept_vectors):
-            self._observer.apply(self._kept_vectors, self._removed_chunks)
+        if self._observer is not None and (self._removed_chunks or self._inserted_vectors):
+            self._observer.apply(self._inserted_vectors, self._removed_chunks)
         return revision
 
     @translated()
@@ -211,22 +208,19 @@ class SqliteWriter(VectorSetWriter):
         if file_id is not None and file.same_bytes and refill_file(self._connection, file_id, file):
             self._store_stat(file_id, file.stat)
             return
-        kept = self._remove_for(file_id, file)
-        self._insert_chunks(self._insert_file(file), file, kept)
+        if file_id is not None:
+            self._keep_vectors(file_id, file.path, {chunk.content_hash for chunk in file.chunks})
+            self._remove(file_id)
+        self._insert_chunks(self._insert_file(file), file)
+        self._kept.clear()
 
     def _store_stat(self, file_id: int, stat: FileStat) -> None:
         values = (*_stat_values(stat), file_id)
         self._connection.execute(f"UPDATE files SET {_STAT_ASSIGNMENTS} WHERE id = ?", values)  # noqa: S608 -- a constant
 
-    def _remove_for(self, file_id: int | None, file: PreparedFile | TranscriptPart) -> KeptVectors:
-        """Remove a file that is replaced; return the vectors of those of its texts that the new chunks contain."""
-        if file_id is None:
-            return {}
-        hashes = {chunk.content_hash for chunk in file.chunks}
-        tables = self._vector_tables() if hashes else ()
-        kept = {each: vectors_by_text(self._connection, each, file_id, hashes) for each in tables}
-        self._remove(file_id)
-        return kept
+    def _keep_vectors(self, file_id: int, path: str, hashes: Collection[bytes] | None) -> None:
+        """Keep the vectors of a file that is about to be removed, of the texts `hashes` only, or of all."""
+        self._kept.keep(path, file_id, () if hashes == set() else self._vector_tables(), hashes)
 
     def _id_of(self, source: Source, path: str) -> int | None:
         row = self._connection.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
@@ -234,16 +228,18 @@ class SqliteWriter(VectorSetWriter):
 
     def _add_part(self, part: TranscriptPart) -> None:
         file_id = self._id_of(part.source, part.moved_from or part.path)
-        kept: KeptVectors = {}
         if part.replaces_all and file_id is not None:
-            kept = self._remove_for(file_id, part)
+            self._keep_vectors(file_id, part.path, {c.content_hash for c in part.chunks} if part.is_last else None)
+            self._remove(file_id)
             file_id = None
         if file_id is None:
             file = PreparedFile(part.path, part.source, part.stat, part.mark, language=part.language)
             file_id = self._insert_file(file)
         if part.replaces_last:
             self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", file_id)
-        self._insert_chunks(file_id, part, kept)
+        self._insert_chunks(file_id, part)
+        if part.is_last:
+            self._kept.clear()
         record_read_position(self._connection, file_id, part)
 
     def _insert_file(self, file: PreparedFile) -> int:
@@ -265,7 +261,7 @@ class SqliteWriter(VectorSetWriter):
         )
         return self._connection.last_insert_rowid()
 
-    def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart, kept: KeptVectors) -> None:
+    def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart) -> None:
         first = self._next_chunk_id()
         self._connection.executemany(
             "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers,"
@@ -282,12 +278,7 @@ class SqliteWriter(VectorSetWriter):
                 f"INSERT INTO {tables.pending} VALUES(?)",
                 [(first + i,) for i in range(len(file.chunks))],
             )
-        for tables, vectors in kept.items():
-            hashes = enumerate(chunk.content_hash for chunk in file.chunks)
-            found = {first + i: vectors[content_hash] for i, content_hash in hashes if content_hash in vectors}
-            insert_vectors(self._connection, tables, found)
-            if tables is STORED:
-                self._kept_vectors |= found
+        self._inserted_vectors |= self._kept.insert(file.path, first, file.chunks)
         self._connection.executemany(
             "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
             [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],
@@ -314,6 +305,9 @@ class SqliteWriter(VectorSetWriter):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
         if self._observer is not None:
             self._removed_chunks += ids
+            # An id is used again for the next chunk, which may have no vector.
+            for each in ids:
+                self._inserted_vectors.pop(each, None)
 
 
 def _copy(

@@ -160,6 +160,7 @@ class PlanExecutor:
             self._add_failed(prepared, known)
         elif prepared.same_bytes:
             self._prepared.append(prepared)
+            self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
             self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
         else:
             self._add_changed(prepared)

@@ -1,20 +1,25 @@
 """The columns of schema 5 are filled for an index of schema 4 without embedding a text that has not changed."""
 
+import dataclasses
 import gzip
 import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import apsw
 import numpy as np
 import pytest
 
 from embedding_fixture import EmbeddingFixture
 from index_fixture import OTHER_IDENTITY, SOUND
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.model import Annotations, Origin
+from memoryd_server.model import Annotations, Chunk, Origin
+from memoryd_server.sqlite.kept_vectors import KeptVectors
+from memoryd_server.sqlite.vector_rows import STORED
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.sync.progress import SyncMode
 from old_schema import downgrade, filled, vectors
@@ -191,6 +196,58 @@ def test_a_transcript_that_has_grown_since_is_filled_and_continued(talk, tmp_pat
 def test_a_transcript_that_was_read_before_as_text_of_other_senders_is_untrusted_until_it_is_filled(talk):
     talk.open()
     assert {row.origin for row in rows_by_text(talk).values() if row.path.startswith("sessions/")} == {Origin.UNTRUSTED}
+
+
+@pytest.mark.parametrize("part_chars", [2_000, 1 << 20], ids=["in several transactions", "in one"])
+def test_a_transcript_that_is_read_again_from_its_beginning_keeps_the_vectors_of_its_texts(talk, part_chars):
+    talk.open().sync()
+    talk.close()
+    before = vectors_by_text(talk.path)
+    talk.part_chars = part_chars
+    file = talk.sessions / "s1.jsonl"
+    file.write_text(file.read_text().replace("heron 70 ", "stork 70 "))
+    talk.open().sync()
+    assert talk.integrity() == SOUND
+    talk.close()
+    after = vectors_by_text(talk.path)
+    changed = [text for text in before if "heron 70 " in text]
+    assert 1 <= len(changed) <= 2
+    assert after == {text: vector for text, vector in before.items() if text not in changed}
+
+
+def test_kept_vectors_are_not_used_for_another_identity(talk):
+    talk.open().sync()
+    writer = talk.store.writer()
+    kept = KeptVectors(talk.connection)
+    ((file_id,),) = talk.sql("SELECT id FROM files WHERE path LIKE 'sessions/%'")
+    chunk_ids = [row[0] for row in talk.sql("SELECT id FROM chunks WHERE file_id = ? ORDER BY id", (file_id,))]
+    chunks = [
+        Chunk("", 1, 1, row[0]) for row in talk.sql("SELECT content_hash FROM chunks WHERE file_id = ?", (file_id,))
+    ]
+    kept.keep("a", file_id, (STORED,), None)
+    assert kept.insert("another file", chunk_ids[0], chunks) == {}
+    writer.begin_vectors(dataclasses.replace(IDENTITY, model="another"))
+    assert kept.insert("a", chunk_ids[0], chunks) == {}
+    assert talk.sql("SELECT count(*) FROM vectors") == [(0,)]
+
+
+def test_only_a_bounded_amount_of_vectors_is_kept(talk):
+    talk.open().sync()
+    kept = KeptVectors(talk.connection, max_bytes=3 * 16)
+    ((file_id,),) = talk.sql("SELECT id FROM files WHERE path LIKE 'sessions/%'")
+    rows = talk.sql("SELECT id, content_hash FROM chunks WHERE file_id = ? ORDER BY id", (file_id,))
+    kept.keep("a", file_id, (STORED,), None)
+    talk.store.writer().write((), [row for row in talk.store.writer().files().values() if row.id == file_id])
+    talk.sql("INSERT INTO unembedded SELECT value FROM json_each(?)", (json.dumps([row[0] for row in rows]),))
+    assert len(kept.insert("a", rows[0][0], [Chunk("", 1, 1, row[1]) for row in rows])) == 3
+
+
+def vectors_by_text(path):
+    connection = apsw.Connection(str(path))
+    try:
+        return dict(connection.execute("SELECT text, embedding FROM chunks JOIN vectors ON chunk_id = id").fetchall())
+    finally:
+        connection.close()
 
 
 def test_a_cancelled_run_is_completed_by_the_next_one(talk):

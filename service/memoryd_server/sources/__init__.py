@@ -15,8 +15,7 @@ from memoryd_server.sources.files import (
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.inotify import SharedInotify
-from memoryd_server.sources.note_dates import day_of, match_day, note_day
-from memoryd_server.sources.origins import is_curated, origin_of_file
+from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
     LONG_TERM_NAMES,
     MEMORY_FOLDER,

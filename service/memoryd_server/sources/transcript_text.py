@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from memoryd_server.model import Origin
-from memoryd_server.sources.origins import origin_of_message
+from memoryd_server.sources.provenance import origin_of_message
 from memoryd_server.sources.secrets import mask_secrets
 
 USER = "user"

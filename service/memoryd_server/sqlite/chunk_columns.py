@@ -11,8 +11,7 @@ from typing import Any
 
 import apsw
 
-from memoryd_server.model import NO_ANNOTATIONS, Annotations, Chunk, Origin, Source, least_trusted
-from memoryd_server.sources import origin_of_file
+from memoryd_server.model import Chunk, Origin, least_trusted
 from memoryd_server.sqlite import schema
 from memoryd_server.store import ROWS_VERSION, PreparedFile
 
@@ -23,7 +22,6 @@ Values = tuple[str | None, str, str | None, int | None, str | None, str | None]
 
 _LETTERS = MappingProxyType({origin: origin.value[0] for origin in Origin})
 _ORIGINS = MappingProxyType({letter: origin for origin, letter in _LETTERS.items()})
-_BY_VALUE = MappingProxyType({origin.value: origin for origin in Origin})
 
 
 def values_of(chunk: Chunk, file_origin: Origin) -> Values:
@@ -43,18 +41,6 @@ def mark_annotated(connection: apsw.Connection, chunks: Iterable[Chunk]) -> None
     """Record, within the caller's transaction, that the index has annotations that searches use, if it has."""
     if any(chunk.annotations.importance is not None or chunk.annotations.projects for chunk in chunks):
         schema.set_meta(connection, schema.ANNOTATED, 1)
-
-
-def annotations_of(importance: int | None, triggers: str | None, projects: str | None) -> Annotations:
-    """Return the annotations in three columns."""
-    if importance is None and triggers is None and projects is None:
-        return NO_ANNOTATIONS
-    return Annotations(importance, unpacked(triggers), unpacked(projects))
-
-
-def origin_of(value: str | None, source: Source, path: str) -> Origin:
-    """Return the origin in its column; by the file's path for a row that is not filled yet."""
-    return _BY_VALUE.get(value or "") or origin_of_file(source, path)
 
 
 def line_origins(letters: str | None, lines: int) -> tuple[Origin, ...]:

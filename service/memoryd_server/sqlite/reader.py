@@ -14,10 +14,10 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import FileStat, Origin, Source
-from memoryd_server.sources import ReadPosition
+from memoryd_server.model import NO_ANNOTATIONS, Annotations, FileStat, Origin, Source
+from memoryd_server.sources import ReadPosition, origin_of_file
 from memoryd_server.sqlite import readers, schema, vector_mean
-from memoryd_server.sqlite.chunk_columns import annotations_of, line_origins, origin_of, unpacked
+from memoryd_server.sqlite.chunk_columns import line_origins, unpacked
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.keyword import (
     BM25,
@@ -113,6 +113,7 @@ _META_OF_A_SEARCH = (
 
 # A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
+_ORIGINS = MappingProxyType({origin.value: origin for origin in Origin})
 
 
 @dataclass(slots=True)
@@ -304,7 +305,7 @@ class SqliteReader(VectorRows):
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
         rows = readers.table(self._connection, query, (id_list(ids),))
-        return {row[0]: ChunkHead(row[0], row[1], _SOURCES[row[2]], row[3], row[4], unpacked(row[5])) for row in rows}
+        return {row[0]: _chunk_head(row) for row in rows}
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
@@ -367,11 +368,19 @@ def _file_row(row: tuple[object, ...]) -> FileRow:
     return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error, version)  # type: ignore[arg-type]
 
 
+def _chunk_head(row: Sequence[Any]) -> ChunkHead:
+    chunk_id, path, source, mtime, importance, projects = row
+    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, unpacked(projects) if projects else ())
+
+
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     chunk_id, path, source, *fields, numbers, origin, importance, triggers, projects = row
     source = _SOURCES[source]
-    annotations = annotations_of(importance, triggers, projects)
-    values = (chunk_id, path, source, *fields, line_numbers(numbers), origin_of(origin, source, path), annotations)
+    # A row of an older version has no origin yet.
+    origin = _ORIGINS.get(origin) or origin_of_file(source, path)
+    has_none = importance is None and triggers is None and projects is None
+    annotations = NO_ANNOTATIONS if has_none else Annotations(importance, unpacked(triggers), unpacked(projects))
+    values = (chunk_id, path, source, *fields, line_numbers(numbers), origin, annotations)
     return ChunkRow(*values)
 
 

@@ -6,8 +6,7 @@ from datetime import date
 import pytest
 
 from memoryd_server.model import Origin, Source, least_trusted
-from memoryd_server.sources.note_dates import note_day
-from memoryd_server.sources.origins import is_curated, origin_of_file
+from memoryd_server.sources.provenance import is_curated, note_day, origin_of_file
 from memoryd_server.sources.transcript_text import parse_message
 
 

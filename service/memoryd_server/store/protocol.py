@@ -258,7 +258,11 @@ class Writer(VectorWriter, Protocol):
         """Return the ids of the transcripts that were read by another version of the reader."""
 
     def write(self, documents: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
-        """Replace and remove whole files, append to transcripts; return the new revision."""
+        """Replace and remove whole files, append to transcripts; return the new revision.
+
+        Chunks of a replaced file whose texts do not change keep their vectors. For an outdated file with the same
+        chunks, only the columns are filled that an older version did not have.
+        """
 
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Store the new stats of files whose bytes have not changed. The revision does not change."""

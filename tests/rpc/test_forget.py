@@ -190,6 +190,16 @@ async def test_a_text_that_is_no_longer_in_any_file_is_found_by_its_own_words(ru
     assert len(provider.requests) == asked + 1
 
 
+async def test_an_annotated_entry_is_forgotten_by_its_text_as_it_was_written(running, home):
+    entry = "- The quince ripens in October. <!-- importance: 9 -->"
+    home.put("MEMORY.md", f"# Memory\n\n{entry}\n")
+    await running.synced()
+    cached = (await running.status()).cache.entries
+    assert receipt(await forget(running, text="<!-- importance: 9 -->")) == {}
+    assert receipt(await forget(running, text=entry)) == {"cached_embeddings": 1}
+    assert (await running.status()).cache.entries == cached - 1
+
+
 async def test_a_session_is_forgotten_with_its_rotated_transcripts(serve, home):
     names = ("abc.jsonl", "abc.jsonl.reset.1", "abc.jsonl.deleted.2", "abcd.jsonl")
     for name in names:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.chunk import indexable_chunks, split_front_matter
+from memoryd_server.chunk import memory_chunks, split_annotations, split_front_matter
 from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
 from memoryd_server.model import Source, settled
 from memoryd_server.sources import (
@@ -164,10 +164,15 @@ class ForgetJob:
 
     def _text(self, text: str) -> ForgetReceipt:
         config = self._config()
-        pieces = indexable_chunks(split_front_matter(text).body, config.chunk_tokens, config.chunk_overlap, 1)
-        hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip())}
+        body, plain = split_front_matter(text).body, split_annotations(text)[0]
+        sizes = config.chunk_tokens, config.chunk_overlap
+        pieces = [chunk for curated in (False, True) for chunk in memory_chunks(body, *sizes, curated=curated)]
+        hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip(), plain, plain.strip())}
         with self._store.read() as reader:
+            # The chunks of an older version contain the annotations.
             hashes |= reader.hashes_containing(text)
+            if plain.strip():
+                hashes |= reader.hashes_containing(plain)
             revision = reader.revision
         return ForgetReceipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
 

@@ -34,6 +34,7 @@ from memoryd_server.sources import (
     Location,
     Roots,
     is_too_deep,
+    origin_of_file,
     read_file,
     read_rules,
     resolve_path,
@@ -155,6 +156,7 @@ class CollectionFiles:
             snippet_start_line=start,
             snippet_end_line=start + text.count("\n"),
             mtime_ns=stat.mtime_ns,
+            origin=origin_of_file(self.source_of(row), location.path),
         )
         return hit, moved
 

@@ -15,6 +15,7 @@ from memoryd_server.sources.files import (
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.inotify import SharedInotify
+from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
     LONG_TERM_NAMES,
     MEMORY_FOLDER,
@@ -82,17 +83,22 @@ __all__ = [
     "WatchedRoot",
     "Watcher",
     "WatcherMode",
+    "day_of",
     "discover_files",
     "file_stat",
     "file_system_of",
+    "is_curated",
     "is_named_by",
     "is_remote",
     "is_too_deep",
     "last_messages",
     "list_transcripts",
+    "match_day",
+    "note_day",
     "open_directory",
     "open_for_append",
     "open_inotify",
+    "origin_of_file",
     "read_file",
     "read_generated_sessions",
     "read_rules",

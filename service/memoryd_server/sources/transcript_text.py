@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from memoryd_server.model import Origin
+from memoryd_server.sources.provenance import origin_of_message
 from memoryd_server.sources.secrets import mask_secrets
 
 USER = "user"
@@ -196,6 +198,7 @@ class Message:
     line: int
     role: str
     text: str
+    origin: Origin = Origin.UNTRUSTED
 
     @property
     def labelled(self) -> str:
@@ -256,7 +259,9 @@ def _spoken(number: int, message: Mapping[str, Any]) -> Message | None:
     folded = " ".join(
         part for text in _texts(message.get("content")) if (part := _fold_spaces(spoken_text(role, text)))
     )
-    return Message(number, role, mask_secrets(folded)) if folded else None
+    if not folded:
+        return None
+    return Message(number, role, mask_secrets(folded), origin_of_message(message, is_answer=role == ASSISTANT))
 
 
 def _texts(content: Any) -> Iterator[str]:

@@ -13,12 +13,20 @@ from typing import Self
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import FileFailure, Source, SourceFile, as_signed, differs, identity_of, is_settled
 from memoryd_server.sources import Corpus, Discovery, GrowthRule, UnreadableFolder, session_id, stat_file
-from memoryd_server.store import FileRow, Writer
+from memoryd_server.store import ROWS_VERSION, FileRow, Writer
 from memoryd_server.sync.prepare import READER_VERSION
 
 EVERY_SOURCE = frozenset(Source)
 
 Rows = Mapping[tuple[Source, str], FileRow]
+
+
+def as_current(rows: Rows) -> Rows:
+    """Return the rows as if the present version had written them.
+
+    While a rebuild waits, files would be split into chunks of the new sizes, which the rebuild waits to be allowed.
+    """
+    return {key: replace(row, rows_version=ROWS_VERSION) for key, row in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +43,8 @@ class SyncPlan:
     """What a sync has to do.
 
     `changed` are files that are new or whose stat differs; reading may show that their bytes are the same. `doubtful`
-    are files that were last read so soon after a change that an equal stat does not exclude another change. `retried`
+    are files that were last read so soon after a change that an equal stat does not exclude another change, and files
+    whose rows an older version wrote. `retried`
     are files that failed before and have not changed since. `removed` are the rows of files that are gone. `failures`
     are files that discovery could not stat. `hidden` are folders whose files are neither found nor known to be gone.
     `waiting` are transcripts that have not grown enough to be read. `moved` has the rows of transcripts whose path has
@@ -82,7 +91,7 @@ def make_plan(discovery: Discovery, rows: Rows) -> SyncPlan:
             changed.append(file)
         elif row.error is not None:
             retried.append(file)
-        elif not is_settled(row.stat):
+        elif row.is_outdated or not is_settled(row.stat):
             doubtful.append(file)
     on_disk = {(file.source, file.path) for file in discovery.files}
     removed, hidden = _split_absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
@@ -222,10 +231,10 @@ class SyncPlanner:
     def _is_wanted(self, file: SourceFile) -> bool:
         return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
-    def take(self, index: Writer, *, everything: bool) -> tuple[SyncPlan, Rows]:
+    def take(self, index: Writer, *, everything: bool, refills: bool = True) -> tuple[SyncPlan, Rows]:
         """Take the pending scope; return the plan for it and the rows that the plan compares.
 
-        With `everything`, plan for FULL_SCOPE.
+        With `everything`, plan for FULL_SCOPE. Without `refills`, rows that an older version wrote count as current.
         """
         scope = FULL_SCOPE if self._pending is None else self._pending.take()
         if everything:
@@ -237,6 +246,8 @@ class SyncPlanner:
                 return plan, rows
             scope = scope.union(DUE_SCOPE)
         all_rows = self._with_outdated(index)
+        if not refills:
+            all_rows = as_current(all_rows)
         return self.plan(self.discover(), all_rows, scope), all_rows
 
     def _with_outdated(self, index: Writer) -> Rows:

@@ -390,9 +390,14 @@ type MemorySearchRequest struct {
 	MaxTotalChars *int32 `protobuf:"varint,12,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
 	// The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's clock
 	// is used.
-	Now           *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Now *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
+	// Keys of the projects that the session works on, at most 16 of at most 1,024 bytes. They are compared with the
+	// annotations `<!-- project: key -->` of chunks, with the part before the first "/" in lower case. The score of a chunk
+	// whose projects are all active is multiplied by 1.15, and that of any other annotated chunk by 0.9. If there are none,
+	// projects do not change scores.
+	ActiveProjects []string `protobuf:"bytes,14,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MemorySearchRequest) Reset() {
@@ -512,6 +517,13 @@ func (x *MemorySearchRequest) GetMaxTotalChars() int32 {
 func (x *MemorySearchRequest) GetNow() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Now
+	}
+	return nil
+}
+
+func (x *MemorySearchRequest) GetActiveProjects() []string {
+	if x != nil {
+		return x.ActiveProjects
 	}
 	return nil
 }
@@ -3353,7 +3365,7 @@ var File_memoryd_v1_memory_service_proto protoreflect.FileDescriptor
 const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fmemoryd/v1/memory_service.proto\x12\n" +
-	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xe8\x04\n" +
+	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\x91\x05\n" +
 	"\x13MemorySearchRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12$\n" +
@@ -3370,7 +3382,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	" \x01(\x0e2\x18.memoryd.v1.CitationModeR\tcitations\x12&\n" +
 	"\fmin_revision\x18\v \x01(\x03H\x03R\vminRevision\x88\x01\x01\x12+\n" +
 	"\x0fmax_total_chars\x18\f \x01(\x05H\x04R\rmaxTotalChars\x88\x01\x01\x12,\n" +
-	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03nowB\x0e\n" +
+	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
+	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjectsB\x0e\n" +
 	"\f_max_resultsB\f\n" +
 	"\n" +
 	"_min_scoreB\x14\n" +

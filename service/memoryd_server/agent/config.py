@@ -43,7 +43,8 @@ class AgentConfig:
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
     the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts; `sources` says whether
-    they are indexed.
+    they are indexed. `searched_sources` are the sources of a search that names none; empty for all of `sources`.
+    `read_chars` is the length of the longest text of a read; None if only the API limits it.
     """
 
     agent_id: str
@@ -77,6 +78,8 @@ class AgentConfig:
     impairments: tuple[Degradation, ...]
     idle_seconds: float = 600.0
     store_driver: str = "sqlite"
+    searched_sources: tuple[Source, ...] = ()
+    read_chars: int | None = None
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -114,6 +117,8 @@ _TAKEN_OVER = (
     "default",
     "max_results",
     "min_score",
+    "searched_sources",
+    "read_chars",
     "citations",
     "time_zone",
     "flush",

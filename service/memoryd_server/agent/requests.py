@@ -182,7 +182,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest(Request):
-    """A query. No `sources` means all sources of the agent."""
+    """A query. No `sources` means those that the agent's configuration searches by default."""
 
     query: str
     max_results: int | None = None
@@ -206,7 +206,7 @@ class SearchRequest(Request):
             max_results=checks.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
             min_score=config.min_score if min_score is None else min_score,
             min_score_is_requested=min_score is not None,
-            sources=self.sources,
+            sources=self.sources or config.searched_sources,
             mode=self.mode,
             max_snippet_chars=checks.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
             citations=wants_citations(self.citations or config.citations, session_key),

@@ -26,6 +26,12 @@ DEFAULT = "default"
 _WHOLE = frozenset({"scope", "headers"})
 
 
+def is_whole(path: KeyPath) -> bool:
+    """Return whether a later value of the key replaces the object at `path` instead of being merged into it."""
+    # An agent may have any id.
+    return path[-1] in _WHOLE and path[:-1] != ("agents", "entries")
+
+
 class SettingsTree:
     """The settings as written, with later layers over earlier ones. Objects are merged key by key, arrays are replaced.
 
@@ -36,9 +42,11 @@ class SettingsTree:
         self.values: dict[str, Any] = {}
         self.replaced: list[tuple[KeyPath, str, object]] = []
         self._origins: dict[KeyPath, str] = {}
+        self._ranks: dict[str, int] = {}
 
     def overlay(self, layer: Mapping[str, Any], origin: str) -> None:
         """Merge a layer into the tree. A null removes the key of earlier layers."""
+        self._ranks.setdefault(origin, len(self._ranks))
         self._merge(self.values, layer, (), origin)
 
     def at(self, *path: str) -> Any:
@@ -56,6 +64,11 @@ class SettingsTree:
         """Return the origin of the key, or of the closest object above it."""
         return next((self._origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._origins), DEFAULT)
 
+    def rank(self, path: KeyPath) -> int:
+        """Return the number of layers below the one that set exactly this key; -1 if it is not set."""
+        origin = self._origins.get(path)
+        return -1 if origin is None else self._ranks.get(origin, 0)
+
     def remove(self, path: KeyPath) -> None:
         """Remove a key with its origin."""
         parent = self.at(*path[:-1])
@@ -67,7 +80,7 @@ class SettingsTree:
         for key, value in layer.items():
             here = (*path, key)
             old = into.get(key)
-            keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in _WHOLE
+            keep = isinstance(old, dict) and isinstance(value, Mapping) and not is_whole(here)
             if key in into and isinstance(value, Mapping) and not isinstance(old, dict):
                 self.replaced.append((here, self._origins[here], old))
             if not keep and key in into:
@@ -282,7 +295,10 @@ def exists(path: Path) -> bool:
 
 
 _PATHS = frozenset(
-    {"workspace", "tokenFile", "certFile", "keyFile", "clientCaFile", "extensionPath", "modelCacheDir", "exportDir"}
+    {
+        *("workspace", "agentDir", "tokenFile", "certFile", "keyFile", "clientCaFile"),
+        *("extensionPath", "modelCacheDir", "exportDir"),
+    }
 )
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.settings import environment as env
-from memoryd_server.settings.agents import DEFAULTS, ResolveContext, agent_paths, resolve_agents, with_agents_by_id
+from memoryd_server.settings.agents import ResolveContext, resolve_agents
 from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
 from memoryd_server.settings.layers import (
-    DEFAULT,
     OPENCLAW_FILE,
     OWN_FILE,
     Findings,
@@ -24,9 +23,12 @@ from memoryd_server.settings.layers import (
     make_paths_absolute,
     read_layer,
 )
-from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, effective
+from memoryd_server.settings.layouts import GLOBAL_SEARCH, find_layout
+from memoryd_server.settings.origins import Origins
+from memoryd_server.settings.resolved import ResolvedSettings
 from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
-from memoryd_server.settings.rules import KeyPath, dotted
+from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, with_agents_by_id
+from memoryd_server.settings.rules import KeyPath
 from memoryd_server.settings.service import ServiceSettings
 
 
@@ -43,13 +45,15 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
     overrides = Overrides(environ, flags or {}, report)
     state_dir = find_state_dir(overrides.state_dir.text, home)
     tree, files = SettingsTree(), SettingsTree()
-    for layer, origin in _file_layers(overrides, state_dir, home, report):
+    layers = list(_file_layers(overrides, state_dir, home, report))
+    for layer, origin in layers:
         files.overlay(layer, origin)
         tree.overlay(layer, origin)
     for layer, origin in overrides.layers():
         tree.overlay(make_paths_absolute(layer, None, home), origin)
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
-    return _resolve(Checker(tree, report), overrides, state_dir, home)
+    layout = find_layout(tree, layers[0][0], state_dir)
+    return _resolve(Checker(tree, report), overrides, state_dir, home, layout)
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
@@ -68,8 +72,9 @@ def _file_layers(
         yield make_paths_absolute(layer, path.parent, home), str(path)
 
 
-def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
-    for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
+def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path, layout: str) -> ResolvedSettings:
+    entries = [path for place in agent_places(checker.tree).values() for path in place.paths(checker.tree)]
+    for path in (("agents",), DEFAULTS, ENTRIES, *entries):
         checker.table(path)
     check_files(overrides, state_dir, home, checker.report)
     check_variables(overrides.environ, checker.report)
@@ -78,8 +83,11 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
-    check_workspace(agents[default], overrides, state_dir, home, checker.report)
+    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ, layout))
+    if default:
+        check_workspace(agents[default], overrides, state_dir, home, checker.report)
+    elif workspace:
+        checker.report.warn(overrides.workspace.origin, (), "it is ignored, because there is no default agent")
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
@@ -89,10 +97,11 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
         agents,
         default,
         tuple(checker.report.warnings),
-        _origins(checker.tree, overrides, state_dir, service, agents),
+        Origins(checker.tree, overrides.state_dir, overrides.workspace).table(state_dir, service, agents),
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),
+        layout,
     )
 
 
@@ -101,65 +110,31 @@ def _socket(environ: Mapping[str, str], state_dir: Path) -> str:
     return f"unix:{folder / 'memoryd.sock'}"
 
 
-def _origins(
-    tree: SettingsTree,
-    overrides: Overrides,
-    state_dir: Path,
-    service: ServiceSettings,
-    agents: Mapping[str, AgentSettings],
-) -> dict[str, str]:
-    origins = {dotted(path): _origin(tree, path) for path, _ in effective(state_dir, service, agents)}
-    origins["stateDir"] = overrides.state_dir.origin
-    for agent_id, agent in agents.items():
-        parent = ("agents", "list", f"[{agent_id}]")
-        if agent.default and overrides.workspace.text:
-            origins[dotted((*parent, "workspace"))] = overrides.workspace.origin
-        elif not agent.default:
-            origins[dotted((*parent, "workspace"))] = tree.exact_origin((*parent, "workspace")) or DEFAULT
-        slot = ("plugins", "slots", "memory") if not agent.memory_enabled else None
-        origins[dotted((*parent, "enabled"))] = _origin(tree, slot or (*parent, "memorySearch", "enabled"))
-        origins.update({dotted((*parent, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
-    return origins
-
-
-def _origin(tree: SettingsTree, path: KeyPath) -> str:
-    inherited = tree.exact_origin((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
-    return tree.exact_origin(path) or inherited or DEFAULT
-
-
-_NEWER = "a key of a newer version of OpenClaw"
-_OURS = "a key of OpenClaw"
+_NO_CHANGE = "memoryd's defaults are used"
 
 MEMORY_SEARCH: Mapping[KeyPath, str] = {
-    ("multimodal",): _OURS,
-    ("inputType",): _NEWER,
-    ("queryInputType",): _NEWER,
-    ("documentInputType",): _NEWER,
-    ("local", "contextSize"): _NEWER,
-    ("store", "fts"): _NEWER,
-    ("sync", "embeddingBatchTimeoutSeconds"): _NEWER,
-    ("qmd",): _NEWER,
+    ("multimodal",): "images and audio are not indexed",
+    ("local", "contextSize"): _NO_CHANGE,
+    ("store", "fts"): "memoryd's own analyzer splits text into words, in all scripts",
+    ("sync", "embeddingBatchTimeoutSeconds"): _NO_CHANGE,
+    ("qmd",): "these folders are not indexed; add them to extraPaths",
 }
+"""The keys of memory search that memoryd does not implement, with the consequence."""
 
 MEMORY: Mapping[KeyPath, str] = {
-    ("search",): _NEWER,
-    ("qmd", "mcporter"): _OURS,
-    ("qmd", "searchTool"): _NEWER,
-    ("qmd", "rerank"): _NEWER,
-    ("qmd", "update", "startup"): _NEWER,
-    ("qmd", "update", "startupDelayMs"): _NEWER,
+    ("qmd", "mcporter"): "qmd is run as a command",
+    ("qmd", "searchTool"): _NO_CHANGE,
+    ("qmd", "rerank"): _NO_CHANGE,
+    ("qmd", "update", "startup"): "memory.qmd.update.onBoot decides about updates at the start",
+    ("qmd", "update", "startupDelayMs"): _NO_CHANGE,
 }
 
-COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): _NEWER}
+COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): "the agent's model writes the notes"}
 
 AGENTS: Mapping[KeyPath, str] = {
-    ("entries",): _NEWER,
-    ("defaults", "contextLimits", "memoryGetDefaultLines"): _NEWER,
-    ("defaults", "contextLimits", "memoryGetMaxChars"): _NEWER,
+    ("defaults", "contextLimits", "memoryGetDefaultLines"): "a MemoryGet without a number returns 120 lines",
+    ("defaults", "startupContext"): "SessionContext returns the notes of two days, within its own limits",
 }
-
-BLOCKING: frozenset[KeyPath] = frozenset({("memory", "search"), ("agents", "entries")})
-"""The keys that contain a provider, a fallback or `enabled` in the layout of newer versions of OpenClaw."""
 
 
 def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
@@ -167,28 +142,25 @@ def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None
     _drop(checker, ("agents",), AGENTS)
     _drop(checker, ("memory",), MEMORY)
     _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
-    for parent in (("agents", "defaults"), *agent_paths):
-        _drop(checker, (*parent, "memorySearch"), MEMORY_SEARCH)
-        _drop_globs(checker, (*parent, "memorySearch", "extraPaths"))
-        _drop_secret_reference(checker, (*parent, "memorySearch", "remote", "apiKey"))
+    older = [(*parent, "memorySearch") for parent in (DEFAULTS, *agent_paths)]
+    for search in (GLOBAL_SEARCH, *older, *((*path, *GLOBAL_SEARCH) for path in agent_paths if path[:2] == ENTRIES)):
+        _drop(checker, search, MEMORY_SEARCH)
+        _drop_globs(checker, (*search, "extraPaths"))
+        _drop_secret_reference(checker, (*search, "remote", "apiKey"))
 
 
 def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> None:
-    for key, what in known.items():
+    for key, consequence in known.items():
         path = (*parent, *key)
-        if checker.tree.at(*path) is None:
-            continue
-        if path in BLOCKING:
-            checker.block_remote(path, f"{what}; memoryd does not read it")
-        else:
-            _warn(checker, path, what)
-        checker.tree.remove(path)
+        if checker.tree.at(*path) is not None:
+            _warn(checker, path, consequence)
+            checker.tree.remove(path)
 
 
 def _drop_globs(checker: Checker, path: KeyPath) -> None:
     listed = checker.tree.at(*path)
     if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
-        _warn(checker, path, "{path, pattern} is a form of a newer version of OpenClaw")
+        _warn(checker, path, "folders given as {path, pattern} are not indexed")
         listed[:] = [item for item in listed if not isinstance(item, dict)]
 
 
@@ -199,5 +171,5 @@ def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:
         checker.tree.remove(path)
 
 
-def _warn(checker: Checker, path: KeyPath, what: str) -> None:
-    checker.warn(path, f"{what}; memoryd does not implement it and ignores it")
+def _warn(checker: Checker, path: KeyPath, consequence: str) -> None:
+    checker.warn(path, f"a key of OpenClaw; memoryd does not implement it and ignores it: {consequence}")

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
@@ -126,11 +127,33 @@ def model_providers(checker: Checker) -> ModelProviders:
 AUTOMATIC = ("openai-compatible", "openai", "gemini", "voyage", "mistral")
 """The providers that `auto` may use."""
 
+# The provider's own address; keys from the environment and from profiles belong to it.
+_ADDRESSES: Mapping[str, str] = {
+    "openai": "https://api.openai.com/v1",
+    "gemini": "https://generativelanguage.googleapis.com/v1beta",
+    "voyage": "https://api.voyageai.com/v1",
+    "mistral": "https://api.mistral.ai/v1",
+    "ollama": "http://127.0.0.1:11434",
+}
+_PORTS: Mapping[str, int] = {"http": 80, "https": 443}
+_AUTHORIZATION = frozenset({"authorization", "x-goog-api-key", "api-key"})
+
 _NO_REMOTE = RemoteSettings()
 _NO_BLOCK = ModelProviderSettings()
 _LOCAL = "local"
 _MANY_KEYS = "gemini"
 _DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
+
+
+def _endpoint(url: str) -> str:
+    """Return the scheme, the host and the port of an address, without credentials; empty if it is not an address."""
+    try:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        host, port = (parts.hostname or "").rstrip("."), parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return ""
+    host = "127.0.0.1" if host in {"localhost", "::1"} else host
+    return f"{parts.scheme}://{host}:{port}" if host and port else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +162,8 @@ class ProviderAccess:
 
     An empty `base_url` means the provider's default. `no_key` says why a configured key cannot be used, `problem` why
     nothing may be sent. `key_from` is the source of the keys. `passed_over` is a key of a source with higher precedence
-    that memoryd does not read.
+    that memoryd does not read. `withheld` is empty, or says which key is not sent, because it belongs to another
+    address.
     """
 
     # An address may hold a password.
@@ -150,12 +174,13 @@ class ProviderAccess:
     problem: str = ""
     key_from: str = ""
     passed_over: UnreadKey | None = None
+    withheld: str = ""
 
     def known_values(self) -> dict[str, object]:
         """Return the known values by name, with secrets as `SecretStr`; empty if nothing is known."""
         values = {"baseUrl": self.base_url, "keys": self.keys, "headers": self.headers}
         known: dict[str, object] = {name: value for name, value in values.items() if value}
-        wrong = self.problem or self.no_key
+        wrong = self.problem or self.no_key or self.withheld
         return {**known, "problem": wrong} if wrong else known
 
 
@@ -201,6 +226,8 @@ class AccessSources:
         block, path = blocks.get(name, _NO_BLOCK), f"models.providers.{name}"
         try:
             base_url = self._filled(remote.base_url, "remote.baseUrl")
+            if base_url and not self._is_own(base_url, provider, block, path):
+                return self._elsewhere(base_url, provider, remote, block, path)
             base_url = base_url or self._filled(block.base_url, f"{path}.baseUrl")
             headers = {**self._headers(block.headers, path), **self._headers(remote.headers, "remote")}
         except UnsetVariable as unset:
@@ -211,6 +238,46 @@ class AccessSources:
             return ProviderAccess(base_url, headers=headers, no_key=str(unset))
         keys = tuple(SecretStr(key) for key in found.keys)
         return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.unread)
+
+    def _is_own(self, base_url: str, provider: str, block: ModelProviderSettings, path: str) -> bool:
+        """Return whether `base_url` has the scheme, the host and the port of the provider's own address.
+
+        True if the provider has no address of its own.
+        """
+        try:
+            own = self._filled(block.base_url, f"{path}.baseUrl") or _ADDRESSES.get(provider, "")
+        except UnsetVariable:
+            return False
+        return not own or _endpoint(own) == _endpoint(base_url) != ""
+
+    def _elsewhere(
+        self, base_url: str, provider: str, remote: RemoteSettings, block: ModelProviderSettings, path: str
+    ) -> ProviderAccess:
+        """Return the access to an address that is not the provider's own: only with the key and headers of `remote`.
+
+        Raises:
+            UnsetVariable: a header of `remote` names a variable that is not set.
+        """
+        headers = self._headers(remote.headers, "remote")
+        try:
+            keys = self._one(provider, remote.api_key, "remote.apiKey")
+        except UnsetVariable as unset:
+            return ProviderAccess(base_url, headers=headers, no_key=str(unset))
+        if keys:
+            return ProviderAccess(base_url, (SecretStr(keys[0]),), headers, key_from="remote.apiKey")
+        if _AUTHORIZATION.intersection(headers):
+            return ProviderAccess(base_url, headers=headers)
+        try:
+            withheld = self._first_keys(provider, _NO_REMOTE, block, path).place or (
+                f"{path}.headers" if block.headers else ""
+            )
+        except UnsetVariable:
+            withheld = ""
+        message = (
+            f"{withheld} is not sent to {_endpoint(base_url) or 'this address'}, because it belongs to the address of "
+            f"{provider}; set remote.apiKey to send a key there"
+        )
+        return ProviderAccess(base_url, headers=headers, withheld=message if withheld else "")
 
     def _headers(self, headers: Mapping[str, SecretStr] | None, path: str) -> dict[str, SecretStr]:
         """Return the headers with their names in lower case."""

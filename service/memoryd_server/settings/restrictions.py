@@ -38,6 +38,7 @@ from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
 
 _INCLUDE = "$include"
 _MEMORY_SEARCH = "memorySearch"
+_GLOBAL_SEARCH, _ENTRIES = ("memory", "search"), ("agents", "entries")
 _MEMORY_PLUGIN = "memory-core"
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
 _MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
@@ -62,7 +63,9 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     `agent_paths` are the paths of the agents.
     """
     agents = [("agents", "defaults"), *agent_paths]
-    for path in ((), ("agents",), *agents, ("memory",), ("models",), ("models", "providers"), *_PLUGINS):
+    entries = [(*path, "memory") for path in agents if path[:2] == _ENTRIES]
+    memory = (("memory",), _GLOBAL_SEARCH, _ENTRIES, *entries, *((*path, "search") for path in entries))
+    for path in ((), ("agents",), *agents, *memory, ("models",), ("models", "providers"), *_PLUGINS):
         check_include(checker, path)
     for path, origin, value in checker.tree.replaced:
         if path[0] in ABOUT_PROVIDERS:
@@ -70,7 +73,7 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
             checker.report.block_remote(origin, path, message, agent_of(path))
     _check_keys(checker, (), read=("memory",))
     for path in agents:
-        _check_keys(checker, path, read=(_MEMORY_SEARCH,))
+        _check_keys(checker, path, read=("memory",) if path[:2] == _ENTRIES else (_MEMORY_SEARCH,))
     unread = [("agents", name) for name in checker.keys(("agents",)) if name not in {"defaults", "list", "entries"}]
     for path in (("agents",), *unread, _MEMORY_PLUGIN_ENTRY, _MEMORY_PLUGIN_CONFIG):
         _check_keys(checker, path, read=())

@@ -131,10 +131,10 @@ def test_headers_are_merged_and_those_of_remote_count(home):
     found = access(
         home,
         blocks={"openai": {"headers": {"X-Team": "red", "X-A": "a"}, "baseUrl": "http://block/v1"}},
-        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://remote/v1"},
+        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://block/v2"},
     )
     assert headers(found) == {"x-team": "blue", "x-a": "a", "x-b": "b"}
-    assert found.base_url == "http://remote/v1"
+    assert found.base_url == "http://block/v2"
     assert access(home, blocks={"openai": {"baseUrl": " http://block/v1 "}}).base_url == "http://block/v1"
 
 

@@ -74,8 +74,14 @@ async def check_nothing_is_sent(running, server, where):
 NOT_UNDERSTOOD = {
     "memorySearch": NONE,
     "memory.search.$include": {"memory": {"search": {"$include": "./memory.json5", "provider": "openai"}}},
-    "agents.entries.main.memorySearch": {"agents": {"entries": {"main": {"memorySearch": {"provider": "none"}}}}},
-    "agents.entries.main.enabled": {"agents": {"entries": {"main": {"enabled": False}}}},
+    "agents.entries.main.memorySearch": {
+        "memory": {"search": {"provider": "openai"}},
+        "agents": {"entries": {"main": {"memorySearch": {"provider": "none"}}}},
+    },
+    "agents.entries.main.enabled": {
+        "memory": {"search": {"provider": "openai"}},
+        "agents": {"entries": {"main": {"enabled": False}}},
+    },
     "memorry": {"memorry": {"search": {"provider": "none"}}},
     "$include": {"$include": "./memory.json5"},
     "agents.$include": {"agents": {"$include": "./agents.json5"}},

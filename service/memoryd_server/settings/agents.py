@@ -10,7 +10,7 @@ from memoryd_server.settings.layers import merge
 from memoryd_server.settings.layouts import CURRENT, GLOBAL_SEARCH, SHARED_SEARCH, SearchPlace, search_of
 from memoryd_server.settings.memory import CompactionSettings, ContextLimits, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
-from memoryd_server.settings.plugins import entries_are_enabled, entry_access, lancedb_settings
+from memoryd_server.settings.plugins import LanceDbSettings, entries_are_enabled, entry_access, lancedb_settings
 from memoryd_server.settings.provider_access import (
     AccessSources,
     Profiles,
@@ -69,7 +69,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
         search = _with_index(resolved.search, agent_id, context.state_dir)
         _warn_of_ignored_sessions(checker, search_of(place) if "sources" in own else SHARED_SEARCH, search)
         reason = _disabled_reason(checker, place, search)
-        auth_profiles = _profiles(checker, context.state_dir, place, search)
+        auth_profiles = _profiles(checker, context.state_dir, place, _providers(search, entries))
         sources = AccessSources(providers, auth_profiles, context.environ)
         _warn_of_withheld_keys(checker, place, search, sources)
         own_limits = _context_limits(checker, place.path_of(checker.tree, "contextLimits")[:-1])
@@ -89,7 +89,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
             fallback_access=sources.fallback(search),
             entries_enabled=entries_are_enabled(checker),
             entries=entries,
-            entry_access=entry_access(entries, context.environ),
+            entry_access=entry_access(entries, sources),
             agent_dir=_agent_dir(checker, place),
             no_provider=resolved.no_provider,
             memory_get_max_chars=own_limits.memory_get_max_chars or limits.memory_get_max_chars,
@@ -227,9 +227,15 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
     return search.model_copy(update={"store": store})
 
 
-def _profiles(checker: Checker, state_dir: Path, place: AgentPlace, search: MemorySearchSettings) -> Profiles:
+def _providers(search: MemorySearchSettings, entries: LanceDbSettings) -> set[str]:
+    """Return the names of the remote providers that may need a key of the agent's profiles."""
+    of_entries = entries.embedding.provider if entries.embedding and not entries.embedding.api_key else ""
+    return {search.provider, search.fallback_provider, of_entries} - {"local", "none", ""}
+
+
+def _profiles(checker: Checker, state_dir: Path, place: AgentPlace, providers: set[str]) -> Profiles:
     """Return the agent's auth profiles, if it may use a remote provider."""
-    if not {search.provider, search.fallback_provider} - {"local", "none"}:
+    if not providers:
         return Profiles()
     file, folder = profiles_file(state_dir, place.agent_id), _agent_dir(checker, place)
     return read_profiles(file if folder is None else folder / file.name, checker.report)

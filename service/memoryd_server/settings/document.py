@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 
 from memoryd_server.settings.environment import variables
 from memoryd_server.settings.layouts import GLOBAL_SEARCH
-from memoryd_server.settings.loading import AGENTS, COMPACTION, MEMORY, MEMORY_SEARCH
+from memoryd_server.settings.loading import AGENTS, COMPACTION, LANCEDB, MEMORY, MEMORY_SEARCH
 from memoryd_server.settings.memory import CompactionSettings, ContextLimits, MemoryBlock
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
@@ -47,6 +47,7 @@ _UNIMPLEMENTED: tuple[tuple[KeyPath, Mapping[KeyPath, str]], ...] = (
     (("agents",), AGENTS),
     (("agents", "defaults", "compaction"), COMPACTION),
     (("memory",), MEMORY),
+    (ENTRIES, LANCEDB),
 )
 
 

@@ -25,6 +25,7 @@ from memoryd_server.settings.layers import (
 )
 from memoryd_server.settings.layouts import GLOBAL_SEARCH, find_layout
 from memoryd_server.settings.origins import Origins
+from memoryd_server.settings.plugins import CONFIG as ENTRIES_CONFIG
 from memoryd_server.settings.resolved import ResolvedSettings
 from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
 from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, with_agents_by_id
@@ -131,6 +132,11 @@ MEMORY: Mapping[KeyPath, str] = {
 
 COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): "the agent's model writes the notes"}
 
+LANCEDB: Mapping[KeyPath, str] = {
+    ("recallMaxChars",): "recalled entries are returned whole",
+    ("customTriggers",): "SuggestCapture uses only its own phrases",
+}
+
 AGENTS: Mapping[KeyPath, str] = {
     ("defaults", "contextLimits", "memoryGetDefaultLines"): "a MemoryGet without a number returns 120 lines",
     ("defaults", "startupContext"): "SessionContext returns the notes of two days, within its own limits",
@@ -141,7 +147,8 @@ def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None
     """Remove the keys that are not implemented, with a warning for each. `agent_paths` are the agents' paths."""
     _drop(checker, ("agents",), AGENTS)
     _drop(checker, ("memory",), MEMORY)
-    _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
+    _drop(checker, (*DEFAULTS, "compaction"), COMPACTION)
+    _drop(checker, ENTRIES_CONFIG, LANCEDB)
     older = [(*parent, "memorySearch") for parent in (DEFAULTS, *agent_paths)]
     for search in (GLOBAL_SEARCH, *older, *((*path, *GLOBAL_SEARCH) for path in agent_paths if path[:2] == ENTRIES)):
         _drop(checker, search, MEMORY_SEARCH)

@@ -35,7 +35,8 @@ _AGENTS = (("agents", "list"), ("agents", "entries"))
 
 def agent_of(path: KeyPath) -> str:
     """Return the id of the agent whose key is at `path`; empty for a key that agents share."""
-    return path[2].strip("[]") if path[:2] in _AGENTS and path[2:] else ""
+    is_agent = path[:2] in _AGENTS and path[2:] and path[2] != "$include"
+    return path[2].strip("[]") if is_agent else ""
 
 
 @dataclass(frozen=True, slots=True)

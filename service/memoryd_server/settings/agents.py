@@ -229,7 +229,7 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
 
 def _providers(search: MemorySearchSettings, entries: LanceDbSettings) -> set[str]:
     """Return the names of the remote providers that may need a key of the agent's profiles."""
-    of_entries = entries.embedding.provider if entries.embedding and not entries.embedding.api_key else ""
+    of_entries = (entries.embedding.provider or "") if entries.embedding and not entries.embedding.api_key else ""
     return {search.provider, search.fallback_provider, of_entries} - {"local", "none", ""}
 
 

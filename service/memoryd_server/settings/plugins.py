@@ -27,7 +27,7 @@ class EntryEmbeddingSettings(SettingsBlock):
     Without this block, entries use the provider of the agent's memory.
     """
 
-    provider: str = ""
+    provider: str | None = None
     """The provider: `openai`, or `openai-compatible` with `baseUrl`. No other one is called. Without `apiKey`, the keys
     of the provider are used, as for memory search, and nothing is sent if this key is not set. Id; default unset."""
     api_key: SecretStr | None = None
@@ -102,7 +102,7 @@ def entry_access(settings: LanceDbSettings, sources: AccessSources) -> ProviderA
     embedding = settings.embedding
     if embedding is None:
         return None
-    provider, environ = embedding.provider.strip(), sources.environ
+    provider, environ = (embedding.provider or "").strip(), sources.environ
     if provider not in _ENTRY_PROVIDERS:
         return ProviderAccess(
             problem=f'{PLUGIN} names the provider "{provider}", which memoryd does not use for entries'

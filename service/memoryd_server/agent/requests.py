@@ -46,10 +46,10 @@ LEAST_HEARTBEAT_SECONDS, MOST_HEARTBEAT_SECONDS = 1.0, 60.0
 MOST_NAME_BYTES = 255
 
 _NO_SESSIONS = (
-    "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
-    '"sessions" in memorySearch.sources'
+    "session transcripts are not a source of this agent; in its settings of memory search, set "
+    'experimental.sessionMemory, and name "sessions" in sources'
 )
-_NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
+_NO_MEMORY = 'Markdown is not a source of this agent; in its settings of memory search, name "memory" in sources'
 
 
 def agent_of_session(session_key: str) -> str:

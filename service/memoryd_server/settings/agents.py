@@ -25,7 +25,6 @@ from memoryd_server.settings.roster import (
     AgentPlace,
     agent_places,
     default_agent,
-    has_entries,
     marked_agents,
 )
 from memoryd_server.settings.rules import KeyPath, dotted, keys, nearest
@@ -36,13 +35,15 @@ from memoryd_server.settings.service import check_timezone
 class ResolveContext:
     """What agents are resolved against.
 
-    `workspace` is the one of a flag or a variable; empty if neither is set. `layout` determines the defaults.
+    `workspace` is the one of a flag or a variable; empty if neither is set. `layout` determines the defaults, and
+    `in_entries` is whether agents are configured in `agents.entries`, whose rules of workspaces then apply.
     """
 
     state_dir: Path
     workspace: str
     environ: Mapping[str, str]
     layout: str
+    in_entries: bool
 
 
 def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
@@ -53,6 +54,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     places = agent_places(checker.tree)
     marked = marked_agents(checker, places)
     default = default_agent(checker, places, marked)
+    sharing = _sharing(context, places, marked, default)
     memory = _memory_block(checker)
     compaction = _compaction(checker)
     timezone = _timezone(checker)
@@ -75,7 +77,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
         own_limits = _context_limits(checker, place.path_of(checker.tree, "contextLimits")[:-1])
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
-            workspace=_workspace(checker, place, context, marked, default=agent_id == default),
+            workspace=_workspace(checker, place, context, shares=agent_id in sharing, default=agent_id == default),
             enabled=not reason,
             memory_enabled=not _has_no_memory(checker),
             disabled_reason=reason,
@@ -213,12 +215,11 @@ def _warn_of_ignored_sessions(checker: Checker, place: SearchPlace, search: Memo
     path = place.path_of(checker.tree, "sources")
     named = () if checker.report.problems else checker.tree.at(*path) or ()
     if "sessions" in named and "sessions" not in search.sources:
+        reason = "memorySearch.experimental.sessionMemory is not true"
+        if path[:-1] == place.current:
+            reason = "neither experimental.sessionMemory nor rememberAcrossConversations is true"
         indexed = ", ".join(search.sources)
-        checker.warn(
-            path,
-            '"sessions" is ignored, because memorySearch.experimental.sessionMemory is not true; '
-            f"only {indexed} is indexed",
-        )
+        checker.warn(path, f'"sessions" is ignored, because {reason}; only {indexed} is indexed')
 
 
 def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) -> MemorySearchSettings:
@@ -258,19 +259,23 @@ def _warn_of_withheld_keys(
             checker.warn(path, access.withheld)
 
 
-def _workspace(
-    checker: Checker, place: AgentPlace, context: ResolveContext, marked: Sequence[str], *, default: bool
-) -> Path:
+def _sharing(
+    context: ResolveContext, places: Mapping[str, AgentPlace], marked: Sequence[str], default: str
+) -> set[str]:
+    """Return the agent, if any, whose workspace is the shared one: of several entries, only a marked one."""
+    if marked or not context.in_entries:
+        return {default}
+    return set(places) if len(places) == 1 else set()
+
+
+def _workspace(checker: Checker, place: AgentPlace, context: ResolveContext, *, shares: bool, default: bool) -> Path:
     own = checker.text(place.path_of(checker.tree, "workspace"))
     shared = checker.text((*DEFAULTS, "workspace"))
     if default and context.workspace:
         return Path(context.workspace)
-    if own:
-        return Path(own)
-    in_entries = has_entries(checker.tree)
-    if place.agent_id in marked[:1] or (len(agent_places(checker.tree)) == 1 if in_entries else default):
-        return Path(shared or context.state_dir / "workspace")
-    if in_entries and shared:
+    if own or shares:
+        return Path(own or shared or context.state_dir / "workspace")
+    if shared and context.in_entries:
         return Path(shared) / place.agent_id
     return context.state_dir / f"workspace-{place.agent_id}"
 

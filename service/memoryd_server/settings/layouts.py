@@ -37,11 +37,11 @@ _LONGEST_VERSION = 32
 def find_layout(tree: SettingsTree, host: Mapping[str, Any], state_dir: Path) -> str:
     """Return the layout of the settings: CURRENT or OLDER. It determines the defaults that differ.
 
-    The layout is the current one if a file has `memory.search` or `agents.entries`. Otherwise it is the current one if
-    `host`, which is OpenClaw's own file, has no key that only the older layout has, and a current version of OpenClaw
-    has written the file or keeps its database in the state directory.
+    The layout is the current one if a file has `memory.search` or `agents.entries`, even if a later file removes them.
+    Otherwise it is the current one if `host`, which is OpenClaw's own file, has no key that only the older layout has,
+    and a current version of OpenClaw has written the file or keeps its database in the state directory.
     """
-    if any(tree.at(*path) is not None for path in _CURRENT_KEYS):
+    if any(tree.at(*path) is not None or _at(host, path) is not None for path in _CURRENT_KEYS):
         return CURRENT
     if any(_at(host, path) is not None for path in _OLDER_KEYS):
         return OLDER

@@ -28,7 +28,7 @@ from memoryd_server.settings.origins import Origins
 from memoryd_server.settings.plugins import CONFIG as ENTRIES_CONFIG
 from memoryd_server.settings.resolved import ResolvedSettings
 from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
-from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, with_agents_by_id
+from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, has_entries, with_agents_by_id
 from memoryd_server.settings.rules import KeyPath
 from memoryd_server.settings.service import ServiceSettings
 
@@ -84,7 +84,8 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ, layout))
+    context = ResolveContext(state_dir, workspace, overrides.environ, layout, has_entries(checker.tree))
+    agents, default = resolve_agents(checker, context)
     if default:
         check_workspace(agents[default], overrides, state_dir, home, checker.report)
     elif workspace:
@@ -98,7 +99,9 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
         agents,
         default,
         tuple(checker.report.warnings),
-        Origins(checker.tree, overrides.state_dir, overrides.workspace).table(state_dir, service, agents),
+        Origins(checker.tree, overrides.state_dir, overrides.workspace, context.in_entries).table(
+            state_dir, service, agents
+        ),
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),

@@ -8,7 +8,7 @@ from memoryd_server.settings.environment import SourcedValue
 from memoryd_server.settings.layers import DEFAULT, SettingsTree
 from memoryd_server.settings.layouts import CURRENT, OLDER, SHARED_SEARCH, search_of
 from memoryd_server.settings.resolved import AgentSettings, Written, effective
-from memoryd_server.settings.roster import DEFAULTS, ENTRIES, LIST, AgentPlace, has_entries
+from memoryd_server.settings.roster import DEFAULTS, ENTRIES, LIST, AgentPlace
 from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
 
@@ -18,11 +18,15 @@ _SEARCH = "memorySearch"
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """The origins of the settings of one load. `state_dir` and `workspace` are those of a flag or a variable."""
+    """The origins of the settings of one load. `state_dir` and `workspace` are those of a flag or a variable.
+
+    `in_entries` is whether agents are configured in `agents.entries`.
+    """
 
     tree: SettingsTree
     state_dir: SourcedValue
     workspace: SourcedValue
+    in_entries: bool
 
     def table(
         self, state_dir: Path, service: ServiceSettings, agents: Mapping[str, AgentSettings]
@@ -56,7 +60,7 @@ class Origins:
         if agent.default and self.workspace.text:
             return Written(self.workspace.origin)
         own = place.path_of(self.tree, "workspace")
-        shares = agent.default or has_entries(self.tree)
+        shares = agent.default or self.in_entries
         return self._written((own, (*DEFAULTS, "workspace")) if shares else (own,))
 
     def _written(self, paths: "Iterator[KeyPath] | Sequence[KeyPath]") -> Written:

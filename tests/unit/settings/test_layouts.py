@@ -39,7 +39,8 @@ MARKS = [
     ({"meta": {"lastTouchedVersion": "latest"}}, {}, "older"),
     ({"meta": {"lastTouchedVersion": 2026.9}}, {}, "older"),
     ({"meta": "2026.9.6"}, {}, "older"),
-    (own_search(), {"memory": {"search": None}}, "older"),
+    (own_search(), {"memory": {"search": None}}, "current"),
+    (own_search(), {"memory": {"search": {"provider": None}}}, "current"),
     ({}, {}, "older"),
     (None, None, "older"),
     (None, older(provider="auto"), "older"),
@@ -151,6 +152,15 @@ REMEMBERED = [
 def test_which_sources_are_indexed_and_which_are_searched(home, reference, indexed, searched):
     search = home.load(reference).agent("").memory_search
     assert (search.indexed_sources, search.sources) == (indexed, searched)
+
+
+def test_sessions_that_are_ignored_are_a_warning_that_names_the_keys_of_the_layout(home):
+    settings = home.load(own_search(sources=["memory", "sessions"], rememberAcrossConversations=False))
+    (warning,) = settings.warnings
+    assert warning == (
+        f'{home.reference}: memory.search.sources: "sessions" is ignored, because neither '
+        "experimental.sessionMemory nor rememberAcrossConversations is true; only memory is indexed"
+    )
 
 
 # Both layouts

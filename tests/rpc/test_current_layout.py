@@ -167,7 +167,7 @@ async def test_a_request_without_an_agent_is_refused_with_the_names_of_the_agent
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         [each async for each in made] if method in {"Sync", "WatchIndex"} else await made
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "agent_id: must name an agent: there is no default among main, own, third-one" in caught.value.details()
+    assert "agent_id: must name one of main, own, third-one: no agent is the default" in caught.value.details()
 
 
 async def test_the_session_key_names_the_agent_of_such_a_request(roster):

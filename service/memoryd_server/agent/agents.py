@@ -427,7 +427,7 @@ class Agents:
         wanted = agent_id.strip().lower() or self._default()
         if not wanted:
             named = ", ".join(self._configs)
-            raise InvalidRequest([FieldViolation("agent_id", f"must name an agent: there is no default among {named}")])
+            raise InvalidRequest([FieldViolation("agent_id", f"must name one of {named}: no agent is the default")])
         try:
             return self._configs[wanted]
         except KeyError:

@@ -205,8 +205,7 @@ def _resolved_search(
 
 
 _NO_PROVIDER = (
-    f'no embedding provider is configured: {dotted(GLOBAL_SEARCH)}.provider is not set; set it to "openai" for the '
-    "provider that OpenClaw uses by default"
+    f'{dotted(GLOBAL_SEARCH)}.provider is not set; set it to "openai" for the provider that OpenClaw uses by default'
 )
 
 

@@ -43,7 +43,9 @@ class AgentConfig:
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
     the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts; `sources` says whether
-    they are indexed. `startup` says which daily notes a session loads.
+    they are indexed. `searched_sources` are the sources of a search that names none; empty for all of `sources`.
+    `read_chars` is the length of the longest text of a read; None if only the API limits it. `startup` says which daily
+    notes a session loads.
     """
 
     agent_id: str
@@ -78,6 +80,8 @@ class AgentConfig:
     startup: StartupContext = field(default_factory=StartupContext)
     idle_seconds: float = 600.0
     store_driver: str = "sqlite"
+    searched_sources: tuple[Source, ...] = ()
+    read_chars: int | None = None
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -115,6 +119,8 @@ _TAKEN_OVER = (
     "default",
     "max_results",
     "min_score",
+    "searched_sources",
+    "read_chars",
     "citations",
     "time_zone",
     "flush",

@@ -5,7 +5,7 @@ A transcript is never shown as it is on disk: its lines are the messages, with s
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
@@ -55,6 +55,18 @@ class FileRange:
     total_lines: int
     next_start_line: int
     truncated: bool
+
+    def within_chars(self, limit: int) -> "FileRange":
+        """Return the first lines of at most `limit` characters; a first line that is longer is cut."""
+        if len(self.text) <= limit:
+            return self
+        kept = self.text[: limit + 1].split("\n")[:-1]
+        if not kept:
+            kept = [self.text[:limit].split("\n")[0]]
+        end_line = self.start_line + len(kept) - 1
+        following = end_line + 1 if end_line < self.total_lines else 0
+        cut = len(kept[0]) < len(self.text.split("\n", 1)[0])
+        return replace(self, text="\n".join(kept), end_line=end_line, next_start_line=following, truncated=cut)
 
 
 def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:

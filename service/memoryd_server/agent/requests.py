@@ -49,10 +49,10 @@ MOST_PROJECTS = 16
 MOST_PROJECT_BYTES = 1_024
 
 _NO_SESSIONS = (
-    "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
-    '"sessions" in memorySearch.sources'
+    "session transcripts are not a source of this agent; in its settings of memory search, set "
+    'experimental.sessionMemory, and name "sessions" in sources'
 )
-_NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
+_NO_MEMORY = 'Markdown is not a source of this agent; in its settings of memory search, name "memory" in sources'
 
 
 def agent_of_session(session_key: str) -> str:
@@ -196,7 +196,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest(Request):
-    """A query. No `sources` means all sources of the agent."""
+    """A query. No `sources` means those that the agent's configuration searches by default."""
 
     query: str
     max_results: int | None = None
@@ -221,7 +221,7 @@ class SearchRequest(Request):
             max_results=checks.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
             min_score=config.min_score if min_score is None else min_score,
             min_score_is_requested=min_score is not None,
-            sources=self.sources,
+            sources=self.sources or config.searched_sources,
             mode=self.mode,
             max_snippet_chars=checks.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
             citations=wants_citations(self.citations or config.citations, session_key),

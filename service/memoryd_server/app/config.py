@@ -57,7 +57,9 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
         sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
-        sources=tuple(Source(source) for source in search.sources),
+        sources=tuple(Source(source) for source in search.indexed_sources),
+        searched_sources=_searched_sources(agent),
+        read_chars=agent.memory_get_max_chars,
         cache_enabled=search.cache.enabled,
         cache_max_entries=search.cache.max_entries,
         chunk_tokens=search.chunking.tokens,
@@ -197,7 +199,16 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         remote = _remote(name, agent.fallback_access, pace, identity_headers, model=fallback_model)
         own = replace(local, model_path=model) if model and name == "local" else local
         fallback = EmbeddingConfig(name, (remote,), own, names_model=bool(model))
-    return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
+    blocked_by = settings.blocked_by(agent.agent_id)
+    return EmbeddingConfig(search.provider, remotes, local, fallback, blocked_by, why_none=agent.no_provider)
+
+
+def _searched_sources(agent: AgentSettings) -> tuple[Source, ...]:
+    """Return the sources that a search without sources covers; empty for all that are indexed."""
+    search, qmd = agent.memory_search, agent.memory.qmd
+    if search.sources == search.indexed_sources or (agent.memory.backend == "qmd" and qmd.sessions.enabled):
+        return ()
+    return tuple(Source(source) for source in search.sources)
 
 
 def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy:

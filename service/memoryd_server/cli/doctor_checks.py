@@ -288,7 +288,8 @@ def _embedding(name: str, answer: messages.StatusResponse) -> Iterator[Check]:
     if not embedding.provider:
         requested = embedding.requested_provider or "auto"
         if requested in {"auto", "none"}:
-            detail = f"no embedding provider ({requested}): searches use keywords only, and no text leaves the machine"
+            why = embedding.reason or "no embedding provider"
+            detail = f"{why} ({requested}); searches use keywords only, and no text leaves the machine"
             yield well(name, detail)
         return
     provider = f"{embedding.provider} {embedding.model}".strip()

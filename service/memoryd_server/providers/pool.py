@@ -154,7 +154,7 @@ class ProviderPool:
     def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
         """Return the provider, why there is none, and whether the reason is that it cannot be used."""
         if config.provider == "none":
-            return None, "embeddings are disabled", False
+            return None, config.why_none or "embeddings are disabled", False
         try:
             with self._lock:
                 found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")

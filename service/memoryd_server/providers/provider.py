@@ -305,6 +305,7 @@ class EmbeddingConfig:
     `fallback` is the configuration of the fallback provider, None if there is none. `blocked_by` names settings that
     are not understood and may restrict what is sent: if there are any, no provider that is reached over HTTP is used.
     `names_model` is whether the settings name the model of a fallback, which may be another one of the same provider.
+    `why_none` is the reason to report if the provider is "none"; empty if the settings disable embeddings.
     """
 
     provider: str = "auto"
@@ -313,6 +314,7 @@ class EmbeddingConfig:
     fallback: "EmbeddingConfig | None" = None
     blocked_by: tuple[str, ...] = ()
     names_model: bool = False
+    why_none: str = ""
 
     def remote(self, provider: str) -> RemoteConfig:
         """Return the configuration of a remote provider; one without base URL and key if none is set."""

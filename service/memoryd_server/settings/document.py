@@ -11,8 +11,9 @@ from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from memoryd_server.settings.environment import variables
-from memoryd_server.settings.loading import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
+from memoryd_server.settings.layouts import GLOBAL_SEARCH
+from memoryd_server.settings.loading import AGENTS, COMPACTION, LANCEDB, MEMORY, MEMORY_SEARCH
+from memoryd_server.settings.memory import CompactionSettings, ContextLimits, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
@@ -34,18 +35,20 @@ _TYPES: Mapping[object, str] = {
 
 _BLOCKS: tuple[tuple[str, type[SettingsBlock]], ...] = (
     ("memoryd", ServiceSettings),
-    ("agents.defaults.memorySearch", MemorySearchSettings),
+    ("memory.search", MemorySearchSettings),
     ("agents.defaults.compaction", CompactionSettings),
     ("agents.defaults.startupContext", StartupContextSettings),
+    ("agents.defaults.contextLimits", ContextLimits),
     ("memory", MemoryBlock),
     ("models.providers.<id>", ModelProviderSettings),
     (dotted(ENTRIES), LanceDbSettings),
 )
-_UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
-    (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),
-    (("agents",), tuple(AGENTS)),
-    (("agents", "defaults", "compaction"), tuple(COMPACTION)),
-    (("memory",), tuple(MEMORY)),
+_UNIMPLEMENTED: tuple[tuple[KeyPath, Mapping[KeyPath, str]], ...] = (
+    (GLOBAL_SEARCH, MEMORY_SEARCH),
+    (("agents",), AGENTS),
+    (("agents", "defaults", "compaction"), COMPACTION),
+    (("memory",), MEMORY),
+    (ENTRIES, LANCEDB),
 )
 
 
@@ -128,8 +131,7 @@ def _variables() -> Iterator[str]:
 def _unimplemented() -> Iterator[str]:
     yield from ("## Keys of OpenClaw that are ignored with a warning", "")
     for parent, ignored in _UNIMPLEMENTED:
-        for path in ((*parent, *key) for key in ignored):
-            yield f"- `{dotted(path)}`{'; disables remote embeddings' if path in BLOCKING else ''}"
+        yield from (f"- `{dotted((*parent, *key))}`: {consequence}" for key, consequence in ignored.items())
     yield ""
 
 

@@ -19,7 +19,7 @@ from memoryd_server.settings.includes import (
     plain,
     resolve_includes,
 )
-from memoryd_server.settings.layers import OPENCLAW_FILE, WHOLE, Findings, exists, read_layer
+from memoryd_server.settings.layers import OPENCLAW_FILE, Findings, exists, is_whole, read_layer
 from memoryd_server.settings.locations import CONFIG_PATH, Locations, check_moved, include_roots
 from memoryd_server.settings.rules import dotted, kind_of
 from memoryd_server.settings.substitution import DROPPED, Substitution, names_variable
@@ -33,11 +33,14 @@ _YES = frozenset({"1", "true", "yes", "on"})
 
 @dataclass(frozen=True, slots=True)
 class FileLayer:
-    """The keys of one file. `base` is the folder that relative paths start at, and `home` is `~` in paths."""
+    """The keys of one file, which is `file` or included in it.
+
+    Relative paths start at the folder of `file`, and `home` is `~` in paths.
+    """
 
     values: dict[str, Any]
     origin: str
-    base: Path
+    file: Path
     home: Path
 
 
@@ -71,7 +74,7 @@ def read_files(locations: Locations, process: Variables, report: Findings) -> Se
     check_moved(locations, variables, report)
     _check_shell(tables, variables, report)
     layers = tuple(
-        FileLayer(values, origin, file.parent, home)
+        FileLayer(values, origin, file, home)
         for table, (file, (_, home)) in zip(tables, files.items(), strict=True)
         for origin, values in _layers(table, variables, report)
     )
@@ -112,7 +115,7 @@ def _layers(table: Table, variables: Variables, report: Findings) -> Iterator[tu
     """Yield an origin and the keys with this origin, in the order of the first key of each origin."""
     found: dict[str, dict[str, Any]] = {}
     substitution = Substitution(variables, report)
-    for path, value, origin in leaves(table, WHOLE, _AGENT_LIST):
+    for path, value, origin in leaves(table, is_whole, _AGENT_LIST):
         filled = value
         used: list[str] = []
         if path[0] not in OTHER_SECTIONS and path[0] != _ENV:

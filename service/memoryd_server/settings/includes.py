@@ -10,7 +10,7 @@ The result is a tree of `Table`, `Array` and `Leaf`. An `$include` that fails be
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -274,16 +274,16 @@ def merge_nodes(low: Node, high: Node) -> Node:
     return Table(values, high.origin)
 
 
-def leaves(table: Table, whole: frozenset[str], split: KeyPath) -> Iterator[tuple[KeyPath, Any, str]]:
+def leaves(table: Table, is_whole: Callable[[KeyPath], bool], split: KeyPath) -> Iterator[tuple[KeyPath, Any, str]]:
     """Yield the path, the plain value and the origin of each value that is not an object.
 
-    An empty object, an array, and an object under a key in `whole` count as one value each. The array at `split` is
-    yielded once for each file that has items in it.
+    An empty object, an array, and an object for whose path `is_whole` is true count as one value each. The array at
+    `split` is yielded once for each file that has items in it.
     """
     pending: list[tuple[KeyPath, Node]] = [((), table)]
     while pending:
         path, node = pending.pop()
-        if isinstance(node, Table) and node.values and not (path and path[-1] in whole):
+        if isinstance(node, Table) and node.values and not (path and is_whole(path)):
             pending.extend(((*path, key), inner) for key, inner in reversed(node.values.items()))
         elif isinstance(node, Array) and path == split and node.items:
             for origin in dict.fromkeys(node.origins):

@@ -23,7 +23,13 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 DEFAULT = "default"
 
 # The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
-WHOLE = frozenset({"scope", "headers"})
+_WHOLE = frozenset({"scope", "headers"})
+
+
+def is_whole(path: KeyPath) -> bool:
+    """Return whether a later value of the key replaces the object at `path` instead of being merged into it."""
+    # An agent may have any id.
+    return path[-1] in _WHOLE and path[:-1] != ("agents", "entries")
 
 
 class SettingsTree:
@@ -36,9 +42,15 @@ class SettingsTree:
         self.values: dict[str, Any] = {}
         self.replaced: list[tuple[KeyPath, str, object]] = []
         self._origins: dict[KeyPath, str] = {}
+        self._ranks: dict[KeyPath, int] = {}
+        self._rank = 0
 
-    def overlay(self, layer: Mapping[str, Any], origin: str) -> None:
-        """Merge a layer into the tree. A null removes the key of earlier layers."""
+    def overlay(self, layer: Mapping[str, Any], origin: str, rank: int | None = None) -> None:
+        """Merge a layer into the tree. A null removes the key of earlier layers.
+
+        `rank` is the precedence of the file of the layer, by default one more than that of the layer before.
+        """
+        self._rank = self._rank + 1 if rank is None else rank
         self._merge(self.values, layer, (), origin)
 
     def at(self, *path: str) -> Any:
@@ -56,6 +68,10 @@ class SettingsTree:
         """Return the origin of the key, or of the closest object above it."""
         return next((self._origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._origins), DEFAULT)
 
+    def rank(self, path: KeyPath) -> int:
+        """Return the rank of the layer that set exactly this key; -1 if it is not set."""
+        return self._ranks.get(path, -1)
+
     def remove(self, path: KeyPath) -> None:
         """Remove a key with its origin."""
         parent = self.at(*path[:-1])
@@ -67,7 +83,7 @@ class SettingsTree:
         for key, value in layer.items():
             here = (*path, key)
             old = into.get(key)
-            keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in WHOLE
+            keep = isinstance(old, dict) and isinstance(value, Mapping) and not is_whole(here)
             if key in into and isinstance(value, Mapping) and not isinstance(old, dict):
                 self.replaced.append((here, self._origins[here], old))
             if not keep and key in into:
@@ -75,7 +91,7 @@ class SettingsTree:
                 del into[key]
             if value is None:
                 continue
-            self._origins[here] = origin
+            self._origins[here], self._ranks[here] = origin, self._rank
             if isinstance(value, Mapping):
                 self._merge(into.setdefault(key, {}), value, here, origin)
             else:
@@ -83,7 +99,7 @@ class SettingsTree:
 
     def _forget(self, path: KeyPath) -> None:
         for known in [p for p in self._origins if p[: len(path)] == path]:
-            del self._origins[known]
+            del self._origins[known], self._ranks[known]
 
 
 def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,7 +295,10 @@ def exists(path: Path) -> bool:
 
 
 _PATHS = frozenset(
-    {"workspace", "tokenFile", "certFile", "keyFile", "clientCaFile", "extensionPath", "modelCacheDir", "exportDir"}
+    {
+        *("workspace", "agentDir", "tokenFile", "certFile", "keyFile", "clientCaFile"),
+        *("extensionPath", "modelCacheDir", "exportDir"),
+    }
 )
 
 

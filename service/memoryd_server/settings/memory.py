@@ -190,3 +190,11 @@ class CompactionSettings(SettingsBlock):
     default "async"."""
     memory_flush: MemoryFlushSettings = MemoryFlushSettings()
     """The flush."""
+
+
+class ContextLimits(SettingsBlock):
+    """The limits of the host's context that memoryd reads; an agent's own takes precedence."""
+
+    memory_get_max_chars: Annotated[int | None, IntRange(1, 250_000)] = None
+    """The maximum length of the text of a MemoryGet, which is cut after a whole line if possible; unset means the limit
+    of the API (see `MemoryGetResponse`). Characters, 1..250000; default unset."""

@@ -94,6 +94,7 @@ PROVIDERS = (
 _FALLBACKS = tuple(provider for provider in PROVIDERS if provider != "auto")
 
 SourceName = Literal["memory", "sessions"]
+InputType = Annotated[str | None, Field(min_length=1)]
 
 
 def default_model(provider: str) -> str:
@@ -123,7 +124,8 @@ class BatchSettings(SettingsBlock):
     """Batch jobs of OpenAI, Gemini and Voyage. They are used for at least `memoryd.batchMinChunks` chunks."""
 
     enabled: bool = True
-    """Whether large numbers of texts are embedded by the provider's batch jobs. true or false; default true."""
+    """Whether large numbers of texts are embedded by the provider's batch jobs. In the current layout, the default is
+    false. true or false; default true."""
     wait: bool = True
     """Whether a sync waits for its batch jobs. If not, a later sync stores their vectors. true or false; default true.
     """
@@ -294,28 +296,32 @@ class MemorySearchSettings(SettingsBlock):
     writing, sessions and entries continue to work (see docs/sessions.md). true or false; default true."""
     experimental: ExperimentalSettings = ExperimentalSettings()
     """Experimental settings."""
+    remember_across_conversations: bool = False
+    """Whether session transcripts are indexed, but only searched by requests that name them as a source. The default is
+    true in the current layout, unless `session.dmScope` is set to anything but `main` or a binding sets one; it is
+    false in the older layout. true or false; default false."""
     sources: Annotated[tuple[SourceName, ...], Field(strict=False)] = ("memory",)
-    """What is indexed; `sessions` requires `experimental.sessionMemory`, and is otherwise ignored with a warning.
-    memory, sessions; default ["memory"]."""
+    """What is indexed and searched; `sessions` requires `experimental.sessionMemory` or `rememberAcrossConversations`,
+    and is otherwise ignored with a warning. memory, sessions; default ["memory"]."""
     extra_paths: Annotated[tuple[ExtraPathItem, ...], Field(strict=False)] = ()
     """Files and folders outside the workspace, absolute or relative to it, with or without a pattern. Those of an agent
     are added after those of the defaults. Paths, or objects with `path` and `pattern`; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
     provider: Annotated[str, KnownWord(PROVIDERS)] = "auto"
-    """The embedding provider: `auto`, `none`, or the id of a provider, which may be an id of `models.providers`. Id;
-    default "auto"."""
+    """The embedding provider: `auto`, `none`, or the id of a provider, which may be an id of `models.providers`. In the
+    current layout, `auto` means `openai`, and the default is no provider. Id; default "auto"."""
     model: str = Field("", validate_default=True)
     """The embedding model. Name; default by provider."""
     output_dimensionality: Annotated[int | None, IntRange(1)] = None
     """The number of dimensions of the vectors, for models that support several. Dimensions, at least 1; default unset.
     """
-    input_type: str | None = None
+    input_type: InputType = None
     """The `input_type` of queries and documents for `openai-compatible`, `lmstudio`, `deepinfra` and compatible
     providers of `models.providers`; other providers do not get it. Text; default unset."""
-    query_input_type: str | None = None
+    query_input_type: InputType = None
     """The `input_type` of queries instead of `inputType`. Text; default unset."""
-    document_input_type: str | None = None
+    document_input_type: InputType = None
     """The `input_type` of documents instead of `inputType`. Another value is a change of the model. Text; default
     unset."""
     fallback: Annotated[str, KnownWord(_FALLBACKS, "/")] = "none"
@@ -347,6 +353,12 @@ class MemorySearchSettings(SettingsBlock):
         return self.document_input_type or self.input_type or ""
 
     @property
+    def indexed_sources(self) -> tuple[SourceName, ...]:
+        """Everything that is indexed: what ordinary searches find, and what only requests that name it find."""
+        remembered: tuple[SourceName, ...] = ("sessions",) if self.remember_across_conversations else ()
+        return tuple(dict.fromkeys((*self.sources, *remembered)))
+
+    @property
     def fallback_provider(self) -> str:
         """The id of the fallback provider, or "none"."""
         return self.fallback.partition("/")[0]
@@ -362,7 +374,8 @@ class MemorySearchSettings(SettingsBlock):
         cls, sources: tuple[SourceName, ...], info: ValidationInfo
     ) -> tuple[SourceName, ...]:
         experimental = info.data.get("experimental", ExperimentalSettings())
-        kept = [s for s in dict.fromkeys(sources) if s == "memory" or experimental.session_memory]
+        allowed = experimental.session_memory or info.data.get("remember_across_conversations", False)
+        kept = [s for s in dict.fromkeys(sources) if s == "memory" or allowed]
         return tuple(kept) or ("memory",)
 
     @field_validator("extra_paths")

@@ -31,6 +31,7 @@ from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
 
 _AGENT_DEPTH = 3
 _MEMORY_SEARCH = "memorySearch"
+_ENTRIES = ("agents", "entries")
 _MEMORY_PLUGIN = "memory-core"
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
 _MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
@@ -61,7 +62,7 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
             checker.report.block_remote(origin, path, message, agent_of(path))
     _check_keys(checker, (), read=("memory",))
     for path in agents:
-        _check_keys(checker, path, read=(_MEMORY_SEARCH,))
+        _check_keys(checker, path, read=("memory",) if path[:2] == _ENTRIES else (_MEMORY_SEARCH,))
     unread = [("agents", name) for name in checker.keys(("agents",)) if name not in {"defaults", "list", "entries"}]
     for path in (("agents",), *unread, _MEMORY_PLUGIN_ENTRY, _MEMORY_PLUGIN_CONFIG):
         _check_keys(checker, path, read=())

@@ -17,6 +17,8 @@ _REFERENCE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}", re.ASCII)
 _MAX_FILLED = 4 * 2**20
 # Keys and addresses of providers: what reads them reports a variable that is not set, and then sends nothing.
 _LATER = frozenset({"apiKey", "headers", "baseUrl", "storageOptions"})
+# The keys in it are ids of agents.
+_ENTRIES = ("agents", "entries")
 # Folders and files that memoryd would create: the default is used instead.
 _CREATED = (("store", "path"), ("config", "dbPath"), ("local", "modelCacheDir"), ("sessions", "exportDir"))
 
@@ -38,7 +40,7 @@ class Substitution:
         A variable that is unset or blank is a warning, and its `${NAME}` is left. Return `DROPPED` if memoryd would
         create a folder of that name.
         """
-        if _LATER.intersection(path):
+        if _LATER.intersection(path[3:] if path[:2] == _ENTRIES else path):
             return value
         if isinstance(value, dict):
             return {key: self.fill(inner, (*path, key), origin, used) for key, inner in value.items()}

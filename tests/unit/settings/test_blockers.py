@@ -40,13 +40,16 @@ def plugin(name, entry, **more):
 
 
 BLOCKING = [
-    ({"memory": {"search": {}}}, "memory.search"),
-    ({"memory": {"search": "none"}}, "memory.search"),
-    ({"memory": {"search": 0}}, "memory.search"),
-    ({"memory": {"search": {"enabled": False}}}, "memory.search"),
-    ({"agents": {"entries": {}}}, "agents.entries"),
-    ({"agents": {"entries": {"main": {"workspace": "/w"}}}}, "agents.entries"),
-    ({"agents": {"entries": 5}}, "agents.entries"),
+    # The current layout
+    ({"agents": {"entries": {"a": {"memorySearch": {}}}}}, "agents.entries.a.memorySearch"),
+    ({"agents": {"entries": {"a": {"enabled": False}}}}, "agents.entries.a.enabled"),
+    ({"agents": {"entries": {"a": {"provider": "none"}}}}, "agents.entries.a.provider"),
+    ({"agents": {"entries": {"a": {"memroy": {}}}}}, "agents.entries.a.memroy"),
+    ({"agents": {"entries": {"$include": "./a.json5"}}}, "agents.entries.$include"),
+    ({"agents": {"entries": {"a": {"$include": "./a.json5"}}}}, "agents.entries.a.$include"),
+    ({"agents": {"entries": {"a": {"memory": {"$include": "./a"}}}}}, "agents.entries.a.memory.$include"),
+    ({"memory": {"search": {"$include": "./a.json5"}}}, "memory.search.$include"),
+    ({"memory": {"search": {"remote": {"apiKey": SECRET}}}}, "memory.search.remote.apiKey"),
     # Other places
     ({"memorySearch": {"provider": "none"}}, "memorySearch"),
     ({"memory_search": {"provider": "none"}}, "memory_search"),
@@ -155,6 +158,11 @@ def test_the_same_holds_for_memoryds_own_file(home, own, key):
 HARMLESS = [
     {},
     {"gateway": {"port": 1}, "env": {"vars": {}}, "secrets": {"providers": {}}, "channels": {"$include": "./c.json5"}},
+    {"memory": {"search": {}}},
+    {"memory": {"search": {"enabled": False, "store": {"fts": {"tokenizer": "trigram"}}}, "citations": "on"}},
+    {"agents": {"entries": {}, "ownership": "explicit"}},
+    {"agents": {"entries": {"main": {"workspace": "/w", "memory": {"search": {"provider": "openai"}}}}}},
+    {"agents": {"entries": {"a": {"agentDir": "/d", "identity": {}, "contextLimits": {}, "tools": {}}}}},
     search(store={"fts": {"tokenizer": "trigram"}}, inputType="x", multimodal={"enabled": False}),
     search(extraPaths=[{"path": "x", "pattern": "**"}], qmd={"extraCollections": []}),
     {"memory": {"qmd": {"rerank": False, "searchTool": "x"}}},
@@ -213,6 +221,12 @@ def refused(home, reference=None, own=None):
 
 
 REFUSED = [
+    ({"memory": {"search": "none"}}, "memory.search"),
+    ({"memory": {"search": {"provder": "none"}}}, "memory.search.provder"),
+    ({"agents": {"entries": 5}}, "agents.entries"),
+    ({"agents": {"entries": {"a": "none"}}}, "agents.entries.a"),
+    ({"agents": {"entries": {"..": {}}}}, "agents.entries..."),
+    ({"agents": {"entries": {"a": {"memory": {"serch": {}}}}}}, "agents.entries.a.memory.serch"),
     (search(qurey={}), "agents.defaults.memorySearch.qurey"),
     (defaults(memorySearch=False), "agents.defaults.memorySearch"),
     (search(provider=["none"]), "agents.defaults.memorySearch.provider"),
@@ -283,9 +297,17 @@ anything = st.recursive(
 
 @settings(max_examples=examples(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(anything)
-def test_the_layout_of_newer_versions_disables_providers(home, value):
-    loaded = home.load({"memory": {"search": value}, "agents": {"entries": value}})
-    assert blocked_by(loaded) == [f"{home.reference}: {key}" for key in ("agents.entries", "memory.search")]
+def test_the_current_layout_uses_no_provider_that_it_does_not_name(home, value):
+    try:
+        loaded = home.load({"memory": {"search": value}, "agents": {"entries": value}})
+    except RefusedSettings as error:
+        allowed, used = {"memory", "agents"}, {blocker.where.split(": ")[1].split(".")[0] for blocker in error.blockers}
+    else:
+        # A null is no setting.
+        allowed = {"auto" if value is None else "none"}
+        used = {agent.memory_search.provider for agent in loaded.agents.values()}
+    assert used
+    assert used <= allowed
 
 
 # Profiles
@@ -396,9 +418,9 @@ def test_an_agents_own_key_is_named_to_its_callers_alone(home):
 
 def test_the_reason_for_disabled_providers_is_shown_and_is_a_change(home):
     before = home.load({})
-    after = home.load({"memory": {"search": {}}})
+    after = home.load({"memorySearch": {}})
     shown = {entry["key"]: entry["value"] for entry in after.describe()}
-    assert shown["remoteEmbeddingsBlockedBy"] == [f"{home.reference}: memory.search"]
+    assert shown["remoteEmbeddingsBlockedBy"] == [f"{home.reference}: memorySearch"]
     assert changed_keys(before, after) == changed_keys(after, before) == ("remoteEmbeddingsBlockedBy",)
     assert "remoteEmbeddingsBlockedBy" not in {entry["key"] for entry in before.describe()}
 

@@ -13,6 +13,27 @@ SEARCH = "agents.defaults.memorySearch"
 FLUSH = "agents.defaults.compaction.memoryFlush"
 
 REFUSED = [
+    ({"memory": {"search": {"provder": "none"}}}, 'memory.search.provder: unknown key (did you mean "provider"?)'),
+    ({"memory": {"serch": {}}}, 'memory.serch: unknown key (did you mean "search"?)'),
+    (
+        {"memory": {"search": {"sources": ["sesions"]}}},
+        "memory.search.sources[0]: expected one of memory, sessions (did",
+    ),
+    ({"memory": {"search": {"inputType": ""}}}, "memory.search.inputType: "),
+    (
+        {"agents": {"entries": {"a": {"memory": {"search": {"querry": {}}}}}}},
+        'agents.entries.a.memory.search.querry: unknown key (did you mean "query"?)',
+    ),
+    (
+        {"agents": {"entries": {"a": {"memory": {"serch": {}}}}}},
+        'agents.entries.a.memory.serch: unknown key (did you mean "search"?)',
+    ),
+    ({"agents": {"entries": {"a": {"memory": 5}}}}, "agents.entries.a.memory: expected an object, found a number"),
+    ({"agents": {"entries": {"a": []}}}, "agents.entries.a: expected an object, found an array"),
+    ({"agents": {"entries": {"a": {"workspace": 1}}}}, "agents.entries.a.workspace: expected a string, found a num"),
+    ({"agents": {"entries": {"a": {"agentDir": 1}}}}, "agents.entries.a.agentDir: expected a string, found a num"),
+    ({"agents": {"entries": {"a": {"default": 1}}}}, "agents.entries.a.default: expected true or false, found a num"),
+    ({"agents": {"entries": {"A": {}, "a": {}}}}, 'agents.entries.a: another agent has the id "a"'),
     (search(qurey={}), f'{SEARCH}.qurey: unknown key (did you mean "query"?)'),
     (search(max_results=1), f"{SEARCH}.max_results: unknown key"),
     (search(zzzzzz=1), f"{SEARCH}.zzzzzz: unknown key\n"),
@@ -99,10 +120,19 @@ def test_a_mistake_overridden_by_a_later_file_does_no_harm(home):
 
 WARNED = [
     (search(multimodal={"enabled": True}), f"{SEARCH}.multimodal: a key of OpenClaw; memoryd does not implement"),
-    (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of a newer version"),
-    (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
-    (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
-    (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
+    (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of OpenClaw"),
+    (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of OpenClaw"),
+    (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of OpenC"),
+    (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of OpenClaw"),
+    (
+        {"memory": {"search": {"multimodal": {"enabled": True}}}},
+        "memory.search.multimodal: a key of OpenClaw; memoryd does not implement it and ignores it: images and audio",
+    ),
+    (
+        {"agents": {"entries": {"a": {"memory": {"search": {"store": {"fts": {"tokenizer": "trigram"}}}}}}}},
+        "agents.entries.a.memory.search.store.fts: a key of OpenClaw",
+    ),
+    ({"memory": {"search": {"query": {"minScore": 2}}}}, "memory.search.query.minScore: 2 is not within 0..1; 1 is us"),
     (
         {"agents": {"defaults": {"startupContext": {"dailyMemoryDays": 20}}}},
         "agents.defaults.startupContext.dailyMemoryDays: 20 is not a whole number, 1..14; 14 is used",
@@ -111,13 +141,19 @@ WARNED = [
         {"agents": {"defaults": {"startupContext": {"dailyMemoryDay": 3}}}},
         'agents.defaults.startupContext.dailyMemoryDay: the key is ignored (did you mean "dailyMemoryDays"?)',
     ),
+    (
+        {"agents": {"defaults": {"userTimezone": "Mars/Base"}}},
+        "agents.defaults.userTimezone: unknown time zone; the ho",
+    ),
+    (
+        {"agents": {"defaults": {"contextLimits": {"memoryGetMaxChars": 0}}}},
+        "agents.defaults.contextLimits.memoryGetMaxChars: 0 is not a whole number, 1..250000; 1 is used",
+    ),
     (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
-    ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
-    ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
+    ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of OpenClaw"),
     ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of OpenClaw"),
-    ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of a newer version"),
-    ({"agents": {"entries": {}}}, "agents.entries: a key of a newer version"),
-    ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of a newer"),
+    ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of OpenClaw"),
+    ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of OpenClaw"),
     (
         search(provider="opnai"),
         f'{SEARCH}.provider: "opnai" is not known to this version of memoryd (did you mean "ope',

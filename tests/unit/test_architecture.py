@@ -76,10 +76,10 @@ def test_only_settings_and_client_discovery_read_the_environment():
     assert not violations(rule, allowed_in=["settings"])
 
 
-def test_only_qmd_and_the_embedding_worker_start_processes():
+def test_only_qmd_the_embedding_worker_and_secret_commands_start_processes():
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
-    places = ["qmd", "providers"]
+    places = ["qmd", "providers", "credentials/command.py", "credentials/command_guard.py"]
     assert not violations(lambda file: has(mentioned(file), *starters), allowed_in=places)
 
 
@@ -128,8 +128,9 @@ def test_only_the_edge_and_the_client_import_grpc():
     assert not violations(lambda file: has(imported(file), *names), allowed_in=["rpc", "cli/health.py"], client=False)
 
 
-def test_only_the_sqlite_driver_imports_sqlite():
-    assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=["sqlite"])
+def test_only_the_sqlite_driver_and_the_reader_of_openclaws_rows_import_sqlite():
+    places = ["sqlite", "credentials/host_rows.py"]
+    assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=places)
 
 
 def test_no_file_is_too_long_to_read():

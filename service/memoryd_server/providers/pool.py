@@ -67,6 +67,10 @@ class ProviderSelection:
         return self.is_configured and not (self.blocked and self.requested == "auto")
 
 
+class _SecretMissingError(EmbeddingUnavailable):
+    """A key or header of the provider is a reference to a secret without a value."""
+
+
 def select(config: EmbeddingConfig) -> ProviderSelection:
     """Return a new provider for this configuration. Sends nothing; the caller closes the provider."""
     return ProviderPool().select(config)
@@ -91,7 +95,10 @@ class ProviderPool:
         """Return the provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
-        provider, reason, unusable = self._find(config)
+        try:
+            provider, reason, unusable = self._find(config)
+        except _SecretMissingError as error:
+            return ProviderSelection(None, config.provider, str(error), blocked=True)
         fallback = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         former = partial(self._former, config, chosen)
@@ -143,13 +150,19 @@ class ProviderPool:
         return provider
 
     def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
-        """Return the provider, why there is none, and whether the reason is that it cannot be used."""
+        """Return the provider, why there is none, and whether the reason is that it cannot be used.
+
+        Raises:
+            _SecretMissingError: neither the provider nor its fallback may be used.
+        """
         if config.provider == "none":
             return None, "embeddings are disabled", False
         try:
             with self._lock:
                 found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
                 return *found, False
+        except _SecretMissingError:
+            raise
         except (EmbeddingUnavailable, ValueError) as error:
             return None, str(error), True
 
@@ -162,12 +175,12 @@ class ProviderPool:
         if _has_model(config.local):
             return self._local(config.local), ""
         server = config.remote("openai-compatible")
-        if server.base_url or server.problem:
+        if server.base_url or server.problem or server.missing_secret:
             return self._remote(server), ""
         missing: list[str] = []
         for name in AUTOMATIC:
             remote = config.remote(name)
-            if remote.problem or _has_key(remote):
+            if remote.problem or remote.missing_secret or _has_key(remote):
                 return self._remote(remote), ""
             missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
         without = "local.modelPath is not a file" if config.local.model_path else "local.modelPath is not set"
@@ -194,6 +207,8 @@ class ProviderPool:
         )
 
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
+        if remote.missing_secret:
+            raise _SecretMissingError(f"remote embeddings are disabled, because {remote.missing_secret}")
         if remote.problem:
             raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
         if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):

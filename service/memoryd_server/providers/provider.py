@@ -258,7 +258,8 @@ class RemoteConfig:
 
     An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
     the current one. `headers` are pairs; those named in `identity_headers` count towards the identity of the vectors.
-    `no_key` says why there is no key; `problem` says why nothing may be sent.
+    `no_key` says why there is no key; `problem` says why nothing may be sent. `missing_secret` names a secret without a
+    value, because of which no other provider may be used in place of this one.
     """
 
     provider: str
@@ -271,6 +272,7 @@ class RemoteConfig:
     problem: str = ""
     pace: ThrottleConfig = field(default_factory=ThrottleConfig)
     identity_headers: tuple[str, ...] = ()
+    missing_secret: str = ""
 
     def __repr__(self) -> str:
         """Return provider and model, without the secrets."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.credentials import SecretSources, UnresolvedSecret
+from memoryd_server.settings.auth_profiles import ProfileReader, Profiles
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.layers import Findings, SettingsTree, merge
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
@@ -14,10 +16,8 @@ from memoryd_server.settings.plugins import entries_are_enabled, entry_access, l
 from memoryd_server.settings.provider_access import (
     AccessSources,
     ModelProviders,
-    Profiles,
     model_providers,
-    profiles_file,
-    read_profiles,
+    with_secrets,
 )
 from memoryd_server.settings.resolved import MAIN, AgentSettings
 from memoryd_server.settings.restrictions import check_providers
@@ -27,11 +27,16 @@ from memoryd_server.settings.service import check_timezone
 
 @dataclass(frozen=True, slots=True)
 class ResolveContext:
-    """What agents are resolved against. `workspace` is the one of a flag or a variable; empty if neither is set."""
+    """What agents are resolved against.
+
+    `workspace` is the one of a flag or a variable; empty if neither is set. `secrets` is where the secrets are read to
+    which the settings refer; None if neither these nor auth profiles are read.
+    """
 
     state_dir: Path
     workspace: str
     environ: Mapping[str, str]
+    secrets: SecretSources | None
 
 
 def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
@@ -47,13 +52,15 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     base = _memory_search(checker, DEFAULTS)
     providers = model_providers(checker)
     entries = lancedb_settings(checker, context.state_dir, context.environ)
-    agents = {}
+    agents, searches = {}, {}
     for agent_id, path in paths.items():
         own = _memory_search(checker, path)
-        search = _with_index(_resolved_search(base, own, checker), agent_id, context.state_dir)
-        _warn_of_ignored_sessions(checker, path if "sources" in own else DEFAULTS, search)
+        searches[agent_id] = _with_index(_resolved_search(base, own, checker), agent_id, context.state_dir)
+        _warn_of_ignored_sessions(checker, path if "sources" in own else DEFAULTS, searches[agent_id])
+    all_sources = _access_sources(checker, context, paths, searches, providers)
+    for agent_id, path in paths.items():
+        search, sources = searches[agent_id], all_sources[agent_id]
         reason = _disabled_reason(checker, path, search)
-        sources = _access_sources(checker, context, agent_id, search, providers)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
             workspace=_workspace(checker, path, context, default=agent_id == default),
@@ -75,7 +82,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     _refuse_shared_indexes(checker, agents)
     if not checker.report.problems:
         # With a problem, the agents have the default providers.
-        check_providers(checker, agents, providers, context.environ)
+        check_providers(checker, agents, context.environ)
     return agents, default
 
 
@@ -144,13 +151,49 @@ def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) ->
 def _access_sources(
     checker: Checker,
     context: ResolveContext,
-    agent_id: str,
-    search: MemorySearchSettings,
+    paths: Mapping[str, KeyPath],
+    searches: Mapping[str, MemorySearchSettings],
     providers: ModelProviders,
-) -> AccessSources:
-    remote = {search.provider, search.fallback_provider} - {"local", "none"}
-    profiles = read_profiles(profiles_file(context.state_dir, agent_id), checker.report) if remote else Profiles()
-    return AccessSources(providers, profiles, context.environ)
+) -> dict[str, AccessSources]:
+    """Return the sources of addresses and keys of each agent, with the secrets that its providers need."""
+    secrets = context.secrets or SecretSources({}, {}, context.environ, context.state_dir, context.state_dir)
+    reader = ProfileReader(context.state_dir, secrets.default_aliases(), checker.report)
+    found = {}
+    for agent_id, path in paths.items():
+        search = searches[agent_id]
+        is_remote = {search.provider, search.fallback_provider} - {"local", "none"}
+        folder = checker.text((*path, "agentDir"))
+        found[agent_id] = AccessSources(
+            providers,
+            reader.of_agent(agent_id, Path(folder) if folder else None)
+            if is_remote and context.secrets is not None
+            else Profiles(),
+            secrets,
+            _remote_path(checker, path),
+            checker.tree.origin,
+            lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
+            by_older_rules=not _is_current_layout(checker),
+        )
+    if checker.report.problems or context.secrets is None:
+        return found
+    in_use = {
+        agent_id: (found[agent_id], searches[agent_id]) for agent_id in found if _has_use(checker, searches[agent_id])
+    }
+    return {**found, **with_secrets(in_use, secrets)}
+
+
+def _has_use(checker: Checker, search: MemorySearchSettings) -> bool:
+    return not _has_no_memory(checker) and (search.enabled or entries_are_enabled(checker))
+
+
+def _is_current_layout(checker: Checker) -> bool:
+    return any(checker.tree.at(*path) is not None for path in (("memory", "search"), ("agents", "entries")))
+
+
+def _remote_path(checker: Checker, path: KeyPath) -> KeyPath:
+    """Return the path of the `remote` block with the agent's key."""
+    own = checker.tree.at(*path, "memorySearch", "remote", "apiKey") is not None
+    return (*(path if own else DEFAULTS), "memorySearch", "remote")
 
 
 def _workspace(checker: Checker, path: KeyPath, context: ResolveContext, *, default: bool) -> Path:

@@ -171,7 +171,7 @@ class _Place(NamedTuple):
 
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
 _PLACES = (
-    _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
+    _Place((), ("memoryd", "memory", "agents", "plugins", "models", "secrets")),
     _Place(("agents",), ("defaults", "list", "entries")),
     _Place(
         ("agents", "defaults"),

@@ -22,8 +22,9 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
 
-# The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
-_WHOLE = frozenset({"scope", "headers"})
+# The value of a later layer replaces these as a whole, because a part of a scope, of the headers or of a SecretRef is
+# meaningless.
+_WHOLE = frozenset({"scope", "headers", "apiKey"})
 
 
 class SettingsTree:
@@ -131,8 +132,8 @@ class RefusedSettings(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadKey:
-    """A provider's key that is a reference to a secret stored elsewhere: its file, and its path in the file."""
+class KeyPlace:
+    """The place of a provider's key: its file, and its path in the file; an empty path means the whole file."""
 
     origin: str
     key: KeyPath
@@ -282,7 +283,10 @@ def exists(path: Path) -> bool:
 
 
 _PATHS = frozenset(
-    {"workspace", "tokenFile", "certFile", "keyFile", "clientCaFile", "extensionPath", "modelCacheDir", "exportDir"}
+    {
+        *("workspace", "agentDir", "tokenFile", "certFile", "keyFile", "clientCaFile"),
+        *("extensionPath", "modelCacheDir", "exportDir"),
+    }
 )
 
 

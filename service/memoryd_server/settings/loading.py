@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.credentials import SecretSources
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.agents import DEFAULTS, ResolveContext, agent_paths, resolve_agents, with_agents_by_id
 from memoryd_server.settings.checking import Checker, check_spelling
@@ -30,11 +31,18 @@ from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
 
 
-def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
-    """Return the settings in force.
+def load(
+    *,
+    environ: Mapping[str, str],
+    home: Path,
+    flags: Mapping[str, object] | None = None,
+    read_secrets: bool = True,
+) -> ResolvedSettings:
+    """Return the settings in force. Blocks.
 
     Flags take precedence over variables, these over memoryd.json5, openclaw.json and the defaults, in this order. Reads
-    the two files, and the agents' `auth-profiles.json` for API keys. Creates nothing.
+    the two files. With `read_secrets`, also reads the API keys in OpenClaw's auth profiles, and the secrets to which
+    the settings refer, each source once. Creates nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
@@ -49,7 +57,9 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
     for layer, origin in overrides.layers():
         tree.overlay(make_paths_absolute(layer, None, home), origin)
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
-    return _resolve(Checker(tree, report), overrides, state_dir, home)
+    checker = Checker(tree, report)
+    secrets = _secret_sources(checker, overrides, state_dir, home)
+    return _resolve(checker, overrides, state_dir, home, secrets if read_secrets else None)
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
@@ -68,7 +78,34 @@ def _file_layers(
         yield make_paths_absolute(layer, path.parent, home), str(path)
 
 
-def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
+_EXEC = ("memoryd", "secrets", "exec")
+
+
+def _secret_sources(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> SecretSources:
+    """Return where secrets are read. The permission to run commands counts in memoryd's own file alone."""
+    own = absolute(overrides.config.text, None, home) if overrides.config.text else state_dir / OWN_FILE
+    is_own = own != state_dir / OPENCLAW_FILE and checker.tree.exact_origin(_EXEC) == str(own)
+    if not is_own and checker.tree.at(*_EXEC) is not None:
+        checker.warn(_EXEC, "this key counts only in memoryd's own settings file; it is ignored here")
+        checker.tree.remove(_EXEC)
+    paths = (("secrets",), ("secrets", "providers"), ("secrets", "defaults"))
+    blocks = [checker.tree.at(*path) for path in paths]
+    # An included file may restrict which secrets are used.
+    wrong = [not isinstance(block, dict | None) or "$include" in (block or {}) for block in blocks]
+    return SecretSources(
+        {} if any(wrong) else blocks[1] or {},
+        {} if any(wrong) else blocks[2] or {},
+        overrides.environ,
+        home,
+        state_dir,
+        may_run_commands=checker.tree.at(*_EXEC) is True,
+        problem=f"{dotted(paths[wrong.index(True)])} cannot be read" if any(wrong) else "",
+    )
+
+
+def _resolve(
+    checker: Checker, overrides: Overrides, state_dir: Path, home: Path, secrets: SecretSources | None
+) -> ResolvedSettings:
     for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
     check_files(overrides, state_dir, home, checker.report)
@@ -78,7 +115,7 @@ def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
+    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ, secrets))
     check_workspace(agents[default], overrides, state_dir, home, checker.report)
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()
@@ -170,7 +207,6 @@ def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None
     for parent in (("agents", "defaults"), *agent_paths):
         _drop(checker, (*parent, "memorySearch"), MEMORY_SEARCH)
         _drop_globs(checker, (*parent, "memorySearch", "extraPaths"))
-        _drop_secret_reference(checker, (*parent, "memorySearch", "remote", "apiKey"))
 
 
 def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> None:
@@ -190,13 +226,6 @@ def _drop_globs(checker: Checker, path: KeyPath) -> None:
     if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
         _warn(checker, path, "{path, pattern} is a form of a newer version of OpenClaw")
         listed[:] = [item for item in listed if not isinstance(item, dict)]
-
-
-def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:
-    if isinstance(checker.tree.at(*path), dict):
-        # Without it, another key would be used in its place.
-        checker.block_remote(path, "a reference to a secret stored elsewhere; memoryd does not read it")
-        checker.tree.remove(path)
 
 
 def _warn(checker: Checker, path: KeyPath, what: str) -> None:

@@ -7,6 +7,7 @@ otherwise, and OpenClaw is not running then.
 """
 
 import os
+import stat
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ class HostValue:
     where: str
 
 
-_STATE_VERSION, _AGENT_VERSION = 2, 23
+_STATE_VERSION, _AGENT_VERSION = 18, 23
 SHARED_PROFILES = HostValue(_STATE_VERSION, "config_machine_state", "value_json", "state_key = 'authProfiles.store'")
 """The auth profiles that all agents share, as JSON."""
 AGENT_PROFILES = HostValue(_AGENT_VERSION, "auth_profile_store", "store_json", "store_key = 'primary'")
@@ -75,9 +76,11 @@ def read_host_row(file: Path, value: HostValue, *arguments: str) -> str | None:
 
 def _read(file: Path, value: HostValue, arguments: tuple[str, ...]) -> str | None:
     try:
-        if not file.exists():
-            return None
+        if not stat.S_ISREG(file.stat().st_mode):
+            raise HostRowError("it is not a regular file")
         return _query(file, value, arguments)
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as error:
         raise HostRowError(f"the database cannot be opened: {getattr(error, 'strerror', None) or error}") from None
 

@@ -30,13 +30,15 @@ class ResolveContext:
     """What agents are resolved against.
 
     `workspace` is the one of a flag or a variable; empty if neither is set. `secrets` is where the secrets are read to
-    which the settings refer; None if neither these nor auth profiles are read.
+    which the settings refer; None if neither these nor auth profiles are read. `by_older_rules` is described at
+    `AccessSources`.
     """
 
     state_dir: Path
     workspace: str
     environ: Mapping[str, str]
     secrets: SecretSources | None
+    by_older_rules: bool
 
 
 def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
@@ -172,7 +174,7 @@ def _access_sources(
             _remote_path(checker, path),
             checker.tree.origin,
             lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
-            by_older_rules=not _is_current_layout(checker),
+            by_older_rules=context.by_older_rules,
         )
     if checker.report.problems or context.secrets is None:
         return found
@@ -184,10 +186,6 @@ def _access_sources(
 
 def _has_use(checker: Checker, search: MemorySearchSettings) -> bool:
     return not _has_no_memory(checker) and (search.enabled or entries_are_enabled(checker))
-
-
-def _is_current_layout(checker: Checker) -> bool:
-    return any(checker.tree.at(*path) is not None for path in (("memory", "search"), ("agents", "entries")))
 
 
 def _remote_path(checker: Checker, path: KeyPath) -> KeyPath:

@@ -79,6 +79,8 @@ def _file_layers(
 
 
 _EXEC = ("memoryd", "secrets", "exec")
+# Keys that occur only in the layout of current versions of OpenClaw.
+_CURRENT_LAYOUT: tuple[KeyPath, ...] = (("memory", "search"), ("agents", "entries"))
 
 
 def _secret_sources(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> SecretSources:
@@ -108,6 +110,7 @@ def _resolve(
 ) -> ResolvedSettings:
     for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
         checker.table(path)
+    by_older_rules = not any(checker.tree.at(*path) is not None for path in _CURRENT_LAYOUT)
     check_files(overrides, state_dir, home, checker.report)
     check_variables(overrides.environ, checker.report)
     check_spelling(checker, entries)
@@ -115,7 +118,9 @@ def _resolve(
     drop_unimplemented(checker, entries)
     workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ, secrets))
+    agents, default = resolve_agents(
+        checker, ResolveContext(state_dir, workspace, overrides.environ, secrets, by_older_rules)
+    )
     check_workspace(agents[default], overrides, state_dir, home, checker.report)
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()

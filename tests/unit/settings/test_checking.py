@@ -92,7 +92,10 @@ WARNED = [
     (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
     (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
     (search(extraPaths=["a", {"path": "b"}]), f"{SEARCH}.extraPaths: {{path, pattern}} is a form of a newer version"),
-    (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
+    (
+        search(remote={"apiKey": {"source": "env"}}),
+        f"{SEARCH}.remote.apiKey: a SecretRef that does not resolve: it has",
+    ),
     ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
     ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
     ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of OpenClaw"),

@@ -276,7 +276,7 @@ OUTPUTS = {
     "print(json.dumps({'protocolVersion': 1, 'values': {}, 'errors': {'openai/key': {'code': 'NOT_FOUND'}}}))": (
         "reports an error (NOT_FOUND)"
     ),
-    f"print(json.dumps({{'protocolVersion': 1, 'values': {{}}, 'errors': {{'openai/key': {{'code': '{SECRET}'}}}}}}))": (
+    f"print(json.dumps(dict(protocolVersion=1, values={{}}, errors={{'openai/key': dict(code='{SECRET}')}})))": (
         "reports an error"
     ),
     f"print('{SECRET}'); sys.exit(3)": "exited with status 3",

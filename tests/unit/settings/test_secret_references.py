@@ -93,7 +93,7 @@ def test_the_key_of_one_agent_affects_no_other(home):
     assert keys(settings.agent("main").provider_access["openai"]) == [OTHER]
     missing = settings.agent("bird").provider_access["openai"].missing
     assert missing.place == KeyPlace(
-        str(home.reference), ("agents", "list", "[bird]", *("memorySearch.remote.apiKey").split("."))
+        str(home.reference), ("agents", "list", "[bird]", "memorySearch", "remote", "apiKey")
     )
     assert settings.remote_embeddings_blocked_by == ()
 

@@ -45,7 +45,8 @@ class ProviderSelection:
 
     `fallback` selects the fallback provider of the settings, and is None if they name none. `former` returns the
     provider of an earlier model, whose spec it receives, if these settings permit to call it. `unusable` is whether
-    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood.
+    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood
+    or a secret has no value.
     """
 
     provider: EmbeddingProvider | None

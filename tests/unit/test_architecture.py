@@ -76,7 +76,8 @@ def test_only_settings_and_client_discovery_read_the_environment():
     assert not violations(rule, allowed_in=["settings"])
 
 
-def test_only_qmd_the_embedding_worker_and_secret_commands_start_processes():
+def test_only_qmd_and_the_embedding_worker_start_processes():
+    """The commands of secrets are the exception."""
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
     places = ["qmd", "providers", "credentials/command.py", "credentials/command_guard.py"]
@@ -128,7 +129,8 @@ def test_only_the_edge_and_the_client_import_grpc():
     assert not violations(lambda file: has(imported(file), *names), allowed_in=["rpc", "cli/health.py"], client=False)
 
 
-def test_only_the_sqlite_driver_and_the_reader_of_openclaws_rows_import_sqlite():
+def test_only_the_sqlite_driver_imports_sqlite():
+    """The reader of OpenClaw's rows is the exception."""
     places = ["sqlite", "credentials/host_rows.py"]
     assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=places)
 

@@ -3,11 +3,14 @@
 import json
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from memoryd_server.settings import load
 from memoryd_server.settings.layers import KeyPlace
 from memoryd_server.settings.resolved import changed_keys
 from openclaw_rows import put_secret
+from properties import examples
 
 SECRET = "sk-of-the-test"
 OTHER = "sk-of-another-place"
@@ -45,9 +48,9 @@ PLACES = {
 @pytest.mark.parametrize("place", PLACES)
 def test_a_reference_is_the_key(home, place):
     home.environ.update({"MY_KEY": SECRET, "OPENAI_API_KEY": OTHER})
-    settings = settings_of(home, **PLACES[place](ref("MY_KEY")))
-    assert keys(settings.agent("").provider_access["openai"]) == [SECRET]
-    assert settings.warnings == ()
+    loaded = settings_of(home, **PLACES[place](ref("MY_KEY")))
+    assert keys(loaded.agent("").provider_access["openai"]) == [SECRET]
+    assert loaded.warnings == ()
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -69,33 +72,54 @@ def test_no_other_key_takes_the_place_of_one_that_does_not_resolve(home, place, 
         home.state / "agents" / "main" / "agent" / "auth-profiles.json",
         {"profiles": {"x": {"type": "api_key", "provider": "openai", "key": OTHER}}},
     )
-    settings = settings_of(home, **PLACES[place](value))
-    found = settings.agent("").provider_access["openai"]
+    loaded = settings_of(home, **PLACES[place](value))
+    found = loaded.agent("").provider_access["openai"]
     assert (found.keys, found.base_url, found.headers) == ((), "", {})
     path = "agents.defaults.memorySearch.remote.apiKey" if place == "remote" else "models.providers.openai.apiKey"
     assert str(found.missing) == f"{path} is a SecretRef that does not resolve: {reason}"
-    (told,) = settings.warnings
+    (told,) = loaded.warnings
     assert told == (
         f"{home.reference}: {path}: a SecretRef that does not resolve: {reason}; "
         "agent main cannot use openai until it does, and uses no other key"
     )
-    shown = {entry["key"]: entry["value"] for entry in settings.describe()}
+    shown = {entry["key"]: entry["value"] for entry in loaded.describe()}
     assert shown["agents.list[main].access.openai"] == {"problem": str(found.missing)}
-    json.dumps(settings.describe())
+    json.dumps(loaded.describe())
+
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(max_size=6)
+    | st.sampled_from(["env", "default", "OPENAI_API_KEY"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+objects = st.dictionaries(st.sampled_from(["source", "provider", "id"]) | st.text(max_size=3), anything, max_size=4)
+
+
+@settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(objects, st.sampled_from(sorted(PLACES)))
+def test_no_object_in_the_place_of_a_key_is_replaced_by_another_key(home, raw, place):
+    home.environ["OPENAI_API_KEY"] = OTHER
+    found = access(home, **PLACES[place](raw))
+    well_formed = raw == ref("OPENAI_API_KEY")
+    assert (keys(found), found.missing is None) == (([OTHER], True) if well_formed else ([], False))
 
 
 def test_the_key_of_one_agent_affects_no_other(home):
     home.environ["OPENAI_API_KEY"] = OTHER
     bird = {"id": "bird", "memorySearch": {"remote": {"apiKey": ref("UNSET")}}}
-    settings = home.load(
+    loaded = home.load(
         {"agents": {"defaults": {"memorySearch": {"provider": "openai"}}, "list": [{"id": "main"}, bird]}}
     )
-    assert keys(settings.agent("main").provider_access["openai"]) == [OTHER]
-    missing = settings.agent("bird").provider_access["openai"].missing
+    assert keys(loaded.agent("main").provider_access["openai"]) == [OTHER]
+    missing = loaded.agent("bird").provider_access["openai"].missing
     assert missing.place == KeyPlace(
         str(home.reference), ("agents", "list", "[bird]", "memorySearch", "remote", "apiKey")
     )
-    assert settings.remote_embeddings_blocked_by == ()
+    assert loaded.remote_embeddings_blocked_by == ()
 
 
 def test_a_reference_replaces_the_one_of_an_earlier_layer_as_a_whole(home):
@@ -193,8 +217,8 @@ def test_only_the_secrets_of_providers_in_use_are_read(home):
         "anthropic": {"apiKey": ref("/x", "file", "file")},
         "openai": {"apiKey": ref("/x", "file", "file")},
     }
-    settings = settings_of(home, provider="gemini", remote={"apiKey": "k"}, blocks=blocks, secrets=secrets)
-    assert settings.warnings == ()
+    loaded = settings_of(home, provider="gemini", remote={"apiKey": "k"}, blocks=blocks, secrets=secrets)
+    assert loaded.warnings == ()
 
 
 # Commands
@@ -231,23 +255,26 @@ def test_a_command_runs_only_if_memoryds_own_file_allows_it_and_once_per_load(ho
     reference = counting_command(home)
     assert "memoryd.secrets.exec" in str(home.load(reference).agent("").provider_access["openai"].missing)
     assert runs(home) == 0
-    settings = home.load(reference, ALLOWED)
-    assert [keys(settings.agent(name).provider_access["openai"]) for name in ("main", "bird")] == [[SECRET]] * 2
-    assert keys(settings.agent("bird").fallback_access) == [OTHER]
-    assert (runs(home), settings.warnings) == (1, ())
+    loaded = home.load(reference, ALLOWED)
+    assert [keys(loaded.agent(name).provider_access["openai"]) for name in ("main", "bird")] == [[SECRET]] * 2
+    assert keys(loaded.agent("bird").fallback_access) == [OTHER]
+    assert (runs(home), loaded.warnings) == (1, ())
+    named = home.write(home.path / "elsewhere" / "own.json5", ALLOWED)
+    home.own.unlink()
+    assert keys(home.load(reference, config=named).agent("").provider_access["openai"]) == [SECRET]
 
 
 def test_openclaws_file_and_variables_do_not_allow_commands(home):
     reference = counting_command(home)
-    settings = home.load({**reference, **ALLOWED})
-    assert settings.agent("").provider_access["openai"].missing is not None
-    assert any("memoryd.secrets.exec: this key counts only in memoryd's own" in text for text in settings.warnings)
-    assert settings.service.secrets.exec is False
+    loaded = home.load({**reference, **ALLOWED})
+    assert loaded.agent("").provider_access["openai"].missing is not None
+    assert any("memoryd.secrets.exec: this key counts only in memoryd's own" in text for text in loaded.warnings)
+    assert loaded.service.secrets.exec is False
     home.environ["MEMORYD_SECRETS__EXEC"] = "true"
     assert home.load(reference).agent("").provider_access["openai"].missing is not None
     # The file with OpenClaw's settings is not memoryd's own, even if it is named as such.
-    settings = home.load({**reference, **ALLOWED}, config=home.reference)
-    assert settings.agent("").provider_access["openai"].missing is not None
+    loaded = home.load({**reference, **ALLOWED}, config=home.reference)
+    assert loaded.agent("").provider_access["openai"].missing is not None
     assert runs(home) == 0
 
 
@@ -263,12 +290,12 @@ def test_a_command_is_not_run_for_settings_that_are_refused_or_read_without_secr
 def test_a_command_is_not_run_for_an_agent_whose_memory_is_off(home):
     reference = counting_command(home)
     reference["agents"]["defaults"]["memorySearch"]["enabled"] = False
-    settings = home.load(reference, ALLOWED)
-    assert (runs(home), settings.warnings) == (0, ())
+    loaded = home.load(reference, ALLOWED)
+    assert (runs(home), loaded.warnings) == (0, ())
 
 
 def test_no_secret_shows_in_the_settings(home):
-    settings = home.load(counting_command(home), ALLOWED)
-    for text in (repr(settings), json.dumps(settings.describe())):
+    loaded = home.load(counting_command(home), ALLOWED)
+    for text in (repr(loaded), json.dumps(loaded.describe())):
         assert SECRET not in text
         assert OTHER not in text

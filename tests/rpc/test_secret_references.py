@@ -1,13 +1,15 @@
 """A SecretRef without a value sends nothing and lets no other key take its place; one with a value is used."""
 
 import json
+import threading
 
 import pytest
 
 from fake_providers import fake_provider
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from openclaw_rows import put_own_profiles, put_secret, put_shared_profiles
-from rpc.wire import check_refused, kinds, paths, quiet
+from rpc.wire import TIMEOUT, check_refused, kinds, paths, quiet
+from waiting import eventually
 
 FULL = sync_event_pb2.SYNC_MODE_FULL
 KEYWORD, VECTOR, HYBRID = (
@@ -180,3 +182,25 @@ async def test_a_reload_stops_and_allows_embeddings_as_a_secret_goes_and_comes(h
     # What has a vector is not embedded again.
     assert openai.texts == ["the kettle is in the shed"]
     assert kinds((await running.search("ferry", mode=HYBRID)).info.degradations) == []
+
+
+async def test_a_reload_without_the_secret_ends_the_requests_of_a_sync_that_is_running(home, serve, openai):
+    home.many(300)
+    put_secret(home.state_dir, "STORED", KEY)
+    configure(home, openai, {"apiKey": ref("STORED", "store")})
+    asked, go = threading.Event(), threading.Event()
+
+    def pause_sync(texts):
+        asked.set()
+        go.wait(TIMEOUT)
+
+    openai.refuse = pause_sync
+    running = await serve(background=True)
+    await eventually(asked.is_set)
+    put_secret(home.state_dir, "STORED", KEY, deleted=1)
+    assert (await reload(running)).error == ""
+    sent = len(openai.requests)
+    go.set()
+    await running.synced()
+    await running.synced(mode=FULL)
+    assert len(openai.requests) == sent

@@ -181,7 +181,12 @@ class AccessSources:
 
     def access(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
         """Return the access to one provider. `remote` takes precedence over the other sources, header by header."""
-        remote = remote or _NO_REMOTE
+        try:
+            return self._access(provider, remote or _NO_REMOTE)
+        except UnresolvedReference as error:
+            return ProviderAccess(missing=error.secret)
+
+    def _access(self, provider: str, remote: RemoteSettings) -> ProviderAccess:
         blocks = self.providers.blocks
         name = next((name for name in gateway_names(provider) if name in blocks), provider)
         block, path = blocks.get(name, _NO_BLOCK), (*PROVIDERS, name)
@@ -191,14 +196,10 @@ class AccessSources:
             headers = {**self._block_headers(block, path), **self._remote_headers(remote)}
         except UnsetVariable as unset:
             return ProviderAccess(problem=str(unset))
-        except UnresolvedReference as error:
-            return ProviderAccess(missing=error.secret)
         try:
             found = self._first_keys(provider, remote, block, path)
         except UnsetVariable as unset:
             return ProviderAccess(base_url, headers=headers, no_key=str(unset))
-        except UnresolvedReference as error:
-            return ProviderAccess(missing=error.secret)
         keys = tuple(SecretStr(key) for key in found.keys)
         return ProviderAccess(base_url, keys, headers, key_from=found.place, passed_over=found.broken)
 
@@ -332,4 +333,8 @@ def with_secrets(
         recording.usable(search)
         recording.fallback(search)
     values = resolve_secrets(wanted, sources)
-    return {agent_id: replace(own, lookup=values.__getitem__) for agent_id, (own, _) in agents.items()}
+
+    def find(reference: SecretReference) -> ResolvedSecret | UnresolvedSecret:
+        return values.get(reference, UnresolvedSecret("it was not read"))
+
+    return {agent_id: replace(own, lookup=find) for agent_id, (own, _) in agents.items()}

@@ -88,10 +88,6 @@ NOT_UNDERSTOOD = {
     "agents.defaults.memorysearch": {"agents": {"defaults": {"memorysearch": {"provider": "none"}}}},
     "agents.defaults.memory": {"agents": {"defaults": {"memory": {"search": {"provider": "none"}}}}},
     "agents.list[main].enabled": {"agents": {"list": [{"id": "main", "enabled": False}]}},
-    "agents.defaults.memorySearch.remote.apiKey": {
-        "agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": {"apiKey": SECRET}}}}
-    },
-    "models.providers.openai.apiKey": {"models": {"providers": {"openai": {"apiKey": SECRET}}}},
     "models.providers.openai.baseurl": {"models": {"providers": {"openai": {"baseurl": "https://private.invalid"}}}},
     "plugins.enabled": {"plugins": {"enabled": False}},
     "plugins.entries.openai.enabled": {"plugins": {"entries": {"openai": {"enabled": False}}}},
@@ -188,13 +184,13 @@ async def test_a_provider_of_no_known_id_hands_nothing_over_to_a_fallback(home, 
 async def test_a_setting_of_one_agent_disables_every_agent_and_shows_its_id_to_none_of_them(home, serve, openai):
     (home.state_dir / "workspace-bird" / "memory").mkdir(parents=True)
     (home.state_dir / "workspace-bird" / "memory" / "b.md").write_text("a kestrel")
-    bird = {"id": "bird", "memorySearch": {"remote": {"apiKey": SECRET}}}
+    bird = {"id": "bird", "enabled": False}
     with_openclaw(home, openai, {"agents": {"list": [{"id": "main"}, bird]}})
     running = await serve()
     for agent_id in ("main", "bird"):
         await running.synced(agent_id=agent_id, mode=FULL)
     own, other = [(await running.status(agent_id=each)).embedding.reason for each in ("bird", "main")]
-    assert "agents.list[bird].memorySearch.remote.apiKey" in own
+    assert "agents.list[bird].enabled" in own
     assert "a setting of another agent" in other
     assert "bird" not in other
     assert openai.requests == []

@@ -244,6 +244,7 @@ def _remote(
         identity_headers=identity_headers,
         dimensions=dimensions,
         no_key=access.no_key,
+        missing_secret=str(access.missing) if access.missing else "",
         problem=access.problem,
         pace=pace,
         api=access.api,

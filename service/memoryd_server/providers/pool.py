@@ -54,7 +54,8 @@ class ProviderSelection:
 
     `fallback` selects the fallback provider of the settings, and is None if they name none. `former` returns the
     provider of an earlier model, whose spec it receives, if these settings permit to call it. `unusable` is whether
-    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood.
+    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood
+    or a secret has no value.
     """
 
     provider: EmbeddingProvider | None
@@ -74,6 +75,10 @@ class ProviderSelection:
     def requires_vectors(self) -> bool:
         """Whether a chunk without a vector is incomplete. With "auto", keywords suffice while providers are blocked."""
         return self.is_configured and not (self.blocked and self.requested == "auto")
+
+
+class _SecretMissingError(EmbeddingUnavailable):
+    """A key or header of the provider is a reference to a secret without a value."""
 
 
 def select(config: EmbeddingConfig) -> ProviderSelection:
@@ -100,7 +105,10 @@ class ProviderPool:
         """Return the provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
-        provider, reason, unusable = self._find(config)
+        try:
+            provider, reason, unusable = self._find(config)
+        except _SecretMissingError as error:
+            return ProviderSelection(None, config.provider, str(error), blocked=True)
         fallback = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         former = partial(self._former, config, chosen)
@@ -152,13 +160,19 @@ class ProviderPool:
         return provider
 
     def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
-        """Return the provider, why there is none, and whether the reason is that it cannot be used."""
+        """Return the provider, why there is none, and whether the reason is that it cannot be used.
+
+        Raises:
+            _SecretMissingError: neither the provider nor its fallback may be used.
+        """
         if config.provider == "none":
             return None, config.why_none or "embeddings are disabled", False
         try:
             with self._lock:
                 found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
                 return *found, False
+        except _SecretMissingError:
+            raise
         except (EmbeddingUnavailable, ValueError) as error:
             return None, str(error), True
 
@@ -171,12 +185,12 @@ class ProviderPool:
         if _has_model(config.local):
             return self._local(config.local), ""
         server = config.remote("openai-compatible")
-        if server.base_url or server.problem:
+        if server.base_url or server.problem or server.missing_secret:
             return self._remote(server), ""
         missing: list[str] = []
         for name in AUTOMATIC:
             remote = config.remote(name)
-            if remote.problem or _has_key(remote):
+            if remote.problem or remote.missing_secret or _has_key(remote):
                 return self._remote(remote), ""
             missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
         without = "local.modelPath is not a file" if config.local.model_path else "local.modelPath is not set"
@@ -206,6 +220,8 @@ class ProviderPool:
         )
 
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
+        if remote.missing_secret:
+            raise _SecretMissingError(f"remote embeddings are disabled, because {remote.missing_secret}")
         if remote.problem:
             raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
         if remote.provider in _KEY_REQUIRED and not remote.base_url and not _has_key(remote):

@@ -259,9 +259,10 @@ class RemoteConfig:
 
     An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
     the current one. `headers` are pairs; those named in `identity_headers` count towards the identity of the vectors.
-    `no_key` says why there is no key; `problem` says why nothing may be sent. `api` is the provider whose wire format a
-    provider of the settings' own uses; empty for memoryd's own providers. The input types are sent as `input_type` with
-    queries and documents by servers that are compatible with OpenAI's; empty ones are not sent.
+    `no_key` says why there is no key; `problem` says why nothing may be sent. `missing_secret` names a secret without a
+    value, because of which no other provider may be used in place of this one. `api` is the provider whose wire format
+    a provider of the settings' own uses; empty for memoryd's own providers. The input types are sent as `input_type`
+    with queries and documents by servers that are compatible with OpenAI's; empty ones are not sent.
     """
 
     provider: str
@@ -277,6 +278,7 @@ class RemoteConfig:
     api: str = ""
     query_input_type: str = ""
     document_input_type: str = ""
+    missing_secret: str = ""
 
     def __repr__(self) -> str:
         """Return provider and model, without the secrets."""

@@ -1,24 +1,26 @@
 """The `agents` block: the configured agents by id, each resolved into `AgentSettings`."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.credentials import SecretSources, UnresolvedSecret
+from memoryd_server.settings.auth_profiles import ProfileReader, Profiles
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.layers import merge
-from memoryd_server.settings.layouts import CURRENT, GLOBAL_SEARCH, SHARED_SEARCH, Layout, SearchPlace, search_of
+from memoryd_server.settings.layouts import CURRENT, GLOBAL_SEARCH, OLDER, SHARED_SEARCH, Layout, SearchPlace, search_of
 from memoryd_server.settings.memory import CompactionSettings, ContextLimits, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import LanceDbSettings, entries_are_enabled, entry_access, lancedb_settings
 from memoryd_server.settings.provider_access import (
     PROVIDERS,
     AccessSources,
-    Profiles,
+    ModelProviders,
     model_providers,
-    profiles_file,
-    read_profiles,
     with_known_provider,
+    with_secrets,
 )
 from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.restrictions import check_providers
@@ -32,6 +34,7 @@ from memoryd_server.settings.roster import (
 from memoryd_server.settings.rules import KeyPath, dotted, keys, nearest
 from memoryd_server.settings.service import check_timezone
 from memoryd_server.settings.substitution import unset_variable
+from memoryd_server.settings.variables import Variables
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +42,18 @@ class ResolveContext:
     """What agents are resolved against.
 
     `workspace` is the one of a flag or a variable of memoryd; empty if neither is set. `default_workspace` is
-    OpenClaw's. `environ` has the variables of the process and of the files. `layout` determines the defaults, and
-    `in_entries` is whether agents are configured in `agents.entries`, whose rules of workspaces then apply.
+    OpenClaw's. `variables` are those of the process and of the files. `layout` determines the defaults, and
+    `in_entries` is whether agents are configured in `agents.entries`, whose rules of workspaces then apply. `secrets`
+    is where the secrets are read to which the settings refer; None if neither these nor auth profiles are read.
     """
 
     state_dir: Path
     workspace: str
     default_workspace: Path
-    environ: Mapping[str, str]
+    variables: Variables
     layout: Layout
     in_entries: bool
+    secrets: SecretSources | None
 
 
 def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
@@ -67,19 +72,24 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     limits = _context_limits(checker, DEFAULTS)
     base = _memory_search(checker, SHARED_SEARCH)
     providers = model_providers(checker)
-    entries = lancedb_settings(checker, context.state_dir, context.environ)
-    agents = {}
+    entries = lancedb_settings(checker, context.state_dir, context.variables.values)
+    searches = {}
     for agent_id, place in places.items():
         _check_entry(checker, place)
         own = _memory_search(checker, search_of(place))
-        resolved = _resolved_search(base, own, checker, context.layout)
-        search = _with_index(resolved.search, agent_id, context.state_dir)
-        _warn_of_ignored_sessions(checker, search_of(place) if "sources" in own else SHARED_SEARCH, search)
+        searches[agent_id] = _resolved_search(base, own, checker, context.layout).with_index(
+            agent_id, context.state_dir
+        )
+        _warn_of_ignored_sessions(
+            checker, search_of(place) if "sources" in own else SHARED_SEARCH, searches[agent_id].search
+        )
+    all_sources = _access_sources(checker, context, searches, providers, entries)
+    agents = {}
+    for agent_id, place in places.items():
+        search, sources = searches[agent_id].search, all_sources[agent_id]
         workspace = _workspace(checker, place, context, shares=agent_id in sharing, default=agent_id == default)
-        unset = unset_variable(str(workspace), context.environ)
+        unset = unset_variable(str(workspace), context.variables.values)
         reason = _disabled_reason(checker, place, search, unset)
-        auth_profiles = _profiles(checker, context.state_dir, place, _providers(search, entries))
-        sources = AccessSources(providers, auth_profiles, context.environ)
         own_limits = _context_limits(checker, place.path_of(checker.tree, "contextLimits")[:-1])
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
@@ -100,13 +110,13 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
             entries=entries,
             entry_access=entry_access(entries, sources),
             agent_dir=_agent_dir(checker, place),
-            no_provider=resolved.no_provider,
+            no_provider=searches[agent_id].no_provider,
             memory_get_max_chars=own_limits.memory_get_max_chars or limits.memory_get_max_chars,
         )
     _refuse_shared_indexes(checker, agents)
     if not checker.report.problems:
         # With a problem, the agents have the default providers.
-        check_providers(checker, agents, providers, context.environ)
+        check_providers(checker, agents, context.variables.values)
     return agents, default
 
 
@@ -175,6 +185,12 @@ class _ResolvedSearch:
     search: MemorySearchSettings
     no_provider: str = ""
 
+    def with_index(self, agent_id: str, state_dir: Path) -> "_ResolvedSearch":
+        """Return these settings with the path of the agent's index."""
+        template = self.search.store.path.strip() or str(state_dir / "memory" / "{agentId}.sqlite")
+        store = self.search.store.model_copy(update={"path": template.replace("{agentId}", agent_id)})
+        return replace(self, search=self.search.model_copy(update={"store": store}))
+
 
 def _resolved_search(
     base: Mapping[str, Any], own: Mapping[str, Any], checker: Checker, layout: Layout
@@ -215,24 +231,55 @@ def _warn_of_ignored_sessions(checker: Checker, place: SearchPlace, search: Memo
         checker.warn(path, f'"sessions" is ignored, because {reason}; only {indexed} is indexed')
 
 
-def _with_index(search: MemorySearchSettings, agent_id: str, state_dir: Path) -> MemorySearchSettings:
-    template = search.store.path.strip() or str(state_dir / "memory" / "{agentId}.sqlite")
-    store = search.store.model_copy(update={"path": template.replace("{agentId}", agent_id)})
-    return search.model_copy(update={"store": store})
+def _access_sources(
+    checker: Checker,
+    context: ResolveContext,
+    searches: Mapping[str, _ResolvedSearch],
+    providers: ModelProviders,
+    entries: LanceDbSettings,
+) -> dict[str, AccessSources]:
+    """Return the sources of addresses and keys of each agent, with the secrets that its providers need."""
+    no_secrets = SecretSources({}, {}, context.variables.values, context.state_dir, context.state_dir)
+    secrets = context.secrets or no_secrets
+    reader = ProfileReader(context.state_dir, secrets.default_aliases(), checker.report)
+    found, in_use = {}, {}
+    for agent_id, resolved in searches.items():
+        place, search = AgentPlace.of(agent_id), resolved.search
+        is_remote = context.secrets is not None and _remote_providers(search, entries)
+        found[agent_id] = AccessSources(
+            providers,
+            reader.of_agent(agent_id, _agent_dir(checker, place)) if is_remote else Profiles(),
+            secrets,
+            context.variables,
+            _remote_path(checker, place),
+            checker.tree.origin,
+            lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
+            by_older_rules=context.layout.name == OLDER,
+        )
+        if not _has_no_memory(checker) and (search.enabled or entries_are_enabled(checker)):
+            in_use[agent_id] = (found[agent_id], partial(_use, search, entries))
+    if checker.report.problems or context.secrets is None:
+        return found
+    return {**found, **with_secrets(in_use, secrets)}
 
 
-def _providers(search: MemorySearchSettings, entries: LanceDbSettings) -> set[str]:
+def _use(search: MemorySearchSettings, entries: LanceDbSettings, sources: AccessSources) -> None:
+    """Determine the access to every provider that an agent may use."""
+    sources.usable(search)
+    sources.fallback(search)
+    entry_access(entries, sources)
+
+
+def _remote_providers(search: MemorySearchSettings, entries: LanceDbSettings) -> set[str]:
     """Return the names of the remote providers that may need a key of the agent's profiles."""
     of_entries = (entries.embedding.provider or "") if entries.embedding and not entries.embedding.api_key else ""
     return {search.provider, search.fallback_provider, of_entries} - {"local", "none", ""}
 
 
-def _profiles(checker: Checker, state_dir: Path, place: AgentPlace, providers: set[str]) -> Profiles:
-    """Return the agent's auth profiles, if it may use a remote provider."""
-    if not providers:
-        return Profiles()
-    file, folder = profiles_file(state_dir, place.agent_id), _agent_dir(checker, place)
-    return read_profiles(file if folder is None else folder / file.name, checker.report)
+def _remote_path(checker: Checker, place: AgentPlace) -> KeyPath:
+    """Return the path of the `remote` block with the agent's key."""
+    paths = [each.path_of(checker.tree, "remote", "apiKey") for each in (search_of(place), SHARED_SEARCH)]
+    return next((path for path in paths if checker.tree.at(*path) is not None), paths[-1])[:-1]
 
 
 def _agent_dir(checker: Checker, place: AgentPlace) -> Path | None:

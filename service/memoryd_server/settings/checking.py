@@ -173,7 +173,7 @@ class _Place(NamedTuple):
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
 _STARTUP_CONTEXT = ("enabled", "applyOn", "dailyMemoryDays", "maxFileBytes", "maxFileChars", "maxTotalChars")
 _PLACES = (
-    _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
+    _Place((), ("memoryd", "memory", "agents", "plugins", "models", "secrets")),
     _Place(("agents",), ("defaults", "list", "entries", "ownership"), harmless=("ownership",)),
     _Place(
         ("agents", "defaults"),

@@ -37,6 +37,8 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The variables with a provider's API key, in the order of precedence."""
 
+# These would let a variable start programs.
+_FILE_ONLY: frozenset[KeyPath] = frozenset({("secrets", "exec")})
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 
@@ -61,7 +63,11 @@ def client_token_file(environ: Mapping[str, str], home: Path) -> Path | None:
 
 def variables() -> dict[str, KeyPath]:
     """Return the variables that set a key of the `memoryd` block, with the path of the key in the block."""
-    found = {PREFIX + "__".join(part.upper() for part in names): path for names, path, _ in _leaves(ServiceSettings)}
+    found = {
+        PREFIX + "__".join(part.upper() for part in names): path
+        for names, path, _ in _leaves(ServiceSettings)
+        if path not in _FILE_ONLY
+    }
     return {**found, **_SHORT}
 
 

@@ -22,8 +22,9 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
 
-# The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
-_WHOLE = frozenset({"scope", "headers"})
+# The value of a later layer replaces these as a whole, because a part of a scope, of the headers or of a SecretRef is
+# meaningless.
+_WHOLE = frozenset({"scope", "headers", "apiKey"})
 
 
 def is_whole(path: KeyPath) -> bool:
@@ -147,8 +148,8 @@ class RefusedSettings(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadKey:
-    """A provider's key that is a reference to a secret stored elsewhere: its file, and its path in the file."""
+class KeyPlace:
+    """The place of a provider's key: its file, and its path in the file; an empty path means the whole file."""
 
     origin: str
     key: KeyPath
@@ -350,6 +351,7 @@ def _working_directory() -> Path:
 
 
 _REFERENCE = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_UPPER_CASE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
 
 
 class UnsetVariable(Exception):
@@ -359,8 +361,10 @@ class UnsetVariable(Exception):
         super().__init__(f"{where} names the variable {name}, which is not set")
 
 
-def substitute_variables(text: str, where: str, environ: Mapping[str, str]) -> str:
+def substitute_variables(text: str, where: str, environ: Mapping[str, str], *, lower_case: bool = True) -> str:
     """Return `text`, trimmed, with each `${NAME}` replaced by the variable. `where` names the key in messages.
+
+    Without `lower_case`, a name with a lower-case letter is text.
 
     Raises:
         UnsetVariable: one of the variables is not set.
@@ -374,4 +378,4 @@ def substitute_variables(text: str, where: str, environ: Mapping[str, str]) -> s
             raise UnsetVariable(where, found[2])
         return set_to
 
-    return _REFERENCE.sub(value, text).strip()
+    return (_REFERENCE if lower_case else _UPPER_CASE).sub(value, text).strip()

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.credentials import SecretSources
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.agents import ResolveContext, resolve_agents
 from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
 from memoryd_server.settings.files import SettingsFiles, read_files
+from memoryd_server.settings.includes import INCLUDE
 from memoryd_server.settings.layers import Findings, SettingsTree, absolute, make_paths_absolute
 from memoryd_server.settings.layouts import GLOBAL_SEARCH, Layout, find_layout, remembers_conversations
 from memoryd_server.settings.locations import Locations, default_workspace, locate
@@ -22,17 +24,23 @@ from memoryd_server.settings.plugins import CONFIG as ENTRIES_CONFIG
 from memoryd_server.settings.resolved import ResolvedSettings
 from memoryd_server.settings.restrictions import check_files, check_includes, check_places, check_variables
 from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, has_entries, with_agents_by_id
-from memoryd_server.settings.rules import KeyPath
+from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
 from memoryd_server.settings.variables import Variables
 
 
-def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
-    """Return the settings in force.
+def load(
+    *,
+    environ: Mapping[str, str],
+    home: Path,
+    flags: Mapping[str, object] | None = None,
+    read_secrets: bool = True,
+) -> ResolvedSettings:
+    """Return the settings in force. Blocks.
 
     Flags take precedence over variables, these over memoryd.json5, openclaw.json and the defaults, in this order. Reads
-    the two files, the files that they include, `.env` files, and the agents' `auth-profiles.json` for API keys. Creates
-    nothing.
+    the two files, the files that they include, and `.env` files. With `read_secrets`, also reads the API keys in
+    OpenClaw's auth profiles, and the secrets to which the settings refer, each source once. Creates nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
@@ -52,11 +60,15 @@ def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] 
         tree.overlay(make_paths_absolute(layer, None, locations.user_home), origin)
     # Before includes that failed are removed.
     layout = Layout(find_layout(tree, host.values, locations.state_dir), remembers_conversations(tree))
+    checker = Checker(tree, report)
+    secrets = _secret_sources(checker, locations, content.variables)
     # First in `tree`, because both trees share the items of arrays.
-    check_includes(Checker(tree, report))
+    check_includes(checker)
     check_includes(Checker(files, Findings()))
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
-    return _resolve(Checker(tree, report), overrides, locations, content.variables, layout)
+    return _resolve(
+        checker, overrides, locations, content.variables, layout=layout, secrets=secrets if read_secrets else None
+    )
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
@@ -72,8 +84,39 @@ def _file_layers(content: SettingsFiles, host: Path, report: Findings) -> Iterat
         yield make_paths_absolute(by_id, layer.file.parent, layer.home), layer.origin, layer.file == host
 
 
+_EXEC = ("memoryd", "secrets", "exec")
+
+
+def _secret_sources(checker: Checker, locations: Locations, variables: Variables) -> SecretSources:
+    """Return where secrets are read. The permission to run commands counts in memoryd's own file alone."""
+    own = locations.own_file
+    is_own = own != locations.openclaw_file and checker.tree.exact_origin(_EXEC) == str(own)
+    if not is_own and checker.tree.at(*_EXEC) is not None:
+        checker.warn(_EXEC, "this key counts only in memoryd's own settings file; it is ignored here")
+        checker.tree.remove(_EXEC)
+    paths = (("secrets",), ("secrets", "providers"), ("secrets", "defaults"))
+    blocks = [checker.tree.at(*path) for path in paths]
+    # A file that is not included may restrict which secrets are used.
+    wrong = [not isinstance(block, dict | None) or INCLUDE in (block or {}) for block in blocks]
+    return SecretSources(
+        {} if any(wrong) else blocks[1] or {},
+        {} if any(wrong) else blocks[2] or {},
+        variables.values,
+        locations.home,
+        locations.state_dir,
+        may_run_commands=checker.tree.at(*_EXEC) is True,
+        problem=f"{dotted(paths[wrong.index(True)])} cannot be read" if any(wrong) else "",
+    )
+
+
 def _resolve(
-    checker: Checker, overrides: Overrides, locations: Locations, variables: Variables, layout: Layout
+    checker: Checker,
+    overrides: Overrides,
+    locations: Locations,
+    variables: Variables,
+    *,
+    layout: Layout,
+    secrets: SecretSources | None,
 ) -> ResolvedSettings:
     state_dir = locations.state_dir
     entries = [path for place in agent_places(checker.tree).values() for path in place.paths(checker.tree)]
@@ -88,7 +131,7 @@ def _resolve(
     default_folder = default_workspace(locations, variables, checker.report)
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
     in_entries = has_entries(checker.tree)
-    context = ResolveContext(state_dir, workspace, Path(default_folder.text), variables.values, layout, in_entries)
+    context = ResolveContext(state_dir, workspace, Path(default_folder.text), variables, layout, in_entries, secrets)
     agents, default = resolve_agents(checker, context)
     if workspace and not default:
         checker.report.warn(overrides.workspace.origin, (), "it is ignored, because there is no default agent")
@@ -155,7 +198,6 @@ def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None
     older = [(*parent, "memorySearch") for parent in (DEFAULTS, *agent_paths)]
     for search in (GLOBAL_SEARCH, *older, *((*path, *GLOBAL_SEARCH) for path in agent_paths if path[:2] == ENTRIES)):
         _drop(checker, search, MEMORY_SEARCH)
-        _drop_secret_reference(checker, (*search, "remote", "apiKey"))
 
 
 def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> None:
@@ -164,13 +206,6 @@ def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> No
         if checker.tree.at(*path) is not None:
             _warn(checker, path, consequence)
             checker.tree.remove(path)
-
-
-def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:
-    if isinstance(checker.tree.at(*path), dict):
-        # Without it, another key would be used in its place.
-        checker.block_remote(path, "a reference to a secret stored elsewhere; memoryd does not read it")
-        checker.tree.remove(path)
 
 
 def _warn(checker: Checker, path: KeyPath, consequence: str) -> None:

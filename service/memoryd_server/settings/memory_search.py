@@ -7,6 +7,7 @@ from pydantic import Field, PlainValidator, SecretStr, ValidationInfo, field_val
 
 from memoryd_server.globs import Glob
 from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock, kind_of
+from memoryd_server.settings.secret_input import SecretInput, SecretValue
 
 VECTOR_WEIGHT = 0.7
 TEXT_WEIGHT = 0.3
@@ -145,8 +146,8 @@ class RemoteSettings(SettingsBlock):
 
     base_url: str | None = None
     """The base URL of the provider's API, instead of the provider's default. URL; default unset."""
-    api_key: SecretStr | None = None
-    """The API key; a blank key counts as unset. Secret; default unset."""
+    api_key: Annotated[SecretValue | None, SecretInput()] = None
+    """The API key, or a [SecretRef](#secretrefs); a blank key counts as unset. Secret; default unset."""
     headers: dict[str, SecretStr] | None = None
     """Headers of each request. If several files set them, those of the last file replace the others. Secrets; default
     unset."""
@@ -158,8 +159,8 @@ class RemoteSettings(SettingsBlock):
 
     @field_validator("api_key")
     @classmethod
-    def _blank_is_unset(cls, value: SecretStr | None) -> SecretStr | None:
-        return value if value and value.get_secret_value().strip() else None
+    def _blank_is_unset(cls, value: SecretValue | None) -> SecretValue | None:
+        return None if isinstance(value, SecretStr) and not value.get_secret_value().strip() else value
 
 
 class LocalSettings(SettingsBlock):

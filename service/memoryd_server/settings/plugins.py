@@ -102,7 +102,7 @@ def entry_access(settings: LanceDbSettings, sources: AccessSources) -> ProviderA
     embedding = settings.embedding
     if embedding is None:
         return None
-    provider, environ = (embedding.provider or "").strip(), sources.environ
+    provider, environ = (embedding.provider or "").strip(), sources.variables.values
     if provider not in _ENTRY_PROVIDERS:
         return ProviderAccess(
             problem=f'{PLUGIN} names the provider "{provider}", which memoryd does not use for entries'

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from memoryd_server.credentials import MalformedReference, SecretReference
 from memoryd_server.errors import AgentNotFound, SettingsError
 from memoryd_server.settings.layers import DEFAULT, Blocker
 from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
@@ -210,6 +211,8 @@ def mask(value: object) -> object:
     """Return a value ready for JSON. Secrets are replaced by `***`, as are credentials in a URL."""
     if isinstance(value, SecretStr):
         return MASK
+    if isinstance(value, SecretReference | MalformedReference):
+        return f"SecretRef {value}" if isinstance(value, SecretReference) else "a malformed SecretRef"
     if isinstance(value, SettingsBlock):
         return {key: mask(getattr(value, name)) for name, key, _ in keys(type(value))}
     if isinstance(value, Mapping):

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.checking import CLOSE, Checker, agent_of, find_misspelt, ignored_message
 from memoryd_server.settings.includes import INCLUDE, FailedInclude
-from memoryd_server.settings.layers import ABOUT_PROVIDERS, Findings, UnreadKey, exists
+from memoryd_server.settings.layers import ABOUT_PROVIDERS, Findings, exists
 from memoryd_server.settings.locations import Locations
 from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
     KEYLESS,
     PROVIDERS,
-    ModelProviders,
+    MissingSecret,
     ModelProviderSettings,
     ProviderAccess,
     gateway_names,
@@ -181,7 +181,6 @@ def check_variables(environ: Mapping[str, str], report: Findings) -> None:
             report.block_remote(f"env {name}", (), _UNREAD)
 
 
-_SECRET = "a reference to a secret stored elsewhere; memoryd does not read it"  # noqa: S105 -- a message
 _BROKEN = "the file cannot be read, and a key from another source would be used"
 # Other programs read the base URL of a provider from these.
 _ADDRESSES: Mapping[str, tuple[str, ...]] = {
@@ -207,27 +206,33 @@ class _Use(NamedTuple):
         return bool(access.keys or access.base_url or access.headers) or self.provider in KEYLESS
 
 
-def check_providers(
-    checker: Checker, agents: Mapping[str, AgentSettings], providers: ModelProviders, environ: Mapping[str, str]
-) -> None:
-    """Block remote embeddings for each setting of a provider in use that memoryd does not understand."""
+def check_providers(checker: Checker, agents: Mapping[str, AgentSettings], environ: Mapping[str, str]) -> None:
+    """Block remote embeddings for each setting of a provider in use that memoryd does not understand.
+
+    A secret without a value is a warning: only the agents that need it are affected.
+    """
     uses = [use for agent in agents.values() if agent.enabled or _has_entries(agent) for use in _uses(agent)]
-    shared = set(providers.unread.values())
-    blocked: set[UnreadKey] = set()
     for use in uses:
         passed_over = use.access.passed_over
         if passed_over is not None:
-            blocked.add(passed_over)
-            owner = "" if passed_over in shared else use.agent_id
-            message = _SECRET if passed_over.key else _BROKEN
-            checker.report.block_remote(passed_over.origin, passed_over.key, message, owner)
+            checker.report.block_remote(passed_over.origin, passed_over.key, _BROKEN, use.agent_id)
         if use.access.keys and not use.access.base_url:
             _check_address(checker, use.provider, environ)
-    for unread in sorted(shared - blocked, key=lambda each: each.key):
-        checker.report.warn(unread.origin, unread.key, f"{_SECRET} and ignores it")
+    _warn_of_missing_secrets(checker, uses)
     for name in sorted({name for use in uses if use.may_send for name in gateway_names(use.provider)}):
         _check_block(checker, name)
         check_plugin(checker, name)
+
+
+def _warn_of_missing_secrets(checker: Checker, uses: Iterable[_Use]) -> None:
+    affected: dict[tuple[MissingSecret, str], list[str]] = {}
+    for use in uses:
+        if use.access.missing is not None:
+            affected.setdefault((use.access.missing, use.agent_id), []).append(use.provider)
+    for (missing, agent_id), names in affected.items():
+        effect = f"agent {agent_id} cannot use {', '.join(dict.fromkeys(names))} until it does, and uses no other key"
+        message = f"a SecretRef that does not resolve: {missing.reason}; {effect}"
+        checker.report.warn(missing.place.origin, missing.place.key, message)
 
 
 def _has_entries(agent: AgentSettings) -> bool:

@@ -30,6 +30,10 @@ class Variables:
         """Return where a variable is set: `env NAME`, or the file with the name."""
         return self.origins.get(name, f"env {name}")
 
+    def of_process(self) -> "Variables":
+        """Return the variables of the process alone."""
+        return Variables({name: value for name, value in self.values.items() if name not in self.origins})
+
     def with_dotenv(self, files: Iterable[Path], report: Findings) -> "Variables":
         """Return these variables and those of `.env` files that are not among them.
 

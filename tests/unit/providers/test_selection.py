@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from memoryd_server.providers.local import LocalProvider
@@ -250,3 +252,29 @@ def test_remote_providers_are_closed_and_made_again_when_they_are_asked_for(pool
     again = pool.select(asking_for("openai", keys=("k",))).provider
     assert again is not first
     assert again.status().reason == ""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        asking_for("openai", missing_secret="the key does not resolve"),
+        automatic(remote("openai", missing_secret="the key does not resolve"), remote("mistral", keys=("k",))),
+        automatic(
+            remote("openai-compatible", missing_secret="the key does not resolve"), remote("openai", keys=("k",))
+        ),
+    ],
+    ids=["named", "automatic", "server"],
+)
+def test_a_provider_whose_secret_is_missing_is_replaced_by_no_other(pool, config):
+    fallback = asking_for("voyage", keys=("k",))
+    selection = pool.select(replace(config, fallback=fallback))
+    assert (selection.provider, selection.fallback, selection.blocked) == (None, None, True)
+    assert selection.reason == "remote embeddings are disabled, because the key does not resolve"
+    assert pool.providers() == []
+
+
+def test_a_fallback_whose_secret_is_missing_does_not_affect_the_provider(pool):
+    fallback = asking_for("voyage", missing_secret="the key does not resolve")
+    selection = pool.select(replace(asking_for("openai", keys=("k",)), fallback=fallback))
+    check(selection, RemoteProvider, "openai")
+    assert selection.fallback().reason == "remote embeddings are disabled, because the key does not resolve"

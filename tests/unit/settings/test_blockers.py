@@ -49,7 +49,6 @@ BLOCKING = [
     ({"agents": {"entries": {"a": {"$include": "./a.json5"}}}}, "agents.entries.a.$include"),
     ({"agents": {"entries": {"a": {"memory": {"$include": "./a"}}}}}, "agents.entries.a.memory.$include"),
     ({"memory": {"search": {"$include": "./a.json5"}}}, "memory.search.$include"),
-    ({"memory": {"search": {"remote": {"apiKey": SECRET}}}}, "memory.search.remote.apiKey"),
     # Other places
     ({"memorySearch": {"provider": "none"}}, "memorySearch"),
     ({"memory_search": {"provider": "none"}}, "memory_search"),
@@ -96,14 +95,6 @@ BLOCKING = [
     (provider("google", enabled="false"), "models.providers.google.enabled"),
     (provider("mistral", disabled=True), "models.providers.mistral.disabled"),
     ({"models": {"enabled": False}}, "models.enabled"),
-    # Secrets kept elsewhere
-    (search(remote={"apiKey": SECRET}), "agents.defaults.memorySearch.remote.apiKey"),
-    (
-        {"agents": {"list": [{"id": "a", "memorySearch": {"remote": {"apiKey": SECRET}}}]}},
-        "agents.list[a].memorySearch.remote.apiKey",
-    ),
-    (provider("openai", apiKey=SECRET), "models.providers.openai.apiKey"),
-    (provider("google", apiKey=SECRET), "models.providers.google.apiKey"),
     # Plugins
     ({"plugins": False}, "plugins"),
     ({"plugins": {"slots": "none"}}, "plugins.slots"),
@@ -260,8 +251,8 @@ def test_file_that_cannot_be_read_disables_providers(home, text):
 def test_problem_in_the_memoryd_block_disables_no_providers_and_hides_no_blocker(home):
     listen = {"memoryd": {"listen": 5}}
     assert refused(home, {}, listen) == []
-    assert refused(home, provider("openai", apiKey=SECRET), listen) == [
-        f"{home.reference}: models.providers.openai.apiKey"
+    assert refused(home, provider("openai", enabled=False), listen) == [
+        f"{home.reference}: models.providers.openai.enabled"
     ]
 
 
@@ -316,15 +307,6 @@ def test_the_current_layout_uses_no_provider_that_it_does_not_name(home, value):
 def profiles(home, content, agent="main"):
     home.write(home.state / "agents" / agent / "agent" / "auth-profiles.json", content)
     return f"{home.state}/agents/{agent}/agent/auth-profiles.json"
-
-
-def test_a_profile_whose_secret_is_kept_elsewhere_is_not_replaced_by_another_key(home):
-    profile = {"type": "api_key", "provider": "openai", "keyRef": SECRET}
-    file = profiles(home, {"profiles": {"openai:default": profile}})
-    loaded = home.load(own=search(provider="openai"))
-    assert loaded.remote_embeddings_blocked_by == (Blocker(f"{file}: profiles.openai:default.keyRef", "main"),)
-    assert blocked_by(home.load(own=search(provider="gemini"))) == []
-    assert blocked_by(home.load(own=search(provider="openai", remote={"apiKey": "k"}))) == []
 
 
 def test_profiles_that_cannot_be_read_are_not_replaced_by_a_variable(home):
@@ -410,9 +392,9 @@ def test_a_settings_file_that_links_to_nothing_is_refused(home):
 
 
 def test_an_agents_own_key_is_named_to_its_callers_alone(home):
-    listed = [{"id": "main"}, {"id": "bird", "memorySearch": {"remote": {"apiKey": SECRET}}}]
+    listed = [{"id": "main"}, {"id": "bird", "enabled": False}]
     loaded = home.load({"agents": {"list": listed}})
-    assert loaded.blocked_by("bird") == (f"{home.reference}: agents.list[bird].memorySearch.remote.apiKey",)
+    assert loaded.blocked_by("bird") == (f"{home.reference}: agents.list[bird].enabled",)
     assert loaded.blocked_by("main") == ("a setting of another agent",)
 
 

@@ -149,7 +149,10 @@ WARNED = [
         {"agents": {"defaults": {"contextLimits": {"memoryGetMaxChars": 0}}}},
         "agents.defaults.contextLimits.memoryGetMaxChars: 0 is not a whole number, 1..250000; 1 is used",
     ),
-    (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
+    (
+        search(remote={"apiKey": {"source": "env"}}),
+        f"{SEARCH}.remote.apiKey: a SecretRef that does not resolve: it has",
+    ),
     ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of OpenClaw"),
     ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of OpenClaw"),
     ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of OpenClaw"),

@@ -206,13 +206,6 @@ def test_other_keys_in_the_gateways_blocks_are_ignored(home):
     assert keys(settings.agent("").provider_access["openai"]) == ["k"]
 
 
-def test_a_reference_to_a_secret_kept_elsewhere_is_reported_and_ignored(home):
-    blocks = {"openai": {"apiKey": {"source": "env", "id": "X"}}}
-    settings = settings_of(home, provider="openai", blocks=blocks)
-    assert any("models.providers.openai.apiKey: a reference to a secret" in warning for warning in settings.warnings)
-    assert keys(settings.agent("").provider_access["openai"]) == []
-
-
 def test_auto_knows_the_access_to_each_and_a_named_provider_to_its_own_alone(home):
     home.environ.update({"GEMINI_API_KEY": "g", "VOYAGE_API_KEY": "v"})
     found = settings_of(home).agent("").provider_access

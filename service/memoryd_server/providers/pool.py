@@ -200,7 +200,7 @@ class ProviderPool:
         if config.provider == _LOCAL:
             return self._local(config.local)
         remote = config.remote(config.provider)
-        if not remote.problem and _wire(remote) not in _REMOTE:
+        if not (remote.problem or remote.missing_secret) and _wire(remote) not in _REMOTE:
             known = "it is neither one of memoryd's nor an id in models.providers"
             why = _NOT_IMPLEMENTED.get(config.provider, known)
             raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version: {why}")

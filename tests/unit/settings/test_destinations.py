@@ -99,6 +99,69 @@ def test_exactly_the_addresses_of_the_table_are_used(home, reference, own, expec
     assert destinations(home.load(reference, own)) == expected
 
 
+def key_reference(name):
+    return {"source": "env", "provider": "default", "id": name}
+
+
+@pytest.mark.parametrize("search", [{}, {"provider": "auto"}], ids=["unset", "auto"])
+@pytest.mark.parametrize(
+    ("dotenv", "settings"),
+    [
+        ("OPENAI_API_KEY=k", {}),
+        ("", {"env": {"vars": {"GEMINI_API_KEY": "k", "MISTRAL_API_KEY": "k"}}}),
+        ("", {"env": {"VOYAGE_API_KEY": "k"}}),
+        ("MY_KEY=k", {"models": {"providers": {"openai": {"apiKey": "${MY_KEY}"}}}}),
+        ("MY_KEY=k", {"models": {"providers": {"openai": {"apiKey": "$MY_KEY"}}}}),
+        ("MY_KEY=k", {"models": {"providers": {"openai": {"apiKey": key_reference("MY_KEY")}}}}),
+        ("MY_KEY=k", {"models": {"providers": {"openai": {"headers": {"Authorization": "Bearer ${MY_KEY}"}}}}}),
+        ("", {"env": {"vars": {"OPENAI_API_KEY": "k"}}, "models": {"providers": {"openai": {"apiKey": " "}}}}),
+    ],
+    ids=str,
+)
+def test_auto_in_the_older_layout_chooses_no_provider_by_a_variable_of_a_file(home, search, dotenv, settings):
+    home.write(home.state / ".env", dotenv)
+    assert destinations(home.load({**old(**search), **settings})) == NOTHING
+
+
+def test_auto_in_the_older_layout_sends_nothing_to_a_server_whose_address_is_in_a_variable_of_a_file(home):
+    home.write(home.state / ".env", f"SERVER={SERVER}")
+    assert destinations(home.load(old(remote={"baseUrl": "${SERVER}"}))) == NOTHING
+    home.environ["SERVER"] = SERVER
+    assert destinations(home.load()) == {"main": {SERVER}}
+
+
+def test_auto_in_the_older_layout_prefers_a_key_of_the_process_to_one_of_a_file(home):
+    home.write(home.state / ".env", "OPENAI_API_KEY=k")
+    home.environ["VOYAGE_API_KEY"] = "k"
+    assert destinations(home.load(old(provider="auto"))) == {"main": {VOYAGE}}
+
+
+def test_providers_that_are_named_use_the_variables_of_files(home):
+    home.write(home.state / ".env", "OPENAI_API_KEY=k")
+    settings = {"env": {"vars": {"VOYAGE_API_KEY": "k"}}}
+    for search in (old, new):
+        found = destinations(home.load({**search(provider="openai", fallback="voyage"), **settings}))
+        assert found == {"main": {OPENAI, VOYAGE}}
+    assert destinations(home.load({**new(provider="auto"), **settings})) == {"main": {OPENAI}}
+    assert destinations(home.load({**new(), **settings})) == NOTHING
+
+
+def test_the_reason_names_the_file_with_the_key_and_the_setting_that_uses_it(home):
+    home.write(home.state / ".env", "OPENAI_API_KEY=k")
+    loaded = home.load(old())
+    reason = select(agent_config(loaded.agent(""), loaded).embedding).reason
+    assert f'the key in {home.state / ".env"}: OPENAI_API_KEY is used only if the provider is "openai"' in reason
+
+
+def test_nothing_is_sent_to_the_fallback_of_a_provider_of_the_settings_whose_secret_is_missing(home):
+    home.environ.update(KEYS)
+    blocks = {"mine": {"baseUrl": SERVER, "apiKey": key_reference("UNSET")}}
+    settings = {**new(provider="mine", model="m", fallback="openai"), "models": {"providers": blocks}}
+    assert destinations(home.load(settings)) == NOTHING
+    home.environ["UNSET"] = "k"
+    assert destinations(home.load(settings)) == {"main": {SERVER, OPENAI}}
+
+
 BROKEN = [
     '{"memory": {"search": {"provider": "openai"}',
     new(provider=["openai"]),

@@ -39,6 +39,10 @@ def keys(found):
     return [key.get_secret_value() for key in found.keys]
 
 
+def headers(found):
+    return {name: value.get_secret_value() for name, value in found.headers.items()}
+
+
 PLACES = {
     "remote": lambda value: {"remote": {"apiKey": value}},
     "block": lambda value: {"blocks": {"openai": {"apiKey": value}}},
@@ -174,6 +178,72 @@ def test_a_header_without_a_value_sends_nothing(home, value):
     found = access(home, blocks={"openai": {"headers": {"Authorization": value}}})
     assert (found.keys, found.headers) == ((), {})
     assert "UNSET" in found.problem or "UNSET" in str(found.missing)
+
+
+@pytest.mark.parametrize("value", ["$UNSET", "${UNSET}", " $UNSET "])
+@pytest.mark.parametrize("layout", ["older", "current"])
+@pytest.mark.parametrize("block", [{"headers": {"X-Team": None}}, {"apiKey": None}], ids=["header", "key"])
+def test_a_variable_that_is_not_set_is_never_sent_as_text(home, value, layout, block):
+    filled = {key: {"X-Team": value} if key == "headers" else value for key in block}
+    search = {"memory": {"search": {"provider": "openai"}}} if layout == "current" else {}
+    search = search or {"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}}
+    home.environ["OPENAI_API_KEY"] = OTHER
+    found = home.load({**search, "models": {"providers": {"openai": filled}}}).agent("").provider_access["openai"]
+    assert (found.keys, found.headers) == ((), {})
+    assert "UNSET" in (found.problem or found.no_key or str(found.missing))
+
+
+def test_a_name_in_lower_case_is_text_in_the_current_layout_and_a_variable_in_the_older_one(home):
+    home.environ.update({"team": "red", "my_key": SECRET})
+    given = {"provider": "openai", "remote": {"apiKey": "${my_key}", "headers": {"X-A": "${team}"}}}
+    blocks = {"models": {"providers": {"openai": {"headers": {"X-B": "${team}"}}}}}
+    older = home.load({"agents": {"defaults": {"memorySearch": given}}, **blocks}).agent("").provider_access["openai"]
+    assert (keys(older), headers(older)) == ([SECRET], {"x-a": "red", "x-b": "red"})
+    current = home.load({"memory": {"search": given}, **blocks}).agent("").provider_access["openai"]
+    assert (keys(current), headers(current)) == (["${my_key}"], {"x-a": "${team}", "x-b": "${team}"})
+
+
+def test_a_secret_of_entries_alone_is_read(home):
+    home.environ["MY_KEY"] = SECRET
+    plugins = {
+        "slots": {"memory": "memory-lancedb"},
+        "entries": {"memory-lancedb": {"config": {"embedding": {"provider": "openai"}}}},
+    }
+    blocks = {"openai": {"apiKey": ref("MY_KEY")}}
+    settings = {"memory": {"search": {"provider": "none"}}, "plugins": plugins, "models": {"providers": blocks}}
+    assert keys(home.load(settings).agent("").entry_access) == [SECRET]
+    del home.environ["MY_KEY"]
+    assert "MY_KEY is not set" in str(home.load(settings).agent("").entry_access.missing)
+
+
+def test_a_key_that_is_not_sent_to_another_address_is_not_read(home):
+    mark = home.path / "was-read"
+    blocks = {"openai": {"apiKey": ref("x", "exec", "vault")}}
+    command = home.write(home.path / "vault", f"#!/bin/sh\ntouch {mark}\n")
+    command.chmod(0o700)
+    secrets = {"providers": {"vault": {"source": "exec", "command": str(command)}}}
+    own = {"memoryd": {"secrets": {"exec": True}}}
+    search = {"provider": "openai", "remote": {"baseUrl": "https://elsewhere.invalid/v1"}}
+    settings = {"memory": {"search": search}, "models": {"providers": blocks}, "secrets": secrets}
+    found = home.load(settings, own).agent("").provider_access["openai"]
+    assert (found.keys, "its own key (models.providers.openai.apiKey) is not sent there" in found.problem) == ((), True)
+    assert not mark.exists()
+    del search["remote"]
+    home.load(settings, own)
+    assert mark.exists()
+
+
+@pytest.mark.parametrize("layout", ["older", "current"])
+def test_a_reference_as_the_key_of_remote_is_sent_to_its_address(home, layout):
+    home.environ.update({"MY_KEY": SECRET, "OPENAI_API_KEY": OTHER})
+    search = {"provider": "openai", "remote": {"baseUrl": "https://elsewhere.invalid/v1", "apiKey": ref("MY_KEY")}}
+    current, older = {"memory": {"search": search}}, {"agents": {"defaults": {"memorySearch": search}}}
+    settings = current if layout == "current" else older
+    found = home.load(settings).agent("").provider_access["openai"]
+    assert (keys(found), found.base_url) == ([SECRET], "https://elsewhere.invalid/v1")
+    del home.environ["MY_KEY"]
+    found = home.load(settings).agent("").provider_access["openai"]
+    assert (found.keys, "MY_KEY is not set" in str(found.missing)) == ((), True)
 
 
 def test_headers_of_remote_are_texts(home):

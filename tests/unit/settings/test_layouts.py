@@ -374,3 +374,130 @@ def test_each_value_is_shown_with_its_file_its_key_and_its_layout(home):
     check("memorySearch.query.minScore", 0.5, origin=str(home.own), writtenAs=key, layout="older")
     check("workspace", "/a", origin=host, writtenAs="agents.entries.a.workspace", **layout)
     check("memorySearch.cache.enabled", True, origin="default")
+
+
+# Included files and variables
+
+
+def included(home, **files):
+    for name, content in files.items():
+        home.write(home.state / f"{name}.json5", content)
+
+
+def test_layout_is_found_in_included_files(home):
+    included(home, memory={"search": {"provider": "gemini"}}, agents={"entries": {"a": {}, "b": {}}})
+    loaded = home.load({"memory": {"$include": "./memory.json5"}, "agents": {"$include": "./agents.json5"}})
+    assert (loaded.layout, list(loaded.agents), loaded.default_agent) == ("current", ["a", "b"], "")
+    assert loaded.agent("a").memory_search.provider == "gemini"
+    shown = {entry["key"]: entry for entry in loaded.describe()}["agents.list[a].memorySearch.provider"]
+    assert (shown["origin"], shown["layout"]) == (str(home.state / "memory.json5"), "current")
+
+
+def test_layout_is_the_current_one_if_the_file_with_its_keys_cannot_be_included(home):
+    assert home.load({"memory": {"search": {"$include": "./missing.json5"}}}).layout == "current"
+
+
+@pytest.mark.parametrize("place", ["main file", "included file"])
+def test_key_of_the_current_layout_counts_within_a_file_wherever_it_is_included_from(home, place):
+    older_keys, current_keys = {"memorySearch": {"provider": "gemini"}}, {"provider": "voyage"}
+    included(home, older=older_keys, current=current_keys)
+    in_file = place == "main file"
+    reference = {
+        "memory": {"search": current_keys if in_file else {"$include": "./current.json5"}},
+        "agents": {"defaults": {"$include": "./older.json5"} if in_file else older_keys},
+    }
+    loaded = home.load(reference)
+    assert loaded.agent("").memory_search.provider == "voyage"
+    assert len([warning for warning in loaded.warnings if "which is used instead" in warning]) == 1
+
+
+def test_memoryds_own_file_takes_precedence_over_files_that_openclaws_file_includes(home):
+    included(home, current={"provider": "voyage"})
+    loaded = home.load({"memory": {"search": {"$include": "./current.json5"}}}, older(provider="gemini"))
+    assert loaded.agent("").memory_search.provider == "gemini"
+    assert not [warning for warning in loaded.warnings if "which is used instead" in warning]
+
+
+def test_a_file_that_memoryds_own_file_includes_takes_precedence_over_openclaws_file(home):
+    included(home, older={"memorySearch": {"provider": "gemini"}})
+    loaded = home.load(own_search(provider="voyage"), {"agents": {"defaults": {"$include": "./older.json5"}}})
+    assert loaded.agent("").memory_search.provider == "gemini"
+
+
+def test_two_names_of_one_id_in_several_included_files_are_refused(home):
+    included(home, more={"third-one": {"workspace": "/b"}})
+    entries_of_both = {"$include": "./more.json5", "Third One": {"workspace": "/a"}}
+    assert 'another agent has the id "third-one"' in home.refused({"agents": {"entries": entries_of_both}})
+
+
+def test_the_keys_of_an_agent_may_be_in_several_files(home):
+    included(home, agent={"memory": {"search": {"provider": "gemini"}}})
+    home.environ["NAME"] = "x"
+    loaded = home.load({"agents": {"entries": {"Third One": {"$include": "./agent.json5", "workspace": "/w/${NAME}"}}}})
+    agent = loaded.agent("third-one")
+    assert (str(agent.workspace), agent.memory_search.provider) == ("/w/x", "gemini")
+    assert len([warning for warning in loaded.warnings if 'has the id "third-one"' in warning]) == 1
+
+
+@pytest.mark.parametrize("agent_id", ["headers", "scope"])
+def test_an_id_that_is_the_name_of_a_key_is_an_agent(home, agent_id):
+    home.environ["NAME"] = "x"
+    included(home, agent={"workspace": "/w/${NAME}"})
+    loaded = home.load({"agents": {"entries": {agent_id: {"$include": "./agent.json5", "default": True}, "b": {}}}})
+    assert (str(loaded.agent(agent_id).workspace), loaded.default_agent) == ("/w/x", agent_id)
+    shown = {entry["key"]: entry for entry in loaded.describe()}[f"agents.list[{agent_id}].workspace"]
+    assert shown["origin"] == f"{home.state / 'agent.json5'}, ${{NAME}} from env NAME"
+
+
+def test_workspace_of_an_entry_with_an_unset_variable_disables_the_memory_of_its_agent(home):
+    loaded = home.load(entries(("a", {"workspace": "/w/${UNSET}"}), "b"))
+    assert [agent.memory_enabled for agent in loaded.agents.values()] == [False, True]
+    assert "UNSET" in loaded.agent("a").disabled_reason
+
+
+def test_only_entry_and_a_marked_one_have_the_default_workspace_of_openclaw(home):
+    home.environ["OPENCLAW_WORKSPACE_DIR"] = "/notes"
+    only = home.load(entries("a"))
+    assert str(only.agent("a").workspace) == "/notes"
+    assert only.origins["agents.list[a].workspace"] == "env OPENCLAW_WORKSPACE_DIR"
+    loaded = home.load(entries(("a", {"default": True}), "b"))
+    assert str(loaded.agent("a").workspace) == "/notes"
+    assert str(loaded.agent("b").workspace) == str(home.state / "workspace-b")
+    assert loaded.origins["agents.list[b].workspace"] == "default"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"session": {"$include": "./missing.json5"}},
+        {"bindings": {"$include": "./missing.json5"}},
+        {"bindings": [{"$include": "./missing.json5"}]},
+        {"bindings": [{"agentId": "a", "session": {"$include": "./missing.json5"}}]},
+        {"$include": "./missing.json5"},
+        {"session": {"dmScope": "${SCOPE}"}},
+    ],
+    ids=str,
+)
+def test_transcripts_are_not_indexed_if_a_file_about_sessions_cannot_be_read(home, settings):
+    indexed = home.load({**own_search(), **settings}).agent("").memory_search.indexed_sources
+    assert indexed == ("memory",)
+
+
+def test_transcripts_are_indexed_if_the_included_file_about_sessions_isolates_none(home):
+    included(home, session={"dmScope": "main"}, isolated={"dmScope": "per-peer"})
+    for name, expected in (("session", ("memory", "sessions")), ("isolated", ("memory",))):
+        loaded = home.load({**own_search(), "session": {"$include": f"./{name}.json5"}})
+        assert loaded.agent("").memory_search.indexed_sources == expected
+
+
+def test_a_server_without_a_model_sends_nothing_in_the_current_layout(home):
+    given = {"provider": "openai-compatible", "remote": {"baseUrl": "http://127.0.0.1:9/v1"}}
+    assert home.load(own_search(**given)).agent("").memory_search.model == ""
+    assert home.load(own_search(**given, model="m")).agent("").memory_search.model == "m"
+    assert home.load(older(**given), {"memory": None}).agent("").memory_search.model == "text-embedding-3-small"
+
+
+def test_an_id_of_models_providers_may_be_the_provider_of_an_entry(home):
+    blocks = {"models": {"providers": {"mine": {"baseUrl": "http://127.0.0.1:9/v1"}}}}
+    loaded = home.load({**entries(("a", own_search(provider="mine", model="m"))), **blocks})
+    assert (loaded.warnings, loaded.agent("a").memory_search.provider) == ((), "mine")

@@ -28,7 +28,8 @@ async def reload(running):
 
 async def test_a_provider_in_an_included_file_is_used_and_nothing_is_sent_while_the_file_is_broken(home, serve, openai):
     home.write(boat="the red ferry sails at dawn")
-    write(home, "openclaw.json", {"models": {"$include": "models.json5"}})
+    search = {"agents": {"defaults": {"memorySearch": {"provider": "openai"}}}}
+    write(home, "openclaw.json", {"models": {"$include": "models.json5"}, **search})
     write(home, "models.json5", {"providers": {"openai": {"baseUrl": openai.url, "apiKey": "${MY_KEY}"}}})
     write(home, ".env", f"MY_KEY={KEY}")
     running = await serve()
@@ -53,6 +54,26 @@ async def test_a_provider_in_an_included_file_is_used_and_nothing_is_sent_while_
     await running.synced()
     assert (await running.search("kettle", mode=HYBRID)).info.served_mode == HYBRID
     assert "green tea without sugar" in openai.texts
+
+
+async def test_a_key_in_a_file_is_used_only_by_a_provider_that_the_settings_name(home, serve, openai):
+    home.write(boat="the red ferry sails at dawn")
+    models = {"models": {"providers": {"openai": {"baseUrl": openai.url}}}}
+    search = {"provider": "auto"}
+    write(home, "openclaw.json", {**models, "agents": {"defaults": {"memorySearch": search}}})
+    write(home, ".env", f"OPENAI_API_KEY={KEY}")
+    running = await serve()
+    await running.synced()
+    assert (await running.search("ferry", mode=HYBRID)).info.served_mode == KEYWORD
+    assert openai.requests == []
+    reason = (await running.status()).embedding.reason
+    assert f"{home.state_dir / '.env'}: OPENAI_API_KEY is used only if the provider is" in reason
+
+    search["provider"] = "openai"
+    write(home, "openclaw.json", {**models, "agents": {"defaults": {"memorySearch": search}}})
+    await reload(running)
+    await running.synced()
+    assert set(openai.texts) == {"the red ferry sails at dawn"}
 
 
 async def test_a_workspace_with_an_unset_variable_is_neither_used_nor_created(home, serve):

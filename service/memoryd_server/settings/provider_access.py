@@ -232,7 +232,8 @@ class AccessSources:
         unused = [
             self.variables.origins[name] for name in PROVIDER_KEYS.get(provider, ()) if name in self.variables.origins
         ]
-        if unused and not found.known_values():
+        is_settled = found.keys or found.no_key or found.problem or found.missing
+        if unused and not is_settled and _KEY_HEADERS.isdisjoint(found.headers):
             return replace(found, no_key=f'the key in {unused[0]} is used only if the provider is "{provider}"')
         return found
 

@@ -157,7 +157,9 @@ def test_nothing_is_sent_to_the_fallback_of_a_provider_of_the_settings_whose_sec
     home.environ.update(KEYS)
     blocks = {"mine": {"baseUrl": SERVER, "apiKey": key_reference("UNSET")}}
     settings = {**new(provider="mine", model="m", fallback="openai"), "models": {"providers": blocks}}
-    assert destinations(home.load(settings)) == NOTHING
+    loaded = home.load(settings)
+    assert destinations(loaded) == NOTHING
+    assert "the variable UNSET is not set" in select(agent_config(loaded.agent(""), loaded).embedding).reason
     home.environ["UNSET"] = "k"
     assert destinations(home.load(settings)) == {"main": {SERVER, OPENAI}}
 

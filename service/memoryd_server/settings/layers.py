@@ -378,4 +378,5 @@ def substitute_variables(text: str, where: str, environ: Mapping[str, str], *, l
             raise UnsetVariable(where, found[2])
         return set_to
 
-    return (_REFERENCE if lower_case else _UPPER_CASE).sub(value, text).strip()
+    filled = _REFERENCE.sub(value, text) if lower_case else _UPPER_CASE.sub(value, text)
+    return filled.strip()

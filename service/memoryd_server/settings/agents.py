@@ -73,7 +73,7 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
     base = _memory_search(checker, SHARED_SEARCH)
     providers = model_providers(checker)
     entries = lancedb_settings(checker, context.state_dir, context.variables.values)
-    searches = {}
+    searches, workspaces, unset = {}, {}, {}
     for agent_id, place in places.items():
         _check_entry(checker, place)
         own = _memory_search(checker, search_of(place))
@@ -83,19 +83,20 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
         _warn_of_ignored_sessions(
             checker, search_of(place) if "sources" in own else SHARED_SEARCH, searches[agent_id].search
         )
-    all_sources = _access_sources(checker, context, searches, providers, entries)
+        workspace = _workspace(checker, place, context, shares=agent_id in sharing, default=agent_id == default)
+        workspaces[agent_id] = workspace
+        unset[agent_id] = unset_variable(str(workspace), context.variables.values)
+    all_sources = _access_sources(checker, context, searches, providers, entries, unset=unset)
     agents = {}
     for agent_id, place in places.items():
         search, sources = searches[agent_id].search, all_sources[agent_id]
-        workspace = _workspace(checker, place, context, shares=agent_id in sharing, default=agent_id == default)
-        unset = unset_variable(str(workspace), context.variables.values)
-        reason = _disabled_reason(checker, place, search, unset)
+        reason = _disabled_reason(checker, place, search, unset[agent_id])
         own_limits = _context_limits(checker, place.path_of(checker.tree, "contextLimits")[:-1])
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
-            workspace=workspace,
+            workspace=workspaces[agent_id],
             enabled=not reason,
-            memory_enabled=not _has_no_memory(checker) and not unset,
+            memory_enabled=not _has_no_memory(checker) and not unset[agent_id],
             disabled_reason=reason,
             memory_search=search,
             memory=memory,
@@ -237,8 +238,13 @@ def _access_sources(
     searches: Mapping[str, _ResolvedSearch],
     providers: ModelProviders,
     entries: LanceDbSettings,
+    *,
+    unset: Mapping[str, str],
 ) -> dict[str, AccessSources]:
-    """Return the sources of addresses and keys of each agent, with the secrets that its providers need."""
+    """Return the sources of addresses and keys of each agent, with the secrets that its providers need.
+
+    An agent with a variable in `unset` has no memory, and needs none.
+    """
     no_secrets = SecretSources({}, {}, context.variables.values, context.state_dir, context.state_dir)
     secrets = context.secrets or no_secrets
     reader = ProfileReader(context.state_dir, secrets.default_aliases(), checker.report)
@@ -256,7 +262,8 @@ def _access_sources(
             lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
             by_older_rules=context.layout.name == OLDER,
         )
-        if not _has_no_memory(checker) and (search.enabled or entries_are_enabled(checker)):
+        has_memory = not _has_no_memory(checker) and not unset[agent_id]
+        if has_memory and (search.enabled or entries_are_enabled(checker)):
             in_use[agent_id] = (found[agent_id], partial(_use, search, entries))
     if checker.report.problems or context.secrets is None:
         return found

@@ -56,6 +56,10 @@ class Profiles:
 
     stores: tuple[ProfileStore, ...] = ()
 
+    def in_files(self) -> tuple[ProfileStore, ...]:
+        """Return the stores that are files, not rows of a database."""
+        return tuple(store for store in self.stores if store.title == _FILE)
+
     def named(self, name: str) -> Profile | None:
         """Return the profile of an id."""
         found = (profile for store in self.stores for profile in store.profiles if profile.name == name)

@@ -121,6 +121,7 @@ _NO_REMOTE = RemoteSettings()
 _NO_BLOCK = ModelProviderSettings()
 _LOCAL = "local"
 _MANY_KEYS = "gemini"
+_AUTO = 'it is used only if the settings name the provider, and not by "auto"'
 _DOLLAR_NAME = re.compile(r"\$[A-Z_][A-Z0-9_]*", re.ASCII)
 
 
@@ -189,7 +190,7 @@ class AccessSources:
     `variables` are those of the process and of the files. `remote_path` is the path of `remote`, and `origin` returns
     the file of a key. `by_older_rules` is whether a text in
     `models.providers.<id>.apiKey` precedes profiles and variables, as in earlier versions of OpenClaw. `lookup` returns
-    the values of references.
+    the values of references. `is_automatic` is whether the keys in OpenClaw's databases are not used.
     """
 
     providers: ModelProviders
@@ -200,12 +201,13 @@ class AccessSources:
     origin: Callable[[KeyPath], str]
     lookup: SecretLookup
     by_older_rules: bool = True
+    is_automatic: bool = False
 
     def usable(self, search: MemorySearchSettings) -> dict[str, ProviderAccess]:
         """Return the access to each provider that the agent may use.
 
-        `auto` uses the variables of the process alone, so that a key in a file of OpenClaw is not a decision to send
-        notes.
+        `auto` uses only keys that version 0.1.0 found: texts in the settings, `auth-profiles.json` and variables of the
+        process. Otherwise an upgrade would begin to send notes without a decision of the user.
         """
         if search.provider != "auto":
             return {search.provider: self.access(search.provider, search.remote)}
@@ -228,7 +230,10 @@ class AccessSources:
             return ProviderAccess(missing=error.secret)
 
     def _automatic(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
-        found = replace(self, variables=self.variables.of_process()).access(provider, remote)
+        own = replace(
+            self, variables=self.variables.of_process(), lookup=lambda _: UnresolvedSecret(_AUTO), is_automatic=True
+        )
+        found = own.access(provider, remote)
         unused = [
             self.variables.origins[name] for name in PROVIDER_KEYS.get(provider, ()) if name in self.variables.origins
         ]
@@ -325,7 +330,7 @@ class AccessSources:
         direct = self._is_direct(block.api_key, path[-1])
         if direct:
             yield self._one(provider, block.api_key, key, dotted(key))
-        for store in self.profiles.stores:
+        for store in self.profiles.in_files() if self.is_automatic else self.profiles.stores:
             yield from self._of_profiles(provider, store)
         for variable in PROVIDER_KEYS.get(provider, ()):
             value = self.variables.values.get(variable, "").strip()
@@ -360,6 +365,8 @@ class AccessSources:
         profile = self.profiles.named(value.get_secret_value().strip()) if isinstance(value, SecretStr) else None
         place = KeyPlace(self.origin(path), path)
         if profile is not None and path[: len(PROVIDERS)] == PROVIDERS:
+            if self.is_automatic:
+                raise UnresolvedReference(place, _AUTO)
             value, place = profile.key, profile.place
         key = self._key(provider, value, place, where) if value is not None else ""
         return _Keys((key,) if key else (), where)

@@ -5,6 +5,7 @@ import pytest
 from memoryd_server.app.config import agent_config
 from memoryd_server.providers.pool import select
 from memoryd_server.settings.layers import RefusedSettings
+from openclaw_rows import put_own_profiles, put_secret, put_shared_profiles
 
 OPENAI, GEMINI, VOYAGE = (
     "https://api.openai.com/v1",
@@ -121,6 +122,27 @@ def key_reference(name):
 def test_auto_in_the_older_layout_chooses_no_provider_by_a_variable_of_a_file(home, search, dotenv, settings):
     home.write(home.state / ".env", dotenv)
     assert destinations(home.load({**old(**search), **settings})) == NOTHING
+
+
+@pytest.mark.parametrize("search", [{}, {"provider": "auto"}], ids=["unset", "auto"])
+@pytest.mark.parametrize(
+    "key",
+    [None, "openai:default", key_reference("PROCESS"), {**key_reference("MY_KEY"), "source": "store"}],
+    ids=str,
+)
+def test_auto_in_the_older_layout_chooses_no_provider_by_a_key_that_0_1_0_did_not_find(home, search, key):
+    home.environ["PROCESS"] = "k"
+    profile = {"type": "api_key", "provider": "openai", "key": "k"}
+    put_secret(home.state, "MY_KEY", "k")
+    put_shared_profiles(home.state, {"openai:default": profile})
+    put_own_profiles(home.state, {"openai:own": profile})
+    models = {"models": {"providers": {"openai": {"apiKey": key}}}}
+    assert destinations(home.load({**old(**search), **models})) == NOTHING
+    assert destinations(home.load({**old(provider="openai"), **models})) == {"main": {OPENAI}}
+    file = home.state / "agents" / "main" / "agent" / "auth-profiles.json"
+    home.write(file, {"profiles": {"openai:file": profile}})
+    found = destinations(home.load({**old(**search), **models}))
+    assert found == ({"main": {OPENAI}} if key is None else NOTHING)
 
 
 def test_auto_in_the_older_layout_sends_nothing_to_a_server_whose_address_is_in_a_variable_of_a_file(home):

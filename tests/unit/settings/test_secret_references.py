@@ -216,15 +216,32 @@ def test_a_secret_of_entries_alone_is_read(home):
     assert "MY_KEY is not set" in str(home.load(settings).agent("").entry_access.missing)
 
 
-def test_a_key_that_is_not_sent_to_another_address_is_not_read(home):
+def recording_command(home):
+    """Return settings with a key from a command, the permission to run it, and the file that the command writes."""
     mark = home.path / "was-read"
-    blocks = {"openai": {"apiKey": ref("x", "exec", "vault")}}
     command = home.write(home.path / "vault", f"#!/bin/sh\ntouch {mark}\n")
     command.chmod(0o700)
-    secrets = {"providers": {"vault": {"source": "exec", "command": str(command)}}}
-    own = {"memoryd": {"secrets": {"exec": True}}}
+    settings = {
+        "models": {"providers": {"openai": {"apiKey": ref("x", "exec", "vault")}}},
+        "secrets": {"providers": {"vault": {"source": "exec", "command": str(command)}}},
+    }
+    return settings, {"memoryd": {"secrets": {"exec": True}}}, mark
+
+
+def test_no_secret_is_read_for_an_agent_whose_workspace_is_not_known(home):
+    settings, own, mark = recording_command(home)
+    settings |= {"memory": {"search": {"provider": "openai"}}, "agents": {"defaults": {"workspace": "/w/${UNSET}"}}}
+    home.load(settings, own)
+    assert not mark.exists()
+    home.environ["UNSET"] = "x"
+    home.load(settings, own)
+    assert mark.exists()
+
+
+def test_a_key_that_is_not_sent_to_another_address_is_not_read(home):
+    settings, own, mark = recording_command(home)
     search = {"provider": "openai", "remote": {"baseUrl": "https://elsewhere.invalid/v1"}}
-    settings = {"memory": {"search": search}, "models": {"providers": blocks}, "secrets": secrets}
+    settings["memory"] = {"search": search}
     found = home.load(settings, own).agent("").provider_access["openai"]
     assert (found.keys, "its own key (models.providers.openai.apiKey) is not sent there" in found.problem) == ((), True)
     assert not mark.exists()

@@ -97,12 +97,19 @@ async def test_nothing_is_sent_while_a_secret_does_not_resolve(home, serve, open
     await check_nothing_is_sent(running, openai, provider, reason=reason)
 
 
-@pytest.mark.parametrize("search", [{"provider": "auto"}, {"remote": {"apiKey": ref("UNSET")}}], ids=str)
-async def test_neither_another_place_nor_another_provider_takes_over(home, serve, openai, search):
+@pytest.mark.parametrize(
+    ("search", "reason"),
+    [
+        ({"provider": "auto"}, "it is used only if the settings name the provider"),
+        ({"remote": {"apiKey": ref("UNSET")}}, "the variable UNSET is not set"),
+    ],
+    ids=str,
+)
+async def test_neither_another_place_nor_another_provider_takes_over(home, serve, openai, search, reason):
     home.environ["MISTRAL_API_KEY"] = OTHER
     configure(home, openai, {"apiKey": ref("UNSET")}, search=search)
     running = await serve()
-    await check_nothing_is_sent(running, openai, reason="the variable UNSET is not set")
+    await check_nothing_is_sent(running, openai, reason=reason)
 
 
 async def test_a_profile_whose_key_does_not_resolve_is_replaced_by_no_variable(home, serve, openai):

@@ -346,8 +346,12 @@ class AgentIndex:
             watcher = self._background.watcher
             if watched is None:
                 watched = () if watcher is None else watcher.status()
-            hidden, trouble = self.runner.last_comparison.hidden, self._background.trouble
-            found += _freshness(self.config.sync, watched, hidden, trouble)
+            last, trouble = self.runner.last_comparison, self._background.trouble
+            found += _freshness(self.config.sync, watched, last.hidden, trouble)
+            found += [
+                Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", f"{place.place} {place.reason}")
+                for place in last.skipped
+            ]
         return tuple(found)
 
     def _vector_report(self) -> VectorReport:

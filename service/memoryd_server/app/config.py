@@ -56,6 +56,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
         sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
+        session_database=settings.state_dir / "agents" / agent.agent_id / "agent" / "openclaw-agent.sqlite",
         sources=tuple(Source(source) for source in search.sources),
         cache_enabled=search.cache.enabled,
         cache_max_entries=search.cache.max_entries,

@@ -25,6 +25,9 @@ from memoryd_server.sources.roots import (
     resolve_for_append,
     resolve_path,
 )
+from memoryd_server.sources.session_database import change_signature
+from memoryd_server.sources.session_list import DATABASE_DEVICE
+from memoryd_server.sources.session_source import Transcript, open_transcript, stat_sessions
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
@@ -50,6 +53,7 @@ from memoryd_server.sources.watch_scope import (
 from memoryd_server.sources.watcher import Watcher, open_inotify
 
 __all__ = [
+    "DATABASE_DEVICE",
     "FLATTENING_VERSION",
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",
@@ -71,12 +75,14 @@ __all__ = [
     "ReadPosition",
     "Roots",
     "SharedInotify",
+    "Transcript",
     "TranscriptFile",
     "TranscriptReader",
     "UnreadableFolder",
     "WatchedRoot",
     "Watcher",
     "WatcherMode",
+    "change_signature",
     "discover_files",
     "file_stat",
     "file_system_of",
@@ -88,6 +94,7 @@ __all__ = [
     "open_directory",
     "open_for_append",
     "open_inotify",
+    "open_transcript",
     "read_file",
     "read_rules",
     "read_transcript",
@@ -96,4 +103,5 @@ __all__ = [
     "session_id",
     "stat_file",
     "stat_files",
+    "stat_sessions",
 ]

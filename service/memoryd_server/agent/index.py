@@ -195,6 +195,7 @@ class AgentIndex:
             first_turns=self._threads.first_syncs,
             idle_at_first=not self._requested,
             tasks=BackgroundTasks(self._threads.failures, self.config.agent_id),
+            database=self.config.corpus.database,
         )
 
     async def change_config(self, config: AgentConfig) -> None:

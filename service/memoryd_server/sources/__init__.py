@@ -27,7 +27,13 @@ from memoryd_server.sources.roots import (
 )
 from memoryd_server.sources.session_database import change_signature
 from memoryd_server.sources.session_list import DATABASE_DEVICE
-from memoryd_server.sources.session_source import Transcript, open_transcript, stat_sessions
+from memoryd_server.sources.session_source import (
+    Transcript,
+    has_session,
+    list_session_files,
+    open_transcript,
+    stat_sessions,
+)
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
@@ -86,10 +92,12 @@ __all__ = [
     "discover_files",
     "file_stat",
     "file_system_of",
+    "has_session",
     "is_named_by",
     "is_remote",
     "is_too_deep",
     "last_messages",
+    "list_session_files",
     "list_transcripts",
     "open_directory",
     "open_for_append",

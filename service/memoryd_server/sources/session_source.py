@@ -21,8 +21,10 @@ from memoryd_server.sources.session_list import is_transcript_name, list_session
 from memoryd_server.sources.session_reader import MOST_ARCHIVE_BYTES, ArchiveReader, ColdReader, SessionReader
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
+    TranscriptFile,
     TranscriptReader,
     is_rotated,
+    is_transcript,
     list_transcripts,
     session_id,
 )
@@ -64,6 +66,33 @@ def discover_sessions(
         for name, stat in found.stats.items()
     )
     return Discovery(tuple(files), (), ()), found.excluded
+
+
+def list_session_files(folder: Path) -> list[TranscriptFile]:
+    """Return the transcripts and the compressed archives in a folder, none if there is no folder.
+
+    Raises:
+        OSError: the folder exists but cannot be read.
+    """
+    return list_transcripts(folder, lambda name: is_transcript(name) or is_archive(name))
+
+
+def has_session(database: str, session: str) -> bool:
+    """Return whether the database has a session with this id, or an archive of it. False if there is no database.
+
+    Raises:
+        PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
+    """
+    try:
+        with SessionDatabase(database) as opened:
+            return opened.row(_HAS_SESSION, {"session": session}) is not None
+    except FileNotFound:
+        return False
+
+
+_HAS_SESSION = """
+SELECT 1 FROM session_windows WHERE session_id = :session
+UNION ALL SELECT 1 FROM session_transcript_archives WHERE session_id = :session"""
 
 
 def list_archives(folder: Path, agent_id: str) -> list[SourceFile]:

@@ -390,17 +390,16 @@ class GrowthRule:
         if is_rotated(file.parts[-1]) or before < 0 or grown < 0 or rewritten:
             return True
         if file.database:
-            return self._is_database_due(file, seen, grown)
+            return self._is_database_due(seen, grown)
         if grown >= max(1, self._limits.bytes) or self._is_quiet(file.stat):
             return True
         return grown > 0 and self._has_messages(file, before, grown)
 
-    def _is_database_due(self, file: SourceFile, seen: FileStat | None, grown: int) -> bool:
+    def _is_database_due(self, seen: FileStat | None, grown: int) -> bool:
         """Return whether a session has enough new events, or new events while the indexed ones are old."""
-        if grown >= max(1, self._limits.messages) or not self._limits.bytes:
+        if seen is None or grown >= max(1, self._limits.messages) or not self._limits.bytes:
             return True
-        since_ns = file.stat.mtime_ns if seen is None else seen.mtime_ns
-        return self._now_ns() - since_ns > self._limits.database_seconds * 1e9
+        return self._now_ns() - seen.mtime_ns > self._limits.database_seconds * 1e9
 
     def _is_quiet(self, stat: FileStat) -> bool:
         return self._now_ns() - stat.mtime_ns > self._limits.quiet_seconds * 1e9

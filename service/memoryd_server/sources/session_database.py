@@ -26,7 +26,7 @@ SCHEMA_VERSION = 23
 PAGE_ROWS = 512
 PAGE_BYTES = 4 << 20
 # A transaction may take 50 ms; a last row of some megabytes and the commit need the rest.
-PAGE_SECONDS = 0.025
+PAGE_SECONDS = 0.02
 BUSY_SECONDS = 5.0
 
 _OPEN_ATTEMPTS = 3

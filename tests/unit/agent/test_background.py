@@ -207,7 +207,9 @@ async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture,
     background, _ = await watch(clean_up=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
     found = iter([True, *[False] * 1000])
-    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(waiting=(), needs_run=next(found), changed=()))
+    fixture.engine.compare = lambda: SimpleNamespace(
+        plan=SimpleNamespace(needs_run=next(found), changed=(), waiting=())
+    )
     await passes(fixture, 2)
     assert len(calls) == 2, "it was not begun again while it was under way"
     hang.set()
@@ -282,7 +284,9 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
         return bool(due)
 
     _, watcher = await watch()
-    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(waiting=(), needs_run=look(), changed=CHANGED))
+    fixture.engine.compare = lambda: SimpleNamespace(
+        plan=SimpleNamespace(needs_run=look(), changed=CHANGED, waiting=())
+    )
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(loop.run_in_executor(None, watcher.on_transcripts) for _ in range(100)))
     await eventually(lambda: looks)

@@ -343,16 +343,16 @@ class AgentIndex:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
+        found += [
+            Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", f"{place.place} {place.reason}")
+            for place in self.runner.last_comparison.skipped
+        ]
         if self._background is not None:
             watcher = self._background.watcher
             if watched is None:
                 watched = () if watcher is None else watcher.status()
-            last, trouble = self.runner.last_comparison, self._background.trouble
-            found += _freshness(self.config.sync, watched, last.hidden, trouble)
-            found += [
-                Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", f"{place.place} {place.reason}")
-                for place in last.skipped
-            ]
+            hidden, trouble = self.runner.last_comparison.hidden, self._background.trouble
+            found += _freshness(self.config.sync, watched, hidden, trouble)
         return tuple(found)
 
     def _vector_report(self) -> VectorReport:

@@ -29,6 +29,7 @@ from memoryd_server.sources import (
     FileTooLarge,
     ForgottenSources,
     Location,
+    open_quickly,
     open_transcript,
     read_file,
     stat_file,
@@ -133,7 +134,7 @@ def read_transcript(location: Location, start_line: int, line_count: int) -> Tra
         FileNotFound: the file is missing.
     """
     try:
-        with open_transcript(location) as reader:
+        with open_transcript(location, open_database=open_quickly) as reader:
             position = reader.position_after(start_line - 1)
             said: list[str] = []
             for line in reader.lines(position):

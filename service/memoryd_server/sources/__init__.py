@@ -10,7 +10,6 @@ from memoryd_server.sources.files import (
     open_for_append,
     read_file,
     stat_file,
-    stat_files,
 )
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
@@ -31,6 +30,7 @@ from memoryd_server.sources.session_source import (
     Transcript,
     has_session,
     list_session_files,
+    open_quickly,
     open_transcript,
     stat_sessions,
 )
@@ -42,7 +42,6 @@ from memoryd_server.sources.transcripts import (
     GrowthRule,
     ReadPosition,
     TranscriptFile,
-    TranscriptReader,
     last_messages,
     list_transcripts,
     read_transcript,
@@ -83,7 +82,6 @@ __all__ = [
     "SharedInotify",
     "Transcript",
     "TranscriptFile",
-    "TranscriptReader",
     "UnreadableFolder",
     "WatchedRoot",
     "Watcher",
@@ -102,6 +100,7 @@ __all__ = [
     "open_directory",
     "open_for_append",
     "open_inotify",
+    "open_quickly",
     "open_transcript",
     "read_file",
     "read_rules",
@@ -110,6 +109,5 @@ __all__ = [
     "resolve_path",
     "session_id",
     "stat_file",
-    "stat_files",
     "stat_sessions",
 ]

@@ -33,6 +33,9 @@ Transcript = TranscriptReader | SessionReader | ArchiveReader
 
 OpenDatabase = Callable[[str], SessionDatabase]
 
+QUICK_BUSY_SECONDS = 0.25
+"""How long a call waits for a lock of the gateway; a sync waits longer."""
+
 COMPRESSED = ".zst"
 _COLD_FOLDER = "cold"
 _HASHED_BYTES = 1 << 20
@@ -44,15 +47,13 @@ def is_archive(file_name: str) -> bool:
     return name != file_name and is_transcript_name(name) and is_rotated(name)
 
 
-def discover_sessions(
-    database: str, agent_id: str, folder: str, *, open_database: OpenDatabase = SessionDatabase
-) -> tuple[Discovery, frozenset[str]]:
+def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discovery, frozenset[str]]:
     """Return the sessions in the database, and the ids of sessions that are no memory.
 
     If the database cannot be read, nothing of it counts as deleted. If it does not exist, everything does.
     """
     try:
-        with open_database(database) as opened:
+        with SessionDatabase(database) as opened:
             found = list_sessions(opened)
     except FileNotFound:
         return Discovery((), (), ()), frozenset()
@@ -84,7 +85,7 @@ def has_session(database: str, session: str) -> bool:
         PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
     """
     try:
-        with SessionDatabase(database) as opened:
+        with open_quickly(database) as opened:
             return opened.row(_HAS_SESSION, {"session": session}) is not None
     except FileNotFound:
         return False
@@ -108,12 +109,19 @@ def list_archives(folder: Path, agent_id: str) -> list[SourceFile]:
     ]
 
 
-def stat_sessions(
-    database: str, names: Collection[str], *, open_database: OpenDatabase = SessionDatabase
-) -> Mapping[str, FileStat]:
+def open_quickly(database: str) -> SessionDatabase:
+    """Open a database for a call that waits for the result.
+
+    Raises:
+        FileNotFound, PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
+    """
+    return SessionDatabase(database, busy_seconds=QUICK_BUSY_SECONDS)
+
+
+def stat_sessions(database: str, names: Collection[str]) -> Mapping[str, FileStat]:
     """Return the stats of those transcripts of the database that exist, by file name; none if it cannot be read."""
     try:
-        with open_database(database) as opened:
+        with open_quickly(database) as opened:
             return {name: stat for name in names if (stat := _stat(opened, name)) is not None}
     except (OSError, MemorydError):
         return {}

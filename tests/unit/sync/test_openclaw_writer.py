@@ -17,7 +17,7 @@ from openclaw_home import MAIN, OpenClawIndex, copy_home, path_of
 
 TESTS = Path(__file__).parents[2]
 
-# Writes messages until its input ends; prints the number of messages, and of writes that took more than 100 ms.
+# Writes messages until its input ends. Says when it has begun, and at last prints the number of messages, and of writes that took more than 100 ms.
 WRITER = """
 import select, sys, time
 sys.path.insert(0, sys.argv[1])
@@ -30,6 +30,8 @@ with HostWriter(sys.argv[2]) as writer:
         writer.say(MAIN, f"Remark{count} on herons. " * 60, compressed=bool(count % 3))
         late += time.perf_counter() - began > 0.1
         count += 1
+        if count == 10:
+            print("writing", flush=True)
         if count % 50 == 0:
             writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
 print(count, late)
@@ -44,6 +46,7 @@ class WriterProcess:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def __enter__(self):
+        assert self._process.stdout.readline() == "writing\n"
         return self
 
     def stop(self):

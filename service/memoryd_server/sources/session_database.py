@@ -261,5 +261,5 @@ def _state(path: str) -> tuple[int, int, int, int]:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
-    except apsw.Error as error:
+    except (apsw.Error, UnicodeDecodeError) as error:
         raise SessionDatabaseUnusable(f"{path} cannot be read: {error}") from error

@@ -70,7 +70,9 @@ def list_sessions(database: SessionDatabase) -> SessionList:
     stats = {}
     for row in nodes:
         session, updated_ms, last, generation = row[9:]
-        if session is not None and last is not None and 0 <= last < MOST_EVENTS and session not in excluded:
+        # A session without events has no last one.
+        is_sound = isinstance(session, str) and isinstance(updated_ms, int) and isinstance(last, int)
+        if is_sound and 0 <= last < MOST_EVENTS and session not in excluded:
             name = f"{session}.jsonl"
             stats[name] = session_stat(last + 1, updated_ms, name, generation)
     for name, session, generation, _, created_ms, size in archives:

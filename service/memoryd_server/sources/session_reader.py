@@ -36,13 +36,13 @@ _MOST_TURN_MESSAGES = 64
 
 
 def decode_event(text: Any, frame: Any, size: Any) -> str | None:
-    """Return the JSON of an event's columns `event_json`, `event_zstd` and `event_utf8_bytes`.
+    """Return the JSON of an event's columns `event_json` (as bytes), `event_zstd` and `event_utf8_bytes`.
 
     Return None if they are invalid. The JSON itself is not parsed. A frame is decompressed only up to `size`, which is
     at most 4 MiB.
     """
-    if isinstance(text, str):
-        return text
+    if isinstance(text, bytes):
+        return text.decode("utf-8", "replace")
     if not isinstance(frame, bytes) or not isinstance(size, int) or not 0 < size <= MOST_EVENT_BYTES:
         return None
     try:
@@ -179,7 +179,11 @@ WHERE w.session_id = :session
 
 _GENERATION = "SELECT generation FROM transcript_rewrite_watermarks WHERE session_id = :session"
 
-_BODY = "CASE WHEN octet_length(e.event_json) <= :most THEN e.event_json END, e.event_zstd, e.event_utf8_bytes"
+# As bytes: text of a damaged database need not be UTF-8.
+_BODY = (
+    "CASE WHEN octet_length(e.event_json) <= :most THEN CAST(e.event_json AS BLOB) END,"
+    " e.event_zstd, e.event_utf8_bytes"
+)
 
 _ACTIVE = f"""
 SELECT e.seq, {_BODY}

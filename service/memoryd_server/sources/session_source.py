@@ -7,6 +7,7 @@ was deleted is a row of the database, which OpenClaw also publishes as a compres
 import hashlib
 import io
 import os
+import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import IO
@@ -38,6 +39,7 @@ QUICK_BUSY_SECONDS = 0.25
 
 COMPRESSED = ".zst"
 _COLD_FOLDER = "cold"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 _HASHED_BYTES = 1 << 20
 
 
@@ -188,6 +190,8 @@ def _open_session(database: SessionDatabase, folder: str, name: str) -> Transcri
         raise FileNotFound(f"the session {session!r} is not in {database.path}")
     rowid, archive, digest, storage = cold
     if storage == "file":
+        if archive != f"{digest}.jsonl{COMPRESSED}" or not _DIGEST.fullmatch(digest):
+            raise SessionDatabaseUnusable("the name of the cold file is not its SHA-256")
         stream: IO[bytes] = os.fdopen(open_file(folder, (_COLD_FOLDER, archive)), "rb")
     else:
         table = "session_transcript_cold_archives"

@@ -38,7 +38,7 @@ def messages(database, session="s", start=0, **limits):
 def test_an_event_is_the_same_compressed_and_not(text, checksum):
     data = text.encode("utf-8", "replace")
     frame = zstd.compress(data, options={zstd.CompressionParameter.checksum_flag: checksum})
-    assert decode_event(text, None, None) == text
+    assert decode_event(data, None, None) == data.decode()
     if data:
         assert decode_event(None, frame, len(data)) == data.decode()
 
@@ -114,6 +114,15 @@ def test_malformed_events_are_skipped_and_counted(database, writer):
         found = {line.message.line: line.message.text for line in reader.lines(START) if line.message}
         assert reader.malformed == 2
     assert found == {2: "One.", 6: "Five."}
+
+
+def test_an_event_that_is_not_utf8_is_read_as_far_as_possible(database, writer):
+    writer.say("s", "Before it.")
+    writer.say("s", "Damaged X text.")
+    statement = "UPDATE transcript_events SET event_json = CAST(? AS TEXT) WHERE session_id = 's' AND seq = 2"
+    event = writer.value("SELECT event_json FROM transcript_events WHERE session_id = 's' AND seq = 2")
+    writer.execute(statement, event.encode().replace(b"X", b"\xff"))
+    assert messages(database) == {2: "Before it.", 3: "Damaged \ufffd text."}
 
 
 def test_secrets_and_invalid_characters_of_events_are_sanitized(database, writer):

@@ -246,6 +246,28 @@ def test_a_cold_file_with_another_hash_is_reported(index):
     assert "SHA-256" in observer.errors()[path_of(COLD)]
 
 
+def test_a_cold_file_outside_its_folder_is_not_read(index):
+    with index.writer() as writer:
+        writer.execute("PRAGMA ignore_check_constraints = ON")
+        writer.execute("UPDATE session_transcript_cold_archives SET archive_name = '../secret'")
+    (index.sessions / "secret").write_bytes(next((index.sessions / "cold").iterdir()).read_bytes())
+    observer = RecordingObserver()
+    index.sync(observer=observer)
+    assert "name of the cold file" in observer.errors()[path_of(COLD)]
+
+
+def test_a_key_that_is_not_utf8_is_reported(index):
+    (index.workspace / "MEMORY.md").write_text("A note about herons.")
+    with index.writer() as writer:
+        writer.execute("PRAGMA foreign_keys = OFF")
+        writer.execute(
+            "UPDATE session_nodes SET session_key = CAST(x'ff00' AS TEXT) WHERE current_session_id = ?", MAIN
+        )
+    outcome = index.sync()
+    assert index.found_paths("herons") == ["MEMORY.md"]
+    assert outcome.failed_files == 1
+
+
 def test_polls_and_syncs_leave_the_bytes_of_the_database_unchanged(index):
     before = hashlib.sha256(index.database.read_bytes()).digest()
     index.sync()

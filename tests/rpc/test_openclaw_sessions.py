@@ -12,6 +12,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from openclaw_home import COLD, MAIN, HostWriter, copy_home, path_of
 from rpc.test_sessions import AFTER_COMPACTION, SESSIONS, sessions
 from rpc.wire import TIMEOUT, by_meaning, check_refused, paths
+from transcript_fixture import user
 from waiting import eventually
 
 KEY = "OPENAI_API_KEY=sk-abcdefghijklmnop1234"
@@ -104,6 +105,33 @@ async def test_a_reload_and_a_restart_read_nothing_again(home, serve, database):
     memoryd = await serve(sessions())
     assert (await memoryd.synced()).indexed_files == 0
     assert json.dumps(paths(await memoryd.search("orion"))) == json.dumps([path_of(MAIN)])
+
+
+@pytest.mark.parametrize("name", [MAIN, f"{MAIN}.jsonl"])
+async def test_the_last_messages_of_a_session_are_archived(home, serve, database, name):
+    with HostWriter(database) as writer:
+        for number in range(40):
+            writer.say(MAIN, f"Message {number}.")
+            writer.append(MAIN, {"type": "custom", "customType": "x", "data": {}})
+        writer.say(MAIN, "/new")
+    memoryd = await serve(sessions())
+    request = pb.SessionArchiveRequest(transcript=name, message_count=30)
+    reply = await memoryd.stub.SessionArchive(request, timeout=TIMEOUT)
+    text = (await memoryd.get(reply.path)).text
+    assert reply.messages == 30
+    assert f"- Session id: {MAIN}\n" in text
+    assert [line for line in text.split("\n") if line.startswith("User")] == [
+        f"User: Message {number}." for number in range(10, 40)
+    ]
+
+
+async def test_a_file_is_archived_if_the_database_has_no_such_session(home, serve, database):
+    home.say("abc.jsonl", user("where is the walrus?"))
+    memoryd = await serve(sessions())
+    reply = await memoryd.stub.SessionArchive(pb.SessionArchiveRequest(transcript="abc"), timeout=TIMEOUT)
+    assert reply.messages == 1
+    unknown = memoryd.stub.SessionArchive(pb.SessionArchiveRequest(transcript="unknown"), timeout=TIMEOUT)
+    await check_refused(unknown, "NOT_FOUND", "FILE_NOT_FOUND")
 
 
 @pytest.mark.slow

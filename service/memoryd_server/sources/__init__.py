@@ -29,6 +29,7 @@ from memoryd_server.sources.session_list import DATABASE_DEVICE
 from memoryd_server.sources.session_source import (
     Transcript,
     has_session,
+    last_session_messages,
     list_session_files,
     open_quickly,
     open_transcript,
@@ -95,6 +96,7 @@ __all__ = [
     "is_remote",
     "is_too_deep",
     "last_messages",
+    "last_session_messages",
     "list_session_files",
     "list_transcripts",
     "open_directory",

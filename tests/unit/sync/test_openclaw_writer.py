@@ -17,8 +17,8 @@ from openclaw_home import MAIN, OpenClawIndex, copy_home, path_of
 
 TESTS = Path(__file__).parents[2]
 
-# Writes messages until its input ends. Reports that it has begun, and at last the number of messages, and of writes that
-# took more than 100 ms.
+# Writes messages until its input ends. Reports that it has begun, and at last the number of messages, and of writes
+# that took more than 100 ms.
 WRITER = """
 import select, sys, time
 sys.path.insert(0, sys.argv[1])

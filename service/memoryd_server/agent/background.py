@@ -136,8 +136,9 @@ class BackgroundSync:
 
     async def _poll_database(self) -> None:
         state = await self._on_thread(partial(change_signature, self._database))
-        if state != self._database_state:
-            self._database_state = state
+        before, self._database_state = self._database_state, state
+        # The first sync has read what was there at the start; a database that is missing has nothing to check.
+        if state != before and (before is not None or any(map(any, state))):
             self._open_window()
 
     async def _sync_due_transcripts(self) -> None:

@@ -22,8 +22,8 @@ MOST_EVENTS = 10_000_000
 DATABASE_DEVICE = 0x73716C6974650001
 """The device in the stats of transcripts in a database, which no file system has."""
 
-_CRON_RUN = re.compile(r"agent:[^:]+:cron:[^:]+:run:.", re.DOTALL)
-_NARRATIVE = re.compile(r"(?:agent:[^:]+:)?dreaming-narrative-")
+_CRON_RUN = re.compile(r"\s*agent:[^:]+:cron:[^:]+:run:[^:]", re.IGNORECASE)
+_NARRATIVE = re.compile(r"\s*(?:[^:]*:[^:]*:)?dreaming-narrative-")
 _MOST_NAME_CHARS = 240
 
 _SESSIONS = """

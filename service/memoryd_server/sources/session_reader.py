@@ -146,7 +146,8 @@ class EventReader(ABC):
         turns = GeneratedTurns()
         for number, event in self._active_events(start.offset):
             generated = event is not None and turns.contains(event)
-            if number < start.offset:
+            # The events of a damaged cold file need not be in order.
+            if number < self._position.offset:
                 continue
             self.malformed += event is None
             message = None if event is None or generated else parse_message(number + 1, event)

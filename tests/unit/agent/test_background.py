@@ -358,6 +358,7 @@ async def test_unexpected_exception_of_a_reconcile_step_is_reported_once(fixture
 
 async def test_a_change_of_the_session_database_is_followed_by_a_pass(fixture, watch, tmp_path):
     database = tmp_path / "openclaw-agent.sqlite"
+    database.write_bytes(b"x")
     differs = iter([True])
     await watch(differs=lambda: next(differs, False), database=str(database), awaited=2)
     assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
@@ -373,7 +374,9 @@ async def test_events_that_are_not_due_yet_are_checked_again_without_a_further_c
         checks.append(len(checks))
         return (SimpleNamespace(database="x"),) if len(checks) < 4 else ()
 
-    await watch(waiting=waiting, database=str(tmp_path / "openclaw-agent.sqlite"))
+    database = tmp_path / "openclaw-agent.sqlite"
+    database.write_bytes(b"x")
+    await watch(waiting=waiting, database=str(database))
     await eventually(lambda: len(checks) >= 4)
     count = len(checks)
     await asyncio.sleep(0.1)
@@ -385,3 +388,13 @@ async def test_without_watching_the_session_database_is_not_polled(fixture, watc
     await watch(waiting=lambda: checks.append(1) or (), database=str(tmp_path / "x.sqlite"), watch=False)
     await asyncio.sleep(0.1)
     assert checks == []
+
+
+async def test_a_session_database_that_is_missing_starts_no_check_until_it_is_there(fixture, watch, tmp_path):
+    checks = []
+    database = tmp_path / "openclaw-agent.sqlite"
+    await watch(waiting=lambda: checks.append(1) or (), database=str(database))
+    await asyncio.sleep(0.1)
+    assert checks == []
+    database.write_bytes(b"x")
+    await eventually(lambda: checks)

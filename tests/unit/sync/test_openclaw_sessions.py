@@ -1,18 +1,23 @@
 """Sessions in OpenClaw's database: what is found of them, how they grow, and what ends in no index."""
 
 import hashlib
+import io
 import itertools
 import json
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from index_fixture import RecordingObserver
 from memoryd_server.agent.files import read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.model import Source
+from memoryd_server.model import FileStat, Source
 from memoryd_server.sources.compression import zstd
+from memoryd_server.sources.session_reader import ColdReader
 from memoryd_server.sources.session_source import open_transcript
+from memoryd_server.sources.transcripts import START
 from openclaw_home import ARCHIVED, COLD, EXPECTED, MAIN, MIXED, REWOUND, OpenClawIndex, path_of
 
 MOST_BYTES = 1 << 20
@@ -179,6 +184,7 @@ def test_a_session_that_openclaw_has_forgotten_is_neither_found_nor_read(index):
     ("column", "value"),
     [
         ("spawned_by", "agent:main:cron:1:run:1"),
+        ("session_key", "agent:main:CRON:1:run:1"),
         ("parent_session_key", "agent:main:cron:1:run:1"),
         ("entry_json", '{"spawnedBy": "agent:main:dreaming-narrative-1"}'),
         ("entry_json", '{"heartbeatIsolatedBaseSessionKey": "agent:main:main"}'),
@@ -254,6 +260,29 @@ def test_a_cold_file_outside_its_folder_is_not_read(index):
     observer = RecordingObserver()
     index.sync(observer=observer)
     assert "name of the cold file" in observer.errors()[path_of(COLD)]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(max_size=40),
+            st.builds(
+                lambda kind, number, event: json.dumps(
+                    {"kind": kind, "row": {"seq": number, "event_json": event}}
+                ).encode(),
+                st.sampled_from(["event", "header", "active"]),
+                st.one_of(st.integers(-2, 9), st.text(max_size=3), st.just(1 << 70)),
+                st.one_of(st.just(json.dumps({"type": "message", "id": "1", "message": {"role": "user"}})), st.text()),
+            ),
+        ),
+        max_size=12,
+    )
+)
+def test_a_cold_file_of_any_lines_is_read_in_order(lines):
+    stream = io.BytesIO(zstd.compress(b"\n".join(lines)))
+    with ColdReader(stream, FileStat(10, 1, 1, 1, 1), "s") as reader:
+        places = [line.after.lines for line in reader.lines(START)]
+    assert places == sorted(set(places))
 
 
 def test_a_key_that_is_not_utf8_is_reported(index):

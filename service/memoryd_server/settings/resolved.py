@@ -69,6 +69,7 @@ class ResolvedSettings:
     a provider, the source of its key. `child_environment` has the variables that are passed on to commands.
     `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
     that is reached over HTTP. `runtime_folder` is memoryd's folder below XDG_RUNTIME_DIR; None if that is not set.
+    `session_store` is OpenClaw's `session.store`; empty if it is not set.
     """
 
     state_dir: Path
@@ -80,6 +81,7 @@ class ResolvedSettings:
     child_environment: Mapping[str, str] = field(default_factory=dict)
     remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
     runtime_folder: Path | None = None
+    session_store: str = ""
 
     def agent(self, agent_id: str) -> AgentSettings:
         """Return an agent by its id, ignoring case.

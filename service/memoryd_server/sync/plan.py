@@ -12,7 +12,15 @@ from typing import Self
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import FileFailure, Source, SourceFile, as_signed, differs, identity_of, is_settled
-from memoryd_server.sources import Corpus, Discovery, GrowthRule, UnreadableFolder, session_id, stat_file
+from memoryd_server.sources import (
+    DATABASE_DEVICE,
+    Corpus,
+    Discovery,
+    GrowthRule,
+    UnreadableFolder,
+    session_id,
+    stat_file,
+)
 from memoryd_server.store import ROWS_VERSION, FileRow, Writer
 from memoryd_server.sync.prepare import READER_VERSION
 
@@ -47,9 +55,10 @@ class SyncPlan:
     whose rows an older version wrote. `retried`
     are files that failed before and have not changed since. `removed` are the rows of files that are gone. `failures`
     are files that discovery could not stat. `hidden` are folders whose files are neither found nor known to be gone.
-    `waiting` are transcripts that have not grown enough to be read. `moved` has the rows of transcripts whose path has
-    changed, by the new path. `covers_every_source` is False if the plan leaves a source out; `of_named_files` is True
-    if it covers only some files that were named.
+    `skipped` are databases that could not be read, if the index has nothing of them. `waiting` are transcripts that
+    have not grown enough to be read. `moved` has the rows of transcripts whose path has changed, by the new path.
+    `covers_every_source` is False if the plan leaves a source out; `of_named_files` is True if it covers only some
+    files that were named.
     """
 
     changed: tuple[SourceFile, ...]
@@ -59,6 +68,7 @@ class SyncPlan:
     unchanged: int
     failures: tuple[FileFailure, ...]
     hidden: tuple[HiddenFiles, ...] = ()
+    skipped: tuple[HiddenFiles, ...] = ()
     waiting: tuple[SourceFile, ...] = ()
     moved: Mapping[str, FileRow] = field(default_factory=dict)
     covers_every_source: bool = True
@@ -96,7 +106,14 @@ def make_plan(discovery: Discovery, rows: Rows) -> SyncPlan:
     on_disk = {(file.source, file.path) for file in discovery.files}
     removed, hidden = _split_absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
     unchanged = len(discovery.files) - len(changed) - len(doubtful) - len(retried)
-    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures, hidden)
+    places = {each.place for each in hidden}
+    skipped = tuple(
+        HiddenFiles(each.place, each.reason, 0)
+        for each in discovery.unseen
+        if each.database and each.place not in places
+    )
+    failures = discovery.failures
+    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, failures, hidden, skipped)
 
 
 def _split_absent(
@@ -116,7 +133,7 @@ def _split_absent(
 
 
 def _hides(unseen: UnreadableFolder, row: FileRow) -> bool:
-    if unseen.source is not row.source:
+    if unseen.source is not row.source or unseen.database != (row.stat.device == DATABASE_DEVICE):
         return False
     elsewhere = unseen.device is None or as_signed(unseen.device) != row.stat.device
     return elsewhere and unseen.would_hold(row.path)
@@ -334,18 +351,20 @@ class LastComparison:
     """The result of the last comparison of disk and index. May be read from any thread.
 
     `agreed_ns` is when the latest comparison began after which disk and index agreed (Unix nanoseconds; None before the
-    first). `hidden` are the folders that the latest comparison could not read, with the number of files that they hide.
+    first). `hidden` are the folders that the latest comparison could not read, with the number of files that they hide;
+    `skipped` are those that hide none.
     """
 
     def __init__(self) -> None:
         self.agreed_ns: int | None = None
         self.hidden: tuple[HiddenFiles, ...] = ()
+        self.skipped: tuple[HiddenFiles, ...] = ()
 
     def record(self, plan: SyncPlan, began_ns: int, *, carried_out: bool = False) -> None:
         """Record a plan from a comparison that began at `began_ns`; `carried_out` if nothing of it is left to do.
 
         Disk and index do not agree while files are hidden: it is unknown whether they have changed.
         """
-        self.hidden = plan.hidden
+        self.hidden, self.skipped = plan.hidden, plan.skipped
         if plan.covers_every_source and not plan.hidden and (carried_out or not plan.pending):
             self.agreed_ns = max(began_ns, self.agreed_ns or 0)

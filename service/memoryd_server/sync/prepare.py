@@ -17,9 +17,10 @@ from memoryd_server.sources import (
     ForgottenSources,
     Message,
     ReadPosition,
-    TranscriptReader,
+    Transcript,
     is_curated,
     note_day,
+    open_transcript,
     origin_of_file,
     read_file,
 )
@@ -66,7 +67,7 @@ class FilePreparer:
         forgotten: ForgottenSources | None = None,
         *,
         read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
@@ -171,7 +172,7 @@ class TranscriptPreparer:
         self,
         analyzer: Analyzer,
         identity: BuildIdentity,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self._analyzer = analyzer
@@ -223,7 +224,7 @@ class TranscriptPreparer:
     def _read(
         self,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         resume: _ResumePoint,
         moved_from: str,
         *,
@@ -250,7 +251,7 @@ class _PartBuilder:
         analyzer: Analyzer | None,
         identity: BuildIdentity,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         state: TranscriptState | None,
     ) -> None:
         self._analyzer = analyzer
@@ -304,7 +305,7 @@ class _PartBuilder:
         return keyword_tokens(analyzer, chunk.text, chunk.breadcrumb, "", self._language)
 
 
-def _resume_point(reader: TranscriptReader, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
+def _resume_point(reader: Transcript, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
     """Return the end of the indexed part if the file has at most grown since; else the beginning."""
     beginning = _ResumePoint(START, None)
     if known is None or known.error is not None or state is None or state.version != READER_VERSION:
@@ -317,7 +318,7 @@ def _resume_point(reader: TranscriptReader, known: FileRow | None, state: Transc
     return beginning if position is None else _ResumePoint(position, state)
 
 
-def _is_unchanged_by_ends(reader: TranscriptReader, known: FileRow, state: TranscriptState) -> bool:
+def _is_unchanged_by_ends(reader: Transcript, known: FileRow, state: TranscriptState) -> bool:
     """Return whether the row has the digest of an earlier version, which covered the file's ends only, and it is equal.
 
     Such a row gets the new digest with the next part. Without this, an upgrade would index every transcript again.

@@ -42,7 +42,7 @@ class SessionDatabaseUnusable(OSError):
 class SessionDatabase:
     """An open database; a context manager. `monotonic` is a clock in seconds.
 
-    `longest_seconds` is the duration of the longest read transaction so far.
+    `longest_seconds`, `most_rows` and `most_bytes` are those of the largest read transactions so far.
 
     Raises:
         FileNotFound: the database does not exist.
@@ -65,7 +65,7 @@ class SessionDatabase:
         self._page_rows, self._page_bytes, self._page_seconds = page_rows, page_bytes, page_seconds
         self._busy_seconds = busy_seconds
         self._immutable: os.stat_result | None = None
-        self.longest_seconds = 0.0
+        self.longest_seconds, self.most_rows, self.most_bytes = 0.0, 0, 0
         self._connection, self._identity = self._open()
 
     def __enter__(self) -> Self:
@@ -146,6 +146,7 @@ class SessionDatabase:
                     return rows, False
         finally:
             cursor.close(True)
+            self.most_rows, self.most_bytes = max(self.most_rows, len(rows)), max(self.most_bytes, size)
         return rows, True
 
     @contextmanager

@@ -144,6 +144,19 @@ def test_a_generated_turn_ends_with_the_next_message_of_a_user(database, writer)
         assert messages(database, start=start) == {line: text for line, text in expected.items() if line > start}
 
 
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_a_long_generated_turn_is_left_out_also_if_reading_begins_in_it(database, writer, rebuilt):
+    writer.say("s", "poll", provenance={"kind": "internal_system", "sourceTool": "heartbeat"})
+    for number in range(200):
+        writer.say("s", f'Checked {number} of "user".', "assistant", compressed=bool(number % 2))
+    writer.say("s", "A question.")
+    writer.say("s", "An answer.", "assistant")
+    if not rebuilt:
+        writer.execute("UPDATE session_transcript_index_state SET needs_rebuild = 1")
+    for start in (0, 2, 199, 201):
+        assert messages(database, start=start, page_rows=7) == {203: "A question.", 204: "An answer."}
+
+
 TREES = st.lists(st.tuples(st.integers(0, 30), st.booleans()), min_size=1, max_size=30)
 
 
@@ -219,6 +232,17 @@ def test_a_session_that_changes_while_it_is_read_is_not_read_to_its_end(database
             writer.execute("DELETE FROM session_transcript_active_events WHERE session_id = 's' AND event_seq > 2")
         with pytest.raises(FileNotFound):
             list(lines)
+
+
+def test_a_rewind_between_opening_and_reading_ends_the_read(database, writer):
+    first = writer.say("s", "One.")
+    writer.say("s", "Two.")
+    with SessionReader(SessionDatabase(str(database)), "s") as reader:
+        reader.prefix_digest(ReadPosition(3, 3))
+        writer.say("s", "Instead.", parent=first)
+        writer.execute("DELETE FROM session_transcript_active_events WHERE session_id = 's' AND event_seq = 2")
+        with pytest.raises(FileNotFound):
+            list(reader.lines(ReadPosition(3, 3)))
 
 
 def test_a_digest_differs_after_a_rewrite_and_a_rewind_and_is_kept_by_appends(database, writer):

@@ -15,6 +15,7 @@ from memoryd_server.agent.files import read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source
 from memoryd_server.sources.compression import zstd
+from memoryd_server.sources.corpus import discover_transcripts
 from memoryd_server.sources.session_reader import ColdReader
 from memoryd_server.sources.session_source import open_transcript
 from memoryd_server.sources.transcripts import START
@@ -201,6 +202,27 @@ def test_sessions_that_no_user_began_are_left_out(index, column, value):
         writer.execute(f"UPDATE session_nodes SET {column} = ? WHERE current_session_id = 's'", value)
         index.sync()
     assert index.found_paths("quince") == []
+
+
+def test_the_archive_of_a_session_that_a_scheduled_run_began_is_left_out(index):
+    with index.writer() as writer:
+        writer.create("s", "agent:main:subagent:1")
+        writer.execute("UPDATE session_nodes SET spawned_by = 'agent:main:cron:1:run:1' WHERE current_session_id = 's'")
+        writer.execute(
+            "UPDATE session_transcript_archives SET session_key = 'agent:main:subagent:1' WHERE session_id = ?",
+            ARCHIVED,
+        )
+        index.sync()
+    assert index.found_paths("blue pot") == []
+
+
+def test_the_list_of_sessions_in_a_file_leaves_out_compressed_archives_and_is_reported_if_damaged(index):
+    store = index.sessions / "sessions.json"
+    store.write_text(json.dumps({"agent:main:cron:1:run:1": {"sessionId": ARCHIVED}}))
+    (index.sessions / f"{ARCHIVED}.jsonl").write_text('{"type":"message"}\n')
+    assert not any(ARCHIVED in file.path for file in discover_transcripts(index.sessions, "main").files)
+    store.write_text("{:cron:")
+    assert any(str(store) in issue for issue in index.corpus.discover().issues)
 
 
 @pytest.mark.parametrize("version", [0, 4, 22, 24])

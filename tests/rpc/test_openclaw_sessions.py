@@ -61,6 +61,25 @@ async def test_an_unknown_schema_version_is_named_in_the_status(home, serve, dat
     assert "schema version 24" in refused.value.details()
 
 
+async def test_damaged_events_are_an_issue_in_the_status_also_after_a_restart(home, serve, database):
+    memoryd = await serve(sessions())
+    await memoryd.sync()
+    assert not any("damaged" in issue for issue in (await memoryd.status()).source_issues)
+    with HostWriter(database) as writer:
+        writer.execute("PRAGMA ignore_check_constraints = ON")
+        for number in range(3):
+            writer.say(MAIN, f"The heron{number} nests here.", compressed=True)
+        writer.execute(
+            "UPDATE transcript_events SET event_utf8_bytes = 7 WHERE session_id = ? AND seq IN (14, 16)", MAIN
+        )
+    await memoryd.sync()
+    await memoryd.stop_daemon()
+    memoryd = await serve(sessions())
+    (issue,) = [issue for issue in (await memoryd.status()).source_issues if "damaged" in issue]
+    assert issue.endswith(f"damaged or too large and are not indexed: 2, in {path_of(MAIN)} (2)")
+    assert paths(await memoryd.search("heron1")) == [path_of(MAIN)]
+
+
 async def test_a_session_is_forgotten_but_never_deleted(home, serve, database):
     before = hashlib.sha256(database.read_bytes()).digest()
     memoryd = await serve(sessions())

@@ -59,12 +59,12 @@ def _parse(text: str | bytes) -> Mapping[str, Any]:
 class EventReader(ABC):
     """A transcript of `total` events. `identity` is equal for two transcripts if one has grown into the other.
 
-    `malformed` is the number of events that were skipped because they cannot be decoded.
+    `skipped` is the number of events that `lines` has skipped because they cannot be decoded or are too large.
     """
 
     def __init__(self, stat: FileStat, total: int, identity: str) -> None:
         self.stat = stat
-        self.malformed = 0
+        self.skipped = 0
         self._total = total
         self._identity = identity
         self._position = ReadPosition(0, 0)
@@ -117,7 +117,7 @@ class EventReader(ABC):
             # The events of a damaged cold file need not be in order.
             if number < self._position.offset:
                 continue
-            self.malformed += event is None
+            self.skipped += event is None
             message = None if event is None else parser.parse(number + 1, event)
             self._position, self._last = ReadPosition(number + 1, number + 1), number
             yield TranscriptLine(message, self._position)

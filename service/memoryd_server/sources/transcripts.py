@@ -203,12 +203,15 @@ class TranscriptLine:
 class TranscriptReader:
     """An open transcript; a context manager. `stat` is from the time of opening, and limits how much is read.
 
+    `skipped` is the number of lines that `lines` has skipped because they are too long.
+
     Raises:
         FileNotFound: the file does not exist.
         PathNotAllowed: it is a link or a special file.
     """
 
     def __init__(self, file: SourceFile | Location, *, max_line_bytes: int = MOST_LINE_BYTES) -> None:
+        self.skipped = 0
         self._max_line_bytes = max_line_bytes
         self._stream = os.fdopen(open_file(file.root, file.parts), "rb", _BLOCK_BYTES)
         self.stat: FileStat = file_stat(os.fstat(self._stream.fileno()))
@@ -303,6 +306,7 @@ class TranscriptReader:
                 return
             if self._hashed_bytes == at:
                 self._hash_line(data, position.offset)
+            self.skipped += data is None
             yield TranscriptLine(message, position)
 
     def _is_in_left_out_turn(self, offset: int) -> bool:

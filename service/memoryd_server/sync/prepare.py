@@ -266,6 +266,7 @@ class _PartBuilder:
         self._language = "" if state is None else state.language
         self._written = self._chunker.last()
         self._complete: list[Chunk] = []
+        self._skipped = reader.skipped
         self.chars = 0
 
     def add(self, message: Message) -> None:
@@ -295,7 +296,9 @@ class _PartBuilder:
             replaces_last=replaces,
             moved_from=self.moved_from,
             is_last=is_last,
+            skipped=self._reader.skipped - self._skipped,
         )
+        self._skipped = self._reader.skipped
         self._chunk_count += len(new) - replaces
         self._written, self._complete, self.chars = last, [], 0
         self._begins_anew, self.moved_from = False, ""

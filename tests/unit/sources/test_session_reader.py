@@ -112,7 +112,7 @@ def test_malformed_events_are_skipped_and_counted(database, writer):
     writer.execute(change.format("event_zstd = NULL, event_json = '{\"type\": [[['"), 4)
     with SessionReader(SessionDatabase(str(database)), "s") as reader:
         found = {line.message.line: line.message.text for line in reader.lines(START) if line.message}
-        assert reader.malformed == 2
+        assert reader.skipped == 2
     assert found == {2: "One.", 6: "Five."}
 
 

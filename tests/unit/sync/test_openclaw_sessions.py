@@ -158,6 +158,31 @@ def test_a_rewritten_session_is_read_again(index):
     assert not any("is called orion" in text for _, text, _ in index.chunks())
 
 
+def test_damaged_events_are_counted_until_the_session_is_rewritten(index):
+    def skipped():
+        index.sync()
+        with index.store.read() as reader:
+            return reader.files()[Source.SESSIONS, path_of("s")].skipped
+
+    with index.writer() as writer:
+        writer.execute("PRAGMA ignore_check_constraints = ON")
+        writer.create("s", "agent:main:webchat:direct:99")
+        writer.say("s", "The quince is ripe.")
+        assert skipped() == 0
+        for expected in (1, 2):
+            writer.say("s", "A damaged message. " * 100, compressed=True)
+            writer.execute(
+                "UPDATE transcript_events SET event_zstd = x'00112233' WHERE session_id = 's' AND seq ="
+                " (SELECT max(seq) FROM transcript_events WHERE session_id = 's')"
+            )
+            assert skipped() == expected
+        writer.say("s", "The quince is eaten.")
+        assert skipped() == 2
+        writer.execute("DELETE FROM transcript_events WHERE session_id = 's' AND seq = 2")
+        writer.rewrite("s", 1, "The medlar is ripe.")
+        assert skipped() == 1
+
+
 def test_a_deleted_session_is_found_in_its_archive_row(index):
     index.sync()
     name = f"{MAIN}.jsonl.deleted.2026-11-23T10-00-00.000Z.0123456789abcdef0123456789abcdef.zst"

@@ -46,6 +46,17 @@ async def test_sessions_are_found_read_and_listed_with_secrets_masked(home, serv
     assert listed[path_of(MAIN)] == "FILE_STATE_STALE"
 
 
+async def test_hits_have_the_origin_of_their_least_trusted_message(serve, database):
+    memoryd = await serve(sessions())
+    await memoryd.sync()
+    wanted = {
+        "coffee": memory_pb2.ORIGIN_UNTRUSTED,
+        "Vertrag": memory_pb2.ORIGIN_AGENT,
+        "bicycle": memory_pb2.ORIGIN_AGENT,
+    }
+    assert {word: (await memoryd.search(word)).results[0].origin for word in wanted} == wanted
+
+
 async def test_an_unknown_schema_version_is_named_in_the_status(home, serve, database):
     home.write(crane="The harbour crane lifts containers.")
     with HostWriter(database) as writer:

@@ -178,10 +178,10 @@ class TranscriptPart:
     """The next chunks of a transcript, ready to be written.
 
     With `replaces_all`, the chunks replace everything that the index has of the transcript; with `replaces_last`, its
-    last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
-    `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not the last has a stat
-    that no file can have, so that the transcript counts as changed until its last part is written. `skipped` is the
-    number of records of this part that are damaged or too large.
+    last chunk. `moved_from` is the path under which the transcript, or another form of it, is indexed; empty if the
+    path has not changed. `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not
+    the last has a stat that no file can have, so that the transcript counts as changed until its last part is written.
+    `skipped` is the number of records of this part that are damaged or too large.
     """
 
     path: str

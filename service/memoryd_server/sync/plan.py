@@ -139,8 +139,30 @@ def _hides(unseen: UnreadableFolder, row: FileRow) -> bool:
     return elsewhere and unseen.would_hold(row.path)
 
 
-def _moved_transcripts(files: Sequence[SourceFile], rows: Rows) -> dict[str, FileRow]:
-    """Return the rows of transcripts that were renamed, for example by rotation, by their new path."""
+def _moved_transcripts(files: Sequence[SourceFile], rows: Rows, removed: Sequence[FileRow]) -> dict[str, FileRow]:
+    """Return the rows of transcripts that have another path now, by this path.
+
+    A renamed file, for example a rotated one, has the same inode. If OpenClaw moved a transcript into its database, or
+    from there into an archive, another form of the session is gone; texts that are in both keep their vectors.
+    """
+    renamed = _renamed_transcripts(files, rows)
+    used = {row.id for row in renamed.values()}
+    candidates = [row for row in removed if row.source is Source.SESSIONS and row.error is None and row.id not in used]
+    # If several forms of a session are gone, the one with the most chunks is taken.
+    gone = {_session_of(row.path): row for row in sorted(candidates, key=lambda row: row.chunk_count)}
+    if not gone:
+        return renamed
+    new = [file.path for file in files if file.source is Source.SESSIONS and (file.source, file.path) not in rows]
+    others = {path: row for path in new if path not in renamed and (row := gone.pop(_session_of(path), None))}
+    return {**renamed, **others}
+
+
+def _session_of(path: str) -> str:
+    return session_id(path.rpartition("/")[2])
+
+
+def _renamed_transcripts(files: Sequence[SourceFile], rows: Rows) -> dict[str, FileRow]:
+    """Return the rows of transcripts that were renamed, by their new path."""
     on_disk = {file.path: identity_of(file.stat) for file in files if file.source is Source.SESSIONS}
     moved = {
         identity_of(row.stat): row
@@ -308,7 +330,7 @@ class SyncPlanner:
         plan = make_plan(discovery, rows)
         if not self.corpus.sessions and scope.covers_every_source:
             return plan
-        moved = _moved_transcripts(discovery.files, rows)
+        moved = _moved_transcripts(discovery.files, rows, plan.removed)
         due, waiting = self._split_due(plan.changed, rows, moved, scope)
         moved_ids = {row.id for row in moved.values()}
         return replace(

@@ -191,7 +191,7 @@ class TranscriptPreparer:
         with self._open_transcript(file) as reader:
             resume = _resume_point(reader, known, state)
             resumed = known is not None and resume.state is not None
-            moved_from = known.path if known is not None and resumed and known.path != file.path else ""
+            moved_from = known.path if known is not None and known.path != file.path else ""
             if moved_from or not resumed or resume.position.offset < reader.stat.size_bytes:
                 yield from self._read(file, reader, resume, moved_from)
 

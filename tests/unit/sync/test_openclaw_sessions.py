@@ -19,7 +19,9 @@ from memoryd_server.sources.corpus import discover_transcripts
 from memoryd_server.sources.session_reader import ColdReader
 from memoryd_server.sources.session_source import open_transcript
 from memoryd_server.sources.transcripts import START
+from memoryd_server.store import VectorIdentity
 from openclaw_home import ARCHIVED, COLD, EXPECTED, MAIN, MIXED, REWOUND, OpenClawIndex, path_of
+from transcript_fixture import user
 
 MOST_BYTES = 1 << 20
 
@@ -195,6 +197,41 @@ def test_a_deleted_session_is_found_in_its_archive_row(index):
     assert lines_of(index, f"sessions/main/{name}") == {1: "User: The quince."}
 
 
+def vectors_of(index):
+    """The vector of each text that has one."""
+    with index.store.read() as reader:
+        rows = reader.chunks(reader.chunk_ids([Source.SESSIONS]))
+        found = dict(reader.embeddings_after(0, len(rows) + 1))
+    return {row.text: found[number] for number, row in rows.items() if number in found}
+
+
+def test_texts_of_a_file_keep_their_vectors_when_the_session_moves_into_the_database_and_into_an_archive(index):
+    path = index.say("s.jsonl", *(user(f"Remark {number} on herons and weirs. " * 9) for number in range(40)))
+    index.sync()
+    writer = index.store.writer()
+    writer.begin_vectors(VectorIdentity("test", "model", "", 1, "", ""))
+    chunks = writer.pending_chunks(0, 10_000, everything=True)
+    writer.put_vectors({chunk.chunk_id: bytes([chunk.chunk_id % 256, 0, 0, 0]) for chunk in chunks})
+    before = vectors_of(index)
+    assert len(before) > 10
+    events = path.read_bytes()
+    with index.writer() as host:
+        host.create("s", "agent:main:webchat:direct:99")
+        for line in events.splitlines():
+            host.say("s", json.loads(line)["message"]["content"])
+        path.unlink()
+        index.part_chars = 2000
+        index.sync(chars_per_transaction=1000)
+        assert "sessions/s.jsonl" not in index.paths()
+        assert vectors_of(index) == before
+        name = "s.jsonl.deleted.2026-11-23T10-00-00.000Z.0123456789abcdef0123456789abcdef.zst"
+        host.delete("s", name, events)
+        index.sync()
+    assert path_of("s") not in index.paths()
+    assert f"sessions/main/{name}" in index.paths()
+    assert vectors_of(index) == before
+
+
 def test_a_session_that_openclaw_has_forgotten_is_neither_found_nor_read(index):
     index.sync()
     with index.writer() as writer:
@@ -269,6 +306,15 @@ def test_what_is_indexed_stays_while_the_database_cannot_be_read(index):
     index.sync()
     assert index.found_paths("orion") == [path_of(MAIN)]
     assert index.found_paths("blue pot")
+
+
+def test_a_file_replaces_no_session_that_is_indexed_while_the_database_cannot_be_read(index):
+    index.sync()
+    index.database.write_bytes(b"not a database")
+    index.say(f"{MAIN}.jsonl", user("The quince is ripe."))
+    index.sync()
+    assert index.found_paths("quince") == [f"sessions/{MAIN}.jsonl"]
+    assert index.found_paths("orion") == [path_of(MAIN)]
 
 
 @pytest.mark.parametrize("damage", ["empty", "truncated", "garbage", "folder", "link"])

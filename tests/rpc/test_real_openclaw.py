@@ -1,6 +1,8 @@
 """The real OpenClaw writes sessions with its own functions while a daemon reads them."""
 
+import asyncio
 import os
+import statistics
 import subprocess
 import time
 from pathlib import Path
@@ -54,20 +56,39 @@ def writer(home):
     writer.process.communicate()
 
 
+def late_share(seconds):
+    """The share of writes that took longer than 100 ms."""
+    return sum(each > 0.1 for each in seconds) / len(seconds)
+
+
 async def test_each_message_of_the_real_host_is_found_within_a_minute_and_delays_no_write(home, serve, writer):
-    writer.say("The first message is about orion.")
+    async def append(*texts):
+        return [await asyncio.to_thread(writer.say, text) for text in texts]
+
+    def fillers(number):
+        return [f"Filler {number} {more}. " * 50 for more in range(30)]
+
+    alone = await append("The first message is about orion.", *fillers(0), *fillers(1))
     memoryd = await serve({"agents": {"defaults": {"memorySearch": {**SESSIONS, "provider": "none"}}}}, background=True)
 
     async def finds(word):
         return paths(await memoryd.search(word)) == [path_of(SESSION)]
 
+    async def read_again_and_again():
+        while True:
+            await memoryd.get(path_of(SESSION), line_count=2000)
+            await asyncio.sleep(0.02)
+
     await eventually(lambda: finds("orion"), seconds=60)
-    took = []
+    beside = []
     for number in range(3):
-        took += [writer.say(f"Filler {number} {more}. " * 50) for more in range(30)]
-        took.append(writer.say(f"The heron{number} nests here."))
+        async with asyncio.TaskGroup() as tasks:
+            reading = tasks.create_task(read_again_and_again())
+            beside += await append(*fillers(number), f"The heron{number} nests here.")
+            reading.cancel()
         began = time.monotonic()
         await eventually(lambda number=number: finds(f"heron{number}"), seconds=90, pause=0.2)
         assert time.monotonic() - began < 60
-    # The system may take the processor from the writer.
-    assert sum(seconds > 0.1 for seconds in took) <= len(took) // 20
+    # The system may take the processor from the writer, and does so without a reader, too.
+    assert statistics.median(beside) < 0.1
+    assert late_share(beside) <= late_share(alone) + 0.15

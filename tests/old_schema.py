@@ -3,7 +3,7 @@
 import apsw
 
 ADDED = {
-    "files": ("day", "rows_version"),
+    "files": ("day", "rows_version", "skipped"),
     "chunks": ("line_origins", "origin", "day", "importance", "triggers", "projects"),
 }
 

@@ -32,7 +32,8 @@ class FileStat:
 class SourceFile:
     """A memory file: its location and its metadata.
 
-    `root` is an absolute directory and `parts` the components below it; only `sources.files` opens them.
+    `root` is an absolute directory and `parts` the components below it; only `sources.files` opens them. `database` is
+    the gateway's database that contains the transcript with this name; empty for a file.
     """
 
     path: str
@@ -40,6 +41,7 @@ class SourceFile:
     root: str
     parts: tuple[str, ...]
     stat: FileStat
+    database: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,8 +130,8 @@ def test_only_the_edge_and_the_client_import_grpc():
 
 
 def test_only_the_sqlite_driver_imports_sqlite():
-    """The reader of OpenClaw's rows is the exception."""
-    places = ["sqlite", "credentials/host_rows.py"]
+    """The readers of OpenClaw's databases are the exception."""
+    places = ["sqlite", "credentials/host_rows.py", "sources/session_database.py"]
     assert not violations(lambda file: has(imported(file), "apsw", "sqlite3"), allowed_in=places)
 
 

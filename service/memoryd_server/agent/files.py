@@ -30,10 +30,11 @@ from memoryd_server.sources import (
     FileTooLarge,
     ForgottenSources,
     Location,
-    TranscriptReader,
+    open_quickly,
+    open_transcript,
     read_file,
     stat_file,
-    stat_files,
+    stat_sessions,
 )
 from memoryd_server.store import ChunkRow, FileRow
 from memoryd_server.sync import DiskComparison
@@ -80,7 +81,8 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
             too large, or the daemon's user may not read it.
         FileNotFound: the path is allowed, and the file is missing.
     """
-    location = corpus.resolve_for_reading(path)
+    places = corpus.locations_for_reading(path)
+    location = places[0]
     if location.source is Source.MEMORY:
         try:
             return read_location(location, start_line, line_count, max_file_bytes)
@@ -89,8 +91,16 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
                 with suppress(FileNotFound):
                     return read_location(corpus.resolve(_LONG_TERM), start_line, line_count, max_file_bytes)
             raise
-    said = read_transcript(location, start_line, line_count)
+    said = _read_first(places, start_line, line_count)
     return _range(location, said.lines, start_line, said.total_lines)
+
+
+def _read_first(places: Sequence[Location], start_line: int, line_count: int) -> "TranscriptLines":
+    """Return the lines from the first place where the transcript is."""
+    for place in places[:-1]:
+        with suppress(FileNotFound):
+            return read_transcript(place, start_line, line_count)
+    return read_transcript(places[-1], start_line, line_count)
 
 
 def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
@@ -147,17 +157,23 @@ def read_transcript(location: Location, start_line: int, line_count: int) -> Tra
         FileNotFound: the file is missing.
     """
     try:
-        with TranscriptReader(location) as reader:
+        with open_transcript(location, open_database=open_quickly) as reader:
             position = reader.position_after(start_line - 1)
-            said = []
+            said: list[str] = []
             for line in reader.lines(position):
+                # Events of an abandoned branch have lines, too.
+                said += [""] * min(line.after.lines - position.lines - 1, line_count - len(said))
                 position = line.after
+                if len(said) >= line_count:
+                    break
                 said.append("" if line.message is None else line.message.labelled)
                 if len(said) >= line_count:
                     break
             total = position.lines + reader.count_lines_from(position)
     except PermissionError as error:
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
+    except OSError as error:
+        raise PathNotAllowed(location.path, f"the transcript cannot be read: {error.strerror or error}") from error
     # A last line that is not complete counts as a line.
     missing = min(line_count, max(0, total - start_line + 1)) - len(said)
     return TranscriptLines([*said, *[""] * missing], total)
@@ -171,7 +187,7 @@ def require_transcript(corpus: Corpus, file_name: str) -> None:
         FileNotFound: there is none.
     """
     location = corpus.transcript(file_name)
-    if stat_file(location) is None:
+    if stat_file(location) is None and not (corpus.database and stat_sessions(corpus.database, [file_name])):
         raise FileNotFound(
             f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
         )
@@ -318,7 +334,7 @@ _MOST_PATHS_KEPT = 4_096
 def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
     """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed."""
     places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
-    stats = dict(zip(places, stat_files(list(places.values())), strict=True))
+    stats = dict(zip(places, corpus.stat(list(places.values())), strict=True))
     return [_as_indexed(row, stats.get(row.path)) for row in rows]
 
 

@@ -23,6 +23,7 @@ from memoryd_server.access import (
 from memoryd_server.agent import AgentConfig, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
+from memoryd_server.app.session_places import session_places
 from memoryd_server.model import Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig, LocalConfig, RemoteConfig, ThrottleConfig
@@ -47,6 +48,9 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     zone = agent.user_timezone or host_time_zone()
     roots = Roots(str(agent.workspace), tuple(map(_extra_path, search.extra_paths)))
     embedding = _embedding(agent, settings)
+    sessions = session_places(
+        settings.session_store, settings.state_dir, agent.agent_id, only_agent=len(settings.agents) == 1
+    )
     return AgentConfig(
         agent_id=agent.agent_id,
         default=agent.default,
@@ -56,7 +60,8 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         roots=roots,
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
-        sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
+        sessions_folder=sessions.folder,
+        session_database=sessions.database,
         sources=tuple(Source(source) for source in search.indexed_sources),
         searched_sources=_searched_sources(agent),
         read_chars=agent.memory_get_max_chars,

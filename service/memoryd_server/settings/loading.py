@@ -150,7 +150,15 @@ def _resolve(
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),
         layout.name,
+        _session_store(checker.tree),
     )
+
+
+def _session_store(tree: SettingsTree) -> str:
+    """Return `session.store` of OpenClaw's settings; empty if it is not set or not a path."""
+    session = tree.at("session")
+    store = session.get("store") if isinstance(session, dict) else None
+    return store if isinstance(store, str) and "\0" not in store and "${" not in store else ""
 
 
 def _socket(environ: Mapping[str, str], state_dir: Path) -> str:

@@ -93,6 +93,7 @@ class ResolvedSettings:
     to commands.
     `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
     that is reached over HTTP. `runtime_folder` is memoryd's folder below XDG_RUNTIME_DIR; None if that is not set.
+    `session_store` is OpenClaw's `session.store`; empty if it is not set.
     """
 
     state_dir: Path
@@ -105,6 +106,7 @@ class ResolvedSettings:
     remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
     runtime_folder: Path | None = None
     layout: str = "older"
+    session_store: str = ""
 
     @property
     def origins(self) -> Mapping[str, str]:

@@ -41,7 +41,8 @@ class UnreadableFolder:
 
     `prefixes` are the display paths of the files in this place. A prefix that ends in "/", or is empty, covers all
     paths below it. If `device` (st_dev) is set, the place is an empty folder, possibly an unused mount point, and only
-    files that were indexed on another device count as hidden. Only files of `source` are affected.
+    files that were indexed on another device count as hidden. Only files of `source` are affected; of `database`, only
+    the transcripts in a database, otherwise only files.
     """
 
     place: str
@@ -49,6 +50,7 @@ class UnreadableFolder:
     prefixes: tuple[str, ...]
     device: int | None = None
     source: Source = Source.MEMORY
+    database: bool = False
 
     def would_hold(self, path: str) -> bool:
         """Return whether this place would contain the file with this display path."""

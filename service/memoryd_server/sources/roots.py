@@ -144,12 +144,16 @@ class Roots:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """The location of an allowed path: `parts` are the components below the absolute folder `root`."""
+    """The location of an allowed path: `parts` are the components below the absolute folder `root`.
+
+    `database` is the gateway's database that contains the transcript with this name; empty for a file.
+    """
 
     path: str
     root: str
     parts: tuple[str, ...]
     source: Source = Source.MEMORY
+    database: str = ""
 
 
 def resolve_path(roots: Roots, path: str) -> Location:

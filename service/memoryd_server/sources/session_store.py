@@ -1,12 +1,13 @@
 """The gateway's list of sessions, and which of them are runs of the gateway instead of conversations.
 
-OpenClaw's `sessions.json` maps the key of each session to an entry with the id of its transcript. Left out are the runs
-of scheduled jobs (`agent:<agent>:cron:<job>:run:<run>`) with the sessions that they start, dream narratives, and
-isolated heartbeats.
+OpenClaw's `sessions.json` maps the key of each session to an entry with the id of its transcript; current versions have
+the same entries in a database. Left out are the runs of scheduled jobs (`agent:<agent>:cron:<job>:run:<run>`) with the
+sessions that they start, dream narratives, and isolated heartbeats.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,28 @@ _PARENTS = ("spawnedBy", "parentSessionKey")
 _MARKS = (b":cron:", _DREAM.encode(), _HEARTBEAT_BASE.encode())
 
 
-def generated_sessions(entries: Mapping[str, Any]) -> frozenset[str]:
-    """Return the keys of the sessions in `entries`, by key, that are no conversations. Takes linear time."""
-    found = {key for key, entry in entries.items() if _is_generated(key, entry)}
+@dataclass(frozen=True, slots=True)
+class SessionLinks:
+    """The keys of the sessions that started a session, and whether it is an isolated heartbeat."""
+
+    parents: tuple[str, ...] = ()
+    is_heartbeat: bool = False
+
+
+def session_links(parents: Iterable[Any], heartbeat_base: Any) -> SessionLinks:
+    """Return the links in foreign values, of which only strings that are not blank count."""
+    keys = (parent.strip() for parent in parents if isinstance(parent, str))
+    return SessionLinks(tuple(filter(None, keys)), isinstance(heartbeat_base, str) and bool(heartbeat_base.strip()))
+
+
+def generated_sessions(sessions: Mapping[str, SessionLinks]) -> frozenset[str]:
+    """Return the keys of the sessions, by key, that are no conversations. Takes linear time."""
+    found = {key for key, links in sessions.items() if is_generated_key(key) or _is_generated(links)}
     children: dict[str, list[str]] = {}
-    for key, entry in entries.items():
-        for parent in _parents(entry):
+    for key, links in sessions.items():
+        for parent in links.parents:
             children.setdefault(parent, []).append(key)
-    waiting = [key for key in {*entries, *children} if is_cron_run(key)]
+    waiting = [key for key in {*sessions, *children} if is_cron_run(key)]
     while waiting:
         for key in children.pop(waiting.pop(), ()):
             found.add(key)
@@ -41,27 +56,29 @@ def generated_sessions(entries: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(found)
 
 
+def is_generated_key(key: str) -> bool:
+    """Return whether a session key shows that the gateway itself made the session: a scheduled run, or a narrative."""
+    return is_cron_run(key) or _is_dream(key)
+
+
 def is_cron_run(key: str) -> bool:
     """Return whether a session key is that of one run of a scheduled job."""
     return _CRON_RUN.match(key.strip().lower()) is not None
 
 
-def _is_generated(key: str, entry: Any) -> bool:
-    if is_cron_run(key) or _is_dream(key):
-        return True
-    if not isinstance(entry, dict):
-        return False
-    spawned_by, base = entry.get("spawnedBy"), entry.get(_HEARTBEAT_BASE)
-    return (isinstance(spawned_by, str) and _is_dream(spawned_by)) or (isinstance(base, str) and bool(base.strip()))
+def _is_generated(links: SessionLinks) -> bool:
+    return links.is_heartbeat or any(_is_dream(parent) for parent in links.parents)
 
 
 def _is_dream(key: str) -> bool:
     return key.strip().split(":", 2)[-1].startswith(_DREAM)
 
 
-def _parents(entry: Any) -> list[str]:
-    values = [entry.get(name) for name in _PARENTS] if isinstance(entry, dict) else []
-    return [value.strip() for value in values if isinstance(value, str)]
+def entry_links(entry: Any) -> SessionLinks:
+    """Return the links of an entry of `sessions.json`, which may be any value."""
+    if not isinstance(entry, dict):
+        return SessionLinks()
+    return session_links((entry.get(name) for name in _PARENTS), entry.get(_HEARTBEAT_BASE))
 
 
 def read_generated_sessions(folder: Path) -> tuple[frozenset[str], str]:
@@ -79,7 +96,8 @@ def read_generated_sessions(folder: Path) -> tuple[frozenset[str], str]:
         return frozenset(), f"{folder / SESSION_STORE} cannot be read: {reason}"
     if not isinstance(entries, dict):
         return frozenset(), f"{folder / SESSION_STORE} cannot be read: it is not an object"
-    return frozenset(name for key in generated_sessions(entries) for name in _transcripts(entries.get(key))), ""
+    generated = generated_sessions({key: entry_links(entry) for key, entry in entries.items()})
+    return frozenset(name for key in generated for name in _transcripts(entries.get(key))), ""
 
 
 def _transcripts(entry: Any) -> list[str]:

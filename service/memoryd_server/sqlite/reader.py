@@ -102,7 +102,7 @@ MIN_LANGUAGE_SHARE = 0.02
 _STEPS_PER_DEADLINE_CHECK = 50_000
 
 _FILE_COLUMNS = (
-    "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error, rows_version"
+    "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error, rows_version, skipped"
 )
 
 # What a search needs of the table of single values, read by one statement per snapshot.
@@ -363,9 +363,9 @@ def memory_files(connection: apsw.Connection, paths: Collection[str]) -> dict[Fi
 
 
 def _file_row(row: tuple[object, ...]) -> FileRow:
-    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error, version = row
+    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error, version, skipped = row
     stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
-    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error, version)  # type: ignore[arg-type]
+    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error, version, skipped)  # type: ignore[arg-type]
 
 
 def _chunk_head(row: Sequence[Any]) -> ChunkHead:

@@ -45,6 +45,7 @@ _TABLES = (
         error TEXT,
         day TEXT,
         rows_version INTEGER NOT NULL DEFAULT 0,
+        skipped INTEGER NOT NULL DEFAULT 0,
         UNIQUE(source, path))""",
     """CREATE TABLE chunks(
         id INTEGER PRIMARY KEY,
@@ -227,6 +228,7 @@ def _add_annotations(connection: apsw.Connection) -> None:
     """Upgrade from 4 to 5, without reading a row. Syncs fill the columns of files whose `rows_version` is 0."""
     connection.execute("ALTER TABLE files ADD COLUMN day TEXT")
     connection.execute("ALTER TABLE files ADD COLUMN rows_version INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE files ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0")
     for name in ("line_origins", "origin", "day", "triggers", "projects"):
         connection.execute(f"ALTER TABLE chunks ADD COLUMN {name} TEXT")
     connection.execute("ALTER TABLE chunks ADD COLUMN importance INTEGER")

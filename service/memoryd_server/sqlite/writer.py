@@ -338,13 +338,14 @@ def record_read_position(connection: apsw.Connection, file_id: int, part: Transc
     """Store how far a transcript was read, within the caller's transaction that writes its chunks."""
     connection.execute(
         "UPDATE files SET path = ?, hash = ?, size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?,"
-        " language = ?, error = NULL, chunk_count = chunk_count + ? WHERE id = ?",
+        " language = ?, error = NULL, chunk_count = chunk_count + ?, skipped = skipped + ? WHERE id = ?",
         (
             part.path,
             part.mark,
             *_stat_values(part.stat),
             part.language,
             len(part.chunks) - part.replaces_last,
+            part.skipped,
             file_id,
         ),
     )

@@ -25,7 +25,10 @@ Files with a smaller version are read again by the next sync. Their unchanged ch
 
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """An indexed file. `error` says why it could not be indexed, in which case it has no chunks."""
+    """An indexed file. `error` says why it could not be indexed, in which case it has no chunks.
+
+    `skipped` is the number of records of a transcript that are not indexed because they are damaged or too large.
+    """
 
     id: int
     path: str
@@ -35,6 +38,7 @@ class FileRow:
     chunk_count: int
     error: str | None
     rows_version: int = ROWS_VERSION
+    skipped: int = 0
 
     @property
     def is_outdated(self) -> bool:
@@ -174,9 +178,10 @@ class TranscriptPart:
     """The next chunks of a transcript, ready to be written.
 
     With `replaces_all`, the chunks replace everything that the index has of the transcript; with `replaces_last`, its
-    last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
-    `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not the last has a stat
-    that no file can have, so that the transcript counts as changed until its last part is written.
+    last chunk. `moved_from` is the path under which the transcript, or another form of it, is indexed; empty if the
+    path has not changed. `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not
+    the last has a stat that no file can have, so that the transcript counts as changed until its last part is written.
+    `skipped` is the number of records of this part that are damaged or too large.
     """
 
     path: str
@@ -191,6 +196,7 @@ class TranscriptPart:
     replaces_last: bool = False
     moved_from: str = ""
     is_last: bool = True
+    skipped: int = 0
 
     @property
     def source(self) -> Source:

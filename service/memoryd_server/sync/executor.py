@@ -42,7 +42,6 @@ class PlanExecutor:
         self._monotonic = monotonic
         self._next_event = 0.0
         self._prepared: list[PreparedFile | TranscriptPart] = []
-        self._replaced_paths: list[FileRow] = []
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
@@ -67,7 +66,7 @@ class PlanExecutor:
             self._index(file, self._indexed_row(file, plan, rows))
         self._commit()
         # Last, so that the files of a folder that was moved are never all missing from the index.
-        self._remove((*plan.removed, *self._replaced_paths))
+        self._remove(plan.removed)
         self._progress = replace(self._progress, pending_files=0)
         self._report_progress(force=True)
         return self._outcome
@@ -133,8 +132,6 @@ class PlanExecutor:
             if part is None:
                 break
             has_parts = True
-            if part.replaces_all and known is not None and known.path != file.path:
-                self._replaced_paths.append(known)
             self._add_part(part)
         if not has_parts:
             self._add_unchanged(known, UnchangedFile(file.stat))

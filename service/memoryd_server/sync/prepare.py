@@ -17,9 +17,10 @@ from memoryd_server.sources import (
     ForgottenSources,
     Message,
     ReadPosition,
-    TranscriptReader,
+    Transcript,
     is_curated,
     note_day,
+    open_transcript,
     origin_of_file,
     read_file,
 )
@@ -66,7 +67,7 @@ class FilePreparer:
         forgotten: ForgottenSources | None = None,
         *,
         read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
@@ -171,7 +172,7 @@ class TranscriptPreparer:
         self,
         analyzer: Analyzer,
         identity: BuildIdentity,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self._analyzer = analyzer
@@ -190,7 +191,7 @@ class TranscriptPreparer:
         with self._open_transcript(file) as reader:
             resume = _resume_point(reader, known, state)
             resumed = known is not None and resume.state is not None
-            moved_from = known.path if known is not None and resumed and known.path != file.path else ""
+            moved_from = known.path if known is not None and known.path != file.path else ""
             if moved_from or not resumed or resume.position.offset < reader.stat.size_bytes:
                 yield from self._read(file, reader, resume, moved_from)
 
@@ -223,7 +224,7 @@ class TranscriptPreparer:
     def _read(
         self,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         resume: _ResumePoint,
         moved_from: str,
         *,
@@ -250,7 +251,7 @@ class _PartBuilder:
         analyzer: Analyzer | None,
         identity: BuildIdentity,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         state: TranscriptState | None,
     ) -> None:
         self._analyzer = analyzer
@@ -265,6 +266,7 @@ class _PartBuilder:
         self._language = "" if state is None else state.language
         self._written = self._chunker.last()
         self._complete: list[Chunk] = []
+        self._skipped = reader.skipped
         self.chars = 0
 
     def add(self, message: Message) -> None:
@@ -294,7 +296,9 @@ class _PartBuilder:
             replaces_last=replaces,
             moved_from=self.moved_from,
             is_last=is_last,
+            skipped=self._reader.skipped - self._skipped,
         )
+        self._skipped = self._reader.skipped
         self._chunk_count += len(new) - replaces
         self._written, self._complete, self.chars = last, [], 0
         self._begins_anew, self.moved_from = False, ""
@@ -304,7 +308,7 @@ class _PartBuilder:
         return keyword_tokens(analyzer, chunk.text, chunk.breadcrumb, "", self._language)
 
 
-def _resume_point(reader: TranscriptReader, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
+def _resume_point(reader: Transcript, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
     """Return the end of the indexed part if the file has at most grown since; else the beginning."""
     beginning = _ResumePoint(START, None)
     if known is None or known.error is not None or state is None or state.version != READER_VERSION:
@@ -317,7 +321,7 @@ def _resume_point(reader: TranscriptReader, known: FileRow | None, state: Transc
     return beginning if position is None else _ResumePoint(position, state)
 
 
-def _is_unchanged_by_ends(reader: TranscriptReader, known: FileRow, state: TranscriptState) -> bool:
+def _is_unchanged_by_ends(reader: Transcript, known: FileRow, state: TranscriptState) -> bool:
     """Return whether the row has the digest of an earlier version, which covered the file's ends only, and it is equal.
 
     Such a row gets the new digest with the next part. Without this, an upgrade would index every transcript again.

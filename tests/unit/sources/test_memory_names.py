@@ -72,7 +72,7 @@ def test_a_file_in_a_repair_folder_is_refused(path):
         with pytest.raises(PathNotAllowed):
             resolve(ROOTS, path)
     with pytest.raises(PathNotAllowed):
-        Corpus(ROOTS).resolve_for_reading(path)
+        Corpus(ROOTS).locations_for_reading(path)
 
 
 def test_repair_folders_are_neither_walked_nor_watched(workspace, tmp_path):
@@ -99,8 +99,8 @@ def test_an_extra_path_in_a_repair_folder_is_skipped_and_reported(workspace):
 def test_dreams_can_be_read_but_are_not_memory(workspace, roots, name):
     write(workspace, name)
     corpus = Corpus(roots)
-    assert corpus.resolve_for_reading(name).parts == (name,)
-    assert corpus.resolve_for_reading(os.fspath(workspace / name)).path == name
+    assert [place.parts for place in corpus.locations_for_reading(name)] == [(name,)]
+    assert [place.path for place in corpus.locations_for_reading(os.fspath(workspace / name))] == [name]
     for resolve in (resolve_path, resolve_for_append):
         with pytest.raises(PathNotAllowed):
             resolve(roots, name)
@@ -111,4 +111,4 @@ def test_dreams_can_be_read_but_are_not_memory(workspace, roots, name):
 def test_dreams_of_other_folders_cannot_be_read(roots):
     for path in ("../DREAMS.md", "src/DREAMS.md", "Dreams.md", "./DREAMS.md", "/DREAMS.md"):
         with pytest.raises(PathNotAllowed):
-            Corpus(roots).resolve_for_reading(path)
+            Corpus(roots).locations_for_reading(path)

@@ -6,7 +6,12 @@ import pytest
 
 from memoryd_server.sources.corpus import Corpus, discover_transcripts
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.session_store import generated_sessions, is_cron_run, read_generated_sessions
+from memoryd_server.sources.session_store import (
+    entry_links,
+    generated_sessions,
+    is_cron_run,
+    read_generated_sessions,
+)
 from transcript_fixture import TranscriptFixture, assistant, user
 
 CRON = "agent:main:cron:0b1c:run:7"
@@ -29,6 +34,10 @@ def test_the_key_of_a_scheduled_run_is_recognized(key, expected):
     assert is_cron_run(key) is expected
 
 
+def generated_keys(entries):
+    return generated_sessions({key: entry_links(entry) for key, entry in entries.items()})
+
+
 def test_runs_their_children_dreams_and_isolated_heartbeats_are_no_conversations():
     entries = {
         CRON: {"sessionId": "a"},
@@ -46,12 +55,12 @@ def test_runs_their_children_dreams_and_isolated_heartbeats_are_no_conversations
         "agent:main:loop": {"spawnedBy": "agent:main:loop"},
         "odd": [],
     }
-    assert generated_sessions({**entries, **kept}) == set(entries)
+    assert generated_keys({**entries, **kept}) == set(entries)
 
 
 def test_a_circle_of_sessions_below_a_run_ends():
     entries = {"a": {"spawnedBy": "b", "parentSessionKey": CRON}, "b": {"spawnedBy": "a"}}
-    assert generated_sessions(entries) == {"a", "b"}
+    assert generated_keys(entries) == {"a", "b"}
 
 
 def write(folder, *names):

@@ -181,6 +181,7 @@ def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_p
     data = A + user("x" * 1_000).encode() + B
     with reader_of(tmp_path, data, max_line_bytes=200) as reader:
         assert read(reader) == [(1, "a"), (3, "b")]
+        assert reader.skipped == 1
     with reader_of(tmp_path, data[: -len(B) - 1], max_line_bytes=200) as reader:
         assert [line.after.lines for line in reader.lines(START)] == [1], "what may go on is left for the next time"
 

@@ -590,7 +590,8 @@ type MemoryGetRequest struct {
 	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
-	// files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
+	// files and, if they are a configured source, transcripts can be read: `sessions/<file name>`, or
+	// `sessions/<agent>/<file name>` for a session in OpenClaw's database or a compressed archive. Each line of a
 	// transcript is returned as the text of its message. A call with any other path fails with PERMISSION_DENIED
 	// (PATH_NOT_ALLOWED), whether or not the path exists.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
@@ -869,8 +870,8 @@ type StatusResponse struct {
 	Qmd *QmdStatus `protobuf:"bytes,14,opt,name=qmd,proto3" json:"qmd,omitempty"`
 	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,15,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
-	// Problems with the sources, for example an extra path that does not exist. If they exceed 256 KiB, the last one is
-	// the number of those that are left out.
+	// Problems with the sources, for example an extra path that does not exist, or the number of damaged records of
+	// transcripts. If they exceed 256 KiB, the last one is the number of those that are left out.
 	SourceIssues []string `protobuf:"bytes,16,rep,name=source_issues,json=sourceIssues,proto3" json:"source_issues,omitempty"`
 	// Files that could not be indexed, at most 20. ListFiles lists all of them.
 	FailedFiles   []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`

@@ -191,7 +191,8 @@ export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
 
   /**
    * Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
-   * files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
+   * files and, if they are a configured source, transcripts can be read: `sessions/<file name>`, or
+   * `sessions/<agent>/<file name>` for a session in OpenClaw's database or a compressed archive. Each line of a
    * transcript is returned as the text of its message. A call with any other path fails with PERMISSION_DENIED
    * (PATH_NOT_ALLOWED), whether or not the path exists.
    *
@@ -441,8 +442,8 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   activeSync?: ActiveSync;
 
   /**
-   * Problems with the sources, for example an extra path that does not exist. If they exceed 256 KiB, the last one is
-   * the number of those that are left out.
+   * Problems with the sources, for example an extra path that does not exist, or the number of damaged records of
+   * transcripts. If they exceed 256 KiB, the last one is the number of those that are left out.
    *
    * @generated from field: repeated string source_issues = 16;
    */

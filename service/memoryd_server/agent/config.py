@@ -42,10 +42,10 @@ class AgentConfig:
     `idle_seconds` is the time without a search after which the agent releases memory. `impairments` are settings that
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
-    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, and
-    `session_database` the database that it uses instead; `sources` says whether they are indexed. `searched_sources` are the sources of a search that names none; empty for all of `sources`.
-    `read_chars` is the length of the longest text of a read; None if only the API limits it. `startup` says which daily
-    notes a session loads.
+    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, and `session_database`
+    the database that it uses instead; `sources` says whether they are indexed. `searched_sources` are the sources of a
+    search that names none; empty for all of `sources`. `read_chars` is the length of the longest text of a read; None
+    if only the API limits it. `startup` says which daily notes a session loads.
     """
 
     agent_id: str

@@ -26,7 +26,7 @@ SET = json.loads((FOLDER / "entry_prompts.json").read_text("utf-8"))
 ENTRIES: list[str] = SET["entries"]
 RESULTS = FOLDER / "results" / "entry_recall.json"
 BEFORE = {"limit": 3, "min_score": 0.3}
-# Entries of each agent, and the number of agents with so many.
+# The number of entries per agent, and the number of agents of that size.
 SIZES = {len(ENTRIES): 1, 20: 2, 5: 8, 1: 8}
 SECONDS = 60
 

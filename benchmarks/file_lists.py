@@ -1,6 +1,6 @@
 """Measure how long `ListFiles` of a large agent delays other calls: `python benchmarks/file_lists.py`.
 
-One client reads the beginning of a note, again and again. Meanwhile another client lists all files, page by page, with
+One client reads the beginning of a note repeatedly, while another client lists all files, page by page, with
 a pause between lists. Measured are the time of the first page, which compares all files with the index, and of the
 further pages, and the longest times of the reads beside the lists and without them. Prints JSON and writes it to
 benchmarks/results/file_lists.json.

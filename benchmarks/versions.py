@@ -2,9 +2,9 @@
 
 OTHER_PYTHON is the interpreter of an environment in which the other version is installed, for example
 `../before/.venv/bin/python`. Both versions serve equal workspaces, once with keywords alone and once with vectors. Each
-round starts both daemons anew, since two processes of one version differ by some percent. A round makes the same calls
-to both, in random order, and reads the processor time (user and system) of the two processes. A ratio is this version
-over the other one; its 95 % interval is that of the mean over the rounds (Student's t).
+round starts both daemons again, because two processes of the same version differ by a few percent. A round makes the
+same calls to both, in random order, and reads the processor time (user and system) of the two processes. A ratio is
+this version over the other one; its 95 % interval is that of the mean over the rounds (Student's t).
 
 Prints JSON and writes it to benchmarks/results/versions.json.
 """
@@ -56,7 +56,7 @@ class Version:
 
 
 def search(client: MemorydClient, version: Version, number: int) -> None:
-    """One of 50 questions, each asked again and again."""
+    """Ask one of 50 questions, which repeat."""
     random_ = random.Random(number % 50)
     client.search(query=" ".join(random_.choices(version.prose.words[:5_000], k=4)))
 

@@ -164,7 +164,7 @@ token_ttl: 15m
 token_url: https://auth.example/oauth2/token
 pass_rate: 0.97
 integrity sha512-z4PhNX7vuL3xVChQ1m2AB9Yg5AULVxXcg/SpIdNs6c5H0NE8XYXysP+DGNKHfuwvY7kxvUdBeoGlODJ6+SfaPg==
-"version": "4.17.21", "resolved": "https://registry.npmjs.org/lodash/-/lodash-4.17.21.tgz"
+"version": "4.17.21", "resolved": "https://registry.example/lodash/-/lodash-4.17.21.tgz"
 checksum = "c8a3a4bd4c5a8d0e3f2b1a09f8e7d6c5b4a3f2e1d0c9b8a7968574635241302f"
 image: registry.example/team/app@sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 "password": "Must be at least 8 characters long"

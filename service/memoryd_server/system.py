@@ -96,7 +96,7 @@ def exclusive_lease(descriptor: int) -> Iterator[bool]:
     """Keep every program from opening an open file until the block ends; yield whether that is so.
 
     It is not if the file is open elsewhere, also in this process, or if the system, the file system or the owner of the
-    file gives no lease. A program that opens the file meanwhile waits for the end of the block, which must be short.
+    file gives no lease. A program that opens the file during the block waits for its end, which must be short.
     """
     leased = False
     with suppress(OSError, AttributeError):

@@ -1,6 +1,6 @@
 """FullCollections: run the garbage collector's full collections at calm moments instead of during work.
 
-A full collection visits every object that can be part of a cycle, and holds the interpreter's lock meanwhile: while the
+A full collection visits every object that can be part of a cycle, with the interpreter's lock held. While the
 files of an agent with 30,000 files were listed, the automatic ones blocked the event loop for .2 to .8 s, several times
 for each list. Such work makes hundreds of thousands of objects without cycles, which are freed by their reference
 counts. The collections of young objects, which take milliseconds, are left as they are.
@@ -19,7 +19,7 @@ MOST_SECONDS = 600.0
 """The longest time without a full collection."""
 
 MOST_OBJECTS = 60_000
-"""A full collection of so many objects takes less than 50 ms."""
+"""A full collection of this number of objects takes less than 50 ms."""
 
 _NEVER = 1_000_000_000
 _MIDDLE = 10

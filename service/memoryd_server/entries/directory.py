@@ -127,8 +127,8 @@ class EntryMemories:
             MemorydError: they cannot be opened.
         """
         agent_id = config.agent_id
-        # A reload may change the configuration meanwhile. If each call insisted on the one that it began with, two of
-        # them could close the entries for each other again and again.
+        # A reload may change the configuration while this call waits. With the configuration at its start, two calls
+        # with different ones would take turns in closing and reopening the entries, without end.
         while (memory := self._open.get(agent_id)) is None or memory.config != self._current(config):
             opening = self._tasks.run(self._ensure_open(agent_id, self._current(config)))
             await (opening if deadline is None else deadline.limit(opening))

@@ -222,7 +222,7 @@ class TranscriptReader:
         """Return a digest of every byte before `position`. If it is equal, that part has not changed.
 
         Bytes that `lines` has yielded are not read again: the digest is that of the text that was used, also if the
-        file is changed meanwhile. 100 MB that were not yielded take about 0.1 s.
+        file is changed during the reading. 100 MB that were not yielded take about 0.1 s.
         """
         self._hash_up_to(position.offset)
         digest = self._hash.copy()

@@ -139,7 +139,7 @@ def restore_files(root: str, folders: Sequence[str]) -> None:
 
 
 def _put_back(aside: str, folder: int) -> None:
-    """Give a file its name back, or a numbered one if another program has created a file of this name meanwhile."""
+    """Give a file its name back, or a numbered one if another program has since created a file of this name."""
     name = aside.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 -- a name, not a path
     for number in count(1):

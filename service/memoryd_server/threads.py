@@ -22,7 +22,28 @@ from memoryd_server.errors import EmbeddingUnavailable
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_Call = tuple["Future[Any]", Callable[[], Any]]
+
+class _Call:
+    """A call that runs or is cancelled, once.
+
+    The frames in the traceback of its exception refer to it and to the future, which has the exception. A call that has
+    run therefore refers to nothing, and `_run` releases the future; else each exception would stay in memory until the
+    garbage collector finds the cycle.
+    """
+
+    __slots__ = ("future", "work")
+
+    def __init__(self, future: "Future[Any]", work: Callable[[], Any]) -> None:
+        self.future = future
+        self.work = work
+
+    def run(self) -> None:
+        """Run the call, unless its future was cancelled."""
+        future, work = self.future, self.work
+        del self.future, self.work
+        if future.set_running_or_notify_cancel():
+            _run(future, work)
+        del future
 
 
 class SharedPool:
@@ -62,7 +83,7 @@ class _Share(Executor):
             RuntimeError: the pool was shut down.
         """
         future: Future[_T] = Future()
-        call = (future, partial(fn, *args, **kwargs))
+        call = _Call(future, partial(fn, *args, **kwargs))
         with self._lock:
             if self._in_pool < self._limit:
                 self._pass_on(call)
@@ -75,7 +96,7 @@ class _Share(Executor):
         self._pool.submit(self._run, call).add_done_callback(partial(self._on_done, call))
 
     def _run(self, call: _Call) -> None:
-        _run_unless_cancelled(call)
+        call.run()
         with self._lock:
             self._pass_on_next()
 
@@ -85,7 +106,7 @@ class _Share(Executor):
             try:
                 return self._pass_on(call)
             except RuntimeError:
-                call[0].cancel()
+                call.future.cancel()
         self._in_pool -= 1
         return None
 
@@ -93,10 +114,10 @@ class _Share(Executor):
         """Cancel the call and all that wait if a shutdown cancelled the call in the pool's queue."""
         if not in_pool.cancelled():
             return
-        call[0].cancel()
+        call.future.cancel()
         with self._lock:
-            for future, _ in self._waiting:
-                future.cancel()
+            for waiting in self._waiting:
+                waiting.future.cancel()
             self._waiting.clear()
 
 
@@ -123,7 +144,7 @@ class DaemonExecutor(Executor):
         future: Future[_T] = Future()
         with self._lock:
             if not self._closed:
-                self._waiting.append((future, partial(fn, *args, **kwargs)))
+                self._waiting.append(_Call(future, partial(fn, *args, **kwargs)))
                 if len(self._running) < self.limit:
                     self._start_next()
                 return future
@@ -132,7 +153,8 @@ class DaemonExecutor(Executor):
 
     def _start_next(self) -> None:
         while self._waiting:
-            future, work = self._waiting.popleft()
+            call = self._waiting.popleft()
+            future, work = call.future, call.work
             if future.set_running_or_notify_cancel():
                 self._running.add(future)
                 try:
@@ -145,18 +167,23 @@ class DaemonExecutor(Executor):
                     return
 
     def _run(self, future: "Future[Any]", work: Callable[[], Any]) -> None:
-        outcome = run_inline(work)
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 -- passed to the caller
+            error = raised
         with self._lock:
             if future not in self._running:
                 # `shutdown` has already failed this future.
                 return
             self._running.remove(future)
             self._start_next()
-        error = outcome.exception()
         if error is None:
-            future.set_result(outcome.result())
+            future.set_result(result)
         else:
             future.set_exception(error)
+        # See `_Call`.
+        del future, error
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
         """Fail all queued and running futures with `EmbeddingUnavailable`. Does not wait for running calls."""
@@ -164,7 +191,7 @@ class DaemonExecutor(Executor):
             self._closed = True
             waiting, self._waiting = list(self._waiting), deque()
             running, self._running = self._running, set()
-        futures = [future for future, _ in waiting if future.set_running_or_notify_cancel()]
+        futures = [call.future for call in waiting if call.future.set_running_or_notify_cancel()]
         for future in [*futures, *running]:
             future.set_exception(_stopping())
 
@@ -197,7 +224,7 @@ class SerialExecutor(Executor):
         with self._changed:
             if self._closed:
                 raise RuntimeError(f"{self._name} was shut down")
-            self._waiting.append((future, partial(fn, *args, **kwargs)))
+            self._waiting.append(_Call(future, partial(fn, *args, **kwargs)))
             if self._has_thread:
                 self._changed.notify()
             else:
@@ -215,7 +242,7 @@ class SerialExecutor(Executor):
 
     def _run(self) -> None:
         while (call := self._next()) is not None:
-            _run_unless_cancelled(call)
+            call.run()
             # Release the call's arguments and its future while the thread is idle.
             del call
 
@@ -234,8 +261,8 @@ class SerialExecutor(Executor):
             self._closed = True
             self._changed.notify()
             if cancel_futures:
-                for future, _ in self._waiting:
-                    future.cancel()
+                for call in self._waiting:
+                    call.future.cancel()
                 self._waiting.clear()
 
 
@@ -253,17 +280,13 @@ def run_inline(work: Callable[[], _T]) -> "Future[_T]":
     return future
 
 
-def _run_unless_cancelled(call: _Call) -> None:
-    future, work = call
-    if future.set_running_or_notify_cancel():
-        _run(future, work)
-
-
 def _run(future: "Future[Any]", work: Callable[[], Any]) -> None:
     try:
         result = work()
     except BaseException as error:  # noqa: BLE001 -- passed to the caller
         future.set_exception(error)
+        # See `_Call`.
+        del future
     else:
         future.set_result(result)
 

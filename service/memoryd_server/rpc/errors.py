@@ -1,7 +1,9 @@
 """Errors of memoryd as gRPC statuses with `google.rpc` details: always ErrorInfo, if apt BadRequest and RetryInfo."""
 
+import asyncio
+import functools
 from collections.abc import Mapping
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import grpc
 from google.protobuf import any_pb2
@@ -109,5 +111,24 @@ async def abort(context: Context, error: MemorydError, request_id: str) -> NoRet
     """End the call with the error's status."""
     status = status_of(error)
     trailing = ((DETAILS_KEY, status.SerializeToString()), (REQUEST_ID_KEY, request_id))
-    await context.abort(code_of(error), status.message, trailing)
+    try:
+        await context.abort(code_of(error), status.message, trailing)
+    except grpc.aio.AbortError as aborted:
+        release_after_call(aborted)
+        raise
     raise AssertionError("abort returned")
+
+
+def release_after_call(aborted: grpc.aio.AbortError) -> None:
+    """Clear the traceback of an abort when the current call has ended.
+
+    gRPC's context keeps the exception, and the frames of its traceback, which have the context, keep all that the call
+    used. Such a cycle stays until the garbage collector finds it.
+    """
+    call = asyncio.current_task()
+    if call is not None:
+        call.add_done_callback(functools.partial(_release, aborted))
+
+
+def _release(aborted: grpc.aio.AbortError, _call: "asyncio.Task[Any]") -> None:
+    aborted.__traceback__ = aborted.__context__ = None

@@ -27,7 +27,7 @@ from memoryd_server.errors import (
     TokenMissing,
 )
 from memoryd_server.observe import Meter
-from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of
+from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort, code_of, release_after_call
 from memoryd_server.rpc.replies import HeldPlaces, ReplyLimiter, Serializer
 from memoryd_server.rpc.requests import SMALL_REQUEST_BYTES, RequestDecoder, name_agent
 from memoryd_server.rpc.wire import Context
@@ -376,9 +376,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             code = code_of(error).name
             self._log.info("refuse-call", **call, **_caller(grant), code=code, reason=error.reason)
             await abort(context, _visible_to(grant, error), request_id)
-        except grpc.aio.AbortError:
+        except grpc.aio.AbortError as aborted:
             # Of a library's service, such as the health service. The services of memoryd raise a MemorydError.
             code = context.code().name
+            release_after_call(aborted)
             raise
         except (asyncio.CancelledError, GeneratorExit):
             code = grpc.StatusCode.CANCELLED.name

@@ -42,14 +42,20 @@ async def test_few_objects_are_collected_and_many_only_after_a_long_time():
     collections = FullCollections(most_objects=0, monotonic=lambda: now[0])
     try:
         with recorded(full):
+            gc.collect(1)
             await collections.step()
             assert not full
             now[0] += MOST_SECONDS
             await collections.step()
             assert len(full) == 1
-            await collections.step()
-            assert len(full) == 1
             collections.most_objects = 10**9
+            await collections.step()
+            assert len(full) == 1, "no object has become old"
+            gc.collect(1)
+            await collections.step()
+            assert len(full) == 2
+            collections.most_objects = 0
+            gc.collect(1)
             await collections.step()
             assert len(full) == 2
     finally:

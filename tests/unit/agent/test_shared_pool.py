@@ -1,12 +1,14 @@
 """Threads shared by all agents: none can take all, waiting agents take turns, and none waits forever."""
 
+import gc
 import threading
 import time
+import weakref
 from concurrent.futures import CancelledError, wait
 
 import pytest
 
-from memoryd_server.threads import SerialExecutor, SharedPool
+from memoryd_server.threads import DaemonExecutor, SerialExecutor, SharedPool, on_thread
 from waiting import wait_until
 
 SOON = 10
@@ -166,3 +168,30 @@ def test_a_serial_executor_cancels_pending_calls_on_request(gate):
     assert stuck.result(SOON)
     with pytest.raises(CancelledError):
         after.result(SOON)
+
+
+class Failure(Exception):
+    pass
+
+
+def fail():
+    raise Failure
+
+
+EXECUTORS = {
+    "shared": lambda: SharedPool(2, 1, "test").share().submit,
+    "daemon": lambda: DaemonExecutor(1, "test").submit,
+    "serial": lambda: SerialExecutor("test").submit,
+    "one thread": lambda: lambda work: on_thread("test", work),
+}
+
+
+@pytest.mark.parametrize("make", EXECUTORS.values(), ids=EXECUTORS)
+def test_the_exception_of_a_call_is_freed_without_a_garbage_collection(make):
+    gc.disable()
+    try:
+        submit = make()
+        error = weakref.ref(submit(fail).exception(SOON))
+        wait_until(lambda: error() is None)
+    finally:
+        gc.enable()

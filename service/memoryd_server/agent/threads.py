@@ -1,10 +1,12 @@
 """What the agents of one daemon share: storage, threads, the analyzer, and the return of freed memory to the system."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.background_tasks import TaskFailures
@@ -38,19 +40,21 @@ THREADS_A_PROVIDER = 8
 class ProviderExecutors:
     """One `DaemonExecutor` for each embedding provider, so that a provider that hangs delays no calls to another one.
 
-    Agents that share a provider share its executor. Thread-safe.
+    Agents that share a provider share its executor. The executor of a provider that is not used any more is freed.
+    Thread-safe.
     """
 
     def __init__(self, each: int = THREADS_A_PROVIDER) -> None:
         self._each = each
         self._lock = threading.Lock()
-        self._executors: dict[EmbeddingProvider, DaemonExecutor] = {}
+        self._executors: WeakKeyDictionary[EmbeddingProvider, DaemonExecutor] = WeakKeyDictionary()
+        self._numbers = itertools.count()
 
     def of(self, provider: EmbeddingProvider) -> Executor:
         """Return the executor of this provider."""
         with self._lock:
             if provider not in self._executors:
-                self._executors[provider] = DaemonExecutor(self._each, f"embed-{len(self._executors)}")
+                self._executors[provider] = DaemonExecutor(self._each, f"embed-{next(self._numbers)}")
             return self._executors[provider]
 
     def shutdown(self) -> None:

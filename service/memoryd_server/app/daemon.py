@@ -335,11 +335,13 @@ class Daemon:
         if self._log_level is not None:
             self._log_level.set(settings.service.log.level)
         bound_page_caches(len(configs))
-        # Providers that are no longer used are kept: they are idle, and a later reload may use them again.
+        # An agent that is opened again goes on with its provider, and with a pause that the server asked for.
+        in_use = self._providers.providers()
         problems = await self.agents.change(configs, grace_seconds=self._grace_seconds)
         if not self._stopping:
             for extension in self.extensions:
                 await extension.change(self.agents.configs())
+        del in_use
         return problems
 
     async def stop(self) -> None:

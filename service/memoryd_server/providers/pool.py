@@ -1,10 +1,12 @@
 """Selection of the provider that the settings request. A requested provider is never silently replaced by another."""
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
+from weakref import WeakValueDictionary
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.gemini import gemini
@@ -34,6 +36,8 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "mistral": mistral,
     "ollama": ollama,
 }
+_Key = TypeVar("_Key")
+
 _LOCAL = "local"
 _MAX_BLOCKERS = 3
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
@@ -75,8 +79,10 @@ def select(config: EmbeddingConfig) -> ProviderSelection:
 class ProviderPool:
     """Creates providers and shares them among agents of equal configuration. Thread-safe.
 
-    Sharing means one model in memory and one cooldown. With `downloads`, missing models are downloaded in the
-    background when they are needed. `on_ready` is called, on any thread, with each provider whose model was downloaded.
+    Sharing means one model in memory and one cooldown. A provider over HTTP is kept while a selection refers to it, so
+    that those of earlier settings and keys are freed; a local one is kept until `close`, without its model. With
+    `downloads`, missing models are downloaded in the background when they are needed. `on_ready` is called, on any
+    thread, with each provider whose model was downloaded.
     """
 
     def __init__(
@@ -85,7 +91,8 @@ class ProviderPool:
         self._downloads = downloads
         self._on_ready = on_ready
         self._lock = threading.Lock()
-        self._providers: dict[object, EmbeddingProvider] = {}
+        self._locals: dict[tuple[str, str], EmbeddingProvider] = {}
+        self._remotes: WeakValueDictionary[RemoteConfig, EmbeddingProvider] = WeakValueDictionary()
 
     def select(self, config: EmbeddingConfig) -> ProviderSelection:
         """Return the provider for this configuration. The pool closes it."""
@@ -182,9 +189,9 @@ class ProviderPool:
 
     def _local(self, local: LocalConfig) -> EmbeddingProvider:
         model = local.model_path or DEFAULT_MODEL
-        key = (_LOCAL, model, local.cache_dir)
-        return self._shared(
-            key,
+        return _shared(
+            self._locals,
+            (model, local.cache_dir),
             lambda: LocalProvider(
                 _model_file(model, local, downloads=self._downloads),
                 idle_seconds=local.idle_seconds,
@@ -199,32 +206,38 @@ class ProviderPool:
         if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):
             why = f": {remote.no_key}" if remote.no_key else ""
             raise EmbeddingUnavailable(f"no API key is configured for the provider {remote.provider}{why}")
-        return self._shared(remote, lambda: _REMOTE[remote.provider](remote))
-
-    def _shared(self, key: object, make: Callable[[], EmbeddingProvider]) -> EmbeddingProvider:
-        if key not in self._providers:
-            self._providers[key] = make()
-        return self._providers[key]
+        return _shared(self._remotes, remote, lambda: _REMOTE[remote.provider](remote))
 
     def providers(self) -> list[EmbeddingProvider]:
-        """Return all providers created so far and not yet closed."""
+        """Return all providers that are kept and not closed."""
         with self._lock:
-            return list(self._providers.values())
+            return [*self._locals.values(), *self._remotes.values()]
 
     def close_remote(self) -> None:
         """Close and remove every provider that is reached over HTTP. Its current and later calls fail."""
         with self._lock:
-            closing = [key for key in self._providers if isinstance(key, RemoteConfig)]
-            providers = [self._providers.pop(key) for key in closing]
+            providers = list(self._remotes.values())
+            self._remotes.clear()
         for provider in providers:
             provider.close()
 
     def close(self) -> None:
         """Close every provider."""
         with self._lock:
-            providers, self._providers = list(self._providers.values()), {}
+            providers = [*self._locals.values(), *self._remotes.values()]
+            self._locals.clear()
+            self._remotes.clear()
         for provider in providers:
             provider.close()
+
+
+def _shared(
+    providers: MutableMapping[_Key, EmbeddingProvider], key: _Key, make: Callable[[], EmbeddingProvider]
+) -> EmbeddingProvider:
+    found = providers.get(key)
+    if found is None:
+        found = providers[key] = make()
+    return found
 
 
 def _is_own(fallback: EmbeddingConfig, chosen: str, provider: EmbeddingProvider | None) -> bool:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import secrets
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -194,7 +195,7 @@ class RemoteProvider:
     """Embeds with one model of one server. `wire` requests `spec.dimensions` in each request if they are set.
 
     `batches` creates the client of the server's batch jobs, and is None if there are none; it receives the callback
-    that counts their tokens.
+    that counts their tokens. The connections of a provider that nothing refers to are closed.
     """
 
     def __init__(
@@ -215,6 +216,7 @@ class RemoteProvider:
         self._tokens = 0
         self._closed = False
         self.batches = None if batches is None else batches(self._count)
+        weakref.finalize(self, http.close).atexit = False
 
     def embed_query(self, text: str, deadline: float) -> Vector:
         """See `EmbeddingProvider`. Retried only as far as the deadline allows."""

@@ -2,11 +2,13 @@
 
 import threading
 import time
+import weakref
 
 import pytest
 
 from memoryd_server.agent.threads import THREADS_A_PROVIDER, ProviderExecutors
 from memoryd_server.errors import EmbeddingUnavailable
+from waiting import wait_until
 from word_provider import WordProvider
 
 PROVIDER = WordProvider()
@@ -95,3 +97,10 @@ def test_call_that_finds_no_thread_fails_and_leaves_its_place_to_the_next(monkey
             threads.submit(lambda: 1).result(10)
     assert threading.Thread.start is start
     assert threads.submit(lambda: 1).result(10) == 1
+
+
+def test_the_threads_of_a_provider_that_is_not_used_any_more_are_freed():
+    threads, provider = ProviderExecutors(), WordProvider()
+    executor = weakref.ref(threads.of(provider))
+    del provider
+    wait_until(lambda: executor() is None)

@@ -1,5 +1,9 @@
+import gc
+import time
+
 import pytest
 
+from fake_providers import embedding_server
 from memoryd_server.providers.local import LocalProvider
 from memoryd_server.providers.pool import ProviderPool
 from memoryd_server.providers.provider import EmbeddingConfig, LocalConfig, RemoteConfig
@@ -249,3 +253,22 @@ def test_remote_providers_are_closed_and_made_again_when_they_are_asked_for(pool
     again = pool.select(asking_for("openai", keys=("k",))).provider
     assert again is not first
     assert again.status().reason == ""
+
+
+def test_a_provider_over_http_is_freed_when_nothing_refers_to_it(pool):
+    selections = [pool.select(asking_for("openai", keys=(f"k{number}",))) for number in range(3)]
+    assert len(pool.providers()) == 3
+    kept = selections.pop().provider
+    selections.clear()
+    gc.collect()
+    assert pool.providers() == [kept]
+
+
+def test_the_connections_of_a_freed_provider_are_closed(pool):
+    with embedding_server() as server:
+        provider = pool.select(asking_for("openai", keys=("k",), base_url=server.url)).provider
+        assert len(provider.embed_query("a crane", time.monotonic() + 10))
+        client = provider._http._client
+        del provider
+        gc.collect()
+        assert client.is_closed

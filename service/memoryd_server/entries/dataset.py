@@ -8,7 +8,6 @@ it for candidates and compares these exactly, so its results are those of a sear
 the index was built are compared exactly as well.
 """
 
-import ctypes
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -188,7 +187,7 @@ class Dataset:
             ) from error
 
     def _connect(self) -> None:
-        limit_heap()
+        _use_system_memory()
         import lancedb  # noqa: PLC0415 -- an extra, and slow to import
 
         self._connection = lancedb.connect(
@@ -449,22 +448,8 @@ def _fits(table: Any, name: str, rows: int) -> bool:
     return int(table.index_stats(name).num_indices) < MOST_PARTS
 
 
-MOST_ARENAS = 2
-
-_M_ARENA_MAX = -8
-"""The number of this limit in glibc's `mallopt`."""
-
-
-def limit_heap() -> None:
-    """Limit the freed memory that the process keeps. Call it before LanceDB starts its threads.
-
-    glibc gives every thread a heap, up to eight per core, and a write of LanceDB passes through dozens of threads:
-    after thousands of writes most of the process was holes in these heaps. Without glibc, only Arrow's allocator is
-    changed.
-    """
+def _use_system_memory() -> None:
+    """Let Arrow allocate as the process does. Its own allocator keeps freed memory."""
     import pyarrow as pa  # noqa: PLC0415 -- an extra
 
-    # Arrow's default allocator also keeps freed memory.
     pa.set_memory_pool(pa.system_memory_pool())
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, MOST_ARENAS)

@@ -12,30 +12,25 @@ from collections.abc import Callable
 
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 
-CALM_SECONDS = 10.0
-"""The interval between full collections while there are few objects. Each call leaves a cycle of gRPC's."""
+LEAST_SECONDS = 10.0
+"""The shortest time between full collections. Each call leaves a cycle of gRPC's."""
 
 MOST_SECONDS = 600.0
 """The longest time without a full collection."""
 
-MOST_OBJECTS = 60_000
-"""A full collection of this number of objects takes less than 50 ms."""
+OBJECTS_A_SECOND = 1_000
+"""The objects that are visited per second on average, which takes about .1 % of the time."""
 
 _NEVER = 1_000_000_000
 _MIDDLE = 10
 
 
 class FullCollections:
-    """The policy from `start` to `stop`. `most_objects` are few; `monotonic` returns seconds."""
+    """The policy from `start` to `stop`. `monotonic` returns seconds."""
 
     def __init__(
-        self,
-        failures: TaskFailures | None = None,
-        *,
-        most_objects: int = MOST_OBJECTS,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, failures: TaskFailures | None = None, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self.most_objects = most_objects
         self._monotonic = monotonic
         self._tasks = BackgroundTasks(failures)
         self._collected_at = monotonic()
@@ -45,14 +40,14 @@ class FullCollections:
         """Turn automatic full collections off, and exclude the objects that exist now from all collections."""
         gc.freeze()
         gc.set_threshold(self._young, self._middle, _NEVER)
-        self._tasks.repeat("garbage collection", self.step, interval_seconds=CALM_SECONDS, delay_seconds=CALM_SECONDS)
+        self._tasks.repeat("garbage collection", self.step, interval_seconds=LEAST_SECONDS, delay_seconds=LEAST_SECONDS)
 
     async def step(self) -> None:
-        """Collect now, unless no object has become old, or there are many and the last full collection is recent."""
+        """Collect now if objects have become old and the last full collection is long ago for their number."""
         if not gc.get_count()[2]:
             return
         waited = self._monotonic() - self._collected_at
-        if len(gc.get_objects(generation=2)) <= self.most_objects or waited >= MOST_SECONDS:
+        if waited >= min(MOST_SECONDS, len(gc.get_objects(generation=2)) / OBJECTS_A_SECOND):
             gc.collect()
             self._collected_at = self._monotonic()
 

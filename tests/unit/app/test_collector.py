@@ -3,7 +3,7 @@
 import gc
 from contextlib import contextmanager
 
-from memoryd_server.app.collector import MOST_SECONDS, FullCollections
+from memoryd_server.app.collector import MOST_SECONDS, OBJECTS_A_SECOND, FullCollections
 
 
 @contextmanager
@@ -36,27 +36,28 @@ async def test_work_that_makes_many_objects_causes_no_full_collection():
     assert not gc.get_freeze_count()
 
 
-async def test_few_objects_are_collected_and_many_only_after_a_long_time():
+async def test_the_more_objects_there_are_the_rarer_are_collections():
     gc.disable()
     full, now = [], [100.0]
-    collections = FullCollections(most_objects=0, monotonic=lambda: now[0])
+    collections = FullCollections(monotonic=lambda: now[0])
     try:
+        # The time of this process's own objects, and of 60,000 more.
+        own = len(gc.get_objects()) / OBJECTS_A_SECOND
+        kept = [[number] for number in range(60_000)]
+        gc.collect(1)
         with recorded(full):
-            gc.collect(1)
+            now[0] += 59
             await collections.step()
             assert not full
-            now[0] += MOST_SECONDS
+            now[0] += min(own + 2, MOST_SECONDS)
             await collections.step()
             assert len(full) == 1
-            collections.most_objects = 10**9
+            now[0] += MOST_SECONDS
             await collections.step()
             assert len(full) == 1, "no object has become old"
             gc.collect(1)
             await collections.step()
             assert len(full) == 2
-            collections.most_objects = 0
-            gc.collect(1)
-            await collections.step()
-            assert len(full) == 2
+        assert len(kept) == 60_000
     finally:
         gc.enable()

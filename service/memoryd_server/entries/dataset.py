@@ -8,12 +8,15 @@ it for candidates and compares these exactly, so its results are those of a sear
 the index was built are compared exactly as well.
 """
 
+import gc
 import hashlib
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -187,9 +190,7 @@ class Dataset:
             ) from error
 
     def _connect(self) -> None:
-        _use_system_memory()
-        import lancedb  # noqa: PLC0415 -- an extra, and slow to import
-
+        lancedb = _import_lancedb()
         self._connection = lancedb.connect(
             self.location.uri,
             read_consistency_interval=timedelta(0),
@@ -448,8 +449,16 @@ def _fits(table: Any, name: str, rows: int) -> bool:
     return int(table.index_stats(name).num_indices) < MOST_PARTS
 
 
-def _use_system_memory() -> None:
-    """Let Arrow allocate as the process does. Its own allocator keeps freed memory."""
+def _import_lancedb() -> ModuleType:
+    """Import LanceDB, an extra that is slow to import."""
+    is_first = "lancedb" not in sys.modules
+    import lancedb  # noqa: PLC0415 -- an extra
     import pyarrow as pa  # noqa: PLC0415 -- an extra
 
-    pa.set_memory_pool(pa.system_memory_pool())
+    if is_first:
+        # Arrow's own allocator keeps freed memory.
+        pa.set_memory_pool(pa.system_memory_pool())
+        # The modules have 80,000 objects, which would make each full collection of garbage ten times as long.
+        gc.freeze()
+    module: ModuleType = lancedb
+    return module

@@ -24,7 +24,10 @@ import numpy as np
 from entry_fixture import store_at
 from memoryd_server.entries.model import EntryCategory, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
+from memoryd_server.system import limit_free_memory
 
+# As the daemon does at its start.
+limit_free_memory()
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
 

@@ -10,6 +10,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd_server.errors import ShuttingDown
+from memoryd_server.rpc.interceptors import RunningCalls
 from rpc.callers import bearer, new_token
 from rpc.wire import TIMEOUT, check_refused, refusal, refused
 from waiting import eventually
@@ -129,3 +131,25 @@ async def test_callers_that_never_pause_are_told_that_the_daemon_stops(start, wh
     # A client that connects again in the millisecond before the listener is closed may still be cancelled.
     assert codes["CANCELLED"] <= codes["UNAVAILABLE"] / 100
     assert set(codes) <= {"UNAVAILABLE", "CANCELLED", "RESOURCE_EXHAUSTED"}
+
+
+async def test_a_stop_that_closes_again_leaves_the_handlers_that_are_ending_alone():
+    running, waits, ends, may_end = RunningCalls(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler():
+        async with running.handled(waits=True):
+            waits.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ends.set()
+                await may_end.wait()
+
+    call = asyncio.ensure_future(handler())
+    await waits.wait()
+    running.close()
+    await ends.wait()
+    running.close()
+    may_end.set()
+    with pytest.raises(ShuttingDown):
+        await call

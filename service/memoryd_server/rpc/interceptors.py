@@ -119,7 +119,8 @@ class RunningCalls:
 
 def _end(limits: Iterable[asyncio.Timeout]) -> None:
     for limit in limits:
-        limit.reschedule(asyncio.get_running_loop().time())
+        if not limit.expired():  # A handler that is ending already has no limit to change.
+            limit.reschedule(asyncio.get_running_loop().time())
 
 
 # The longest time that a stream without messages stays open after its token was revoked.

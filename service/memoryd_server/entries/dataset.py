@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -123,7 +124,8 @@ COMMIT_ATTEMPTS = 5
 
 INDEX_CACHE_BYTES = 64 * 2**20
 METADATA_CACHE_BYTES = 8 * 2**20
-"""LanceDB's default is gigabytes, which old versions fill. Every search reads an index that does not fit."""
+"""The caches of all datasets of a process. LanceDB's default is gigabytes for each, which old versions fill. Every
+search reads an index that does not fit."""
 
 _OBJECT_STORE_RETRIES: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout": "20"}
 """Seconds and attempts. LanceDB's default of three minutes would block the threads that all agents share."""
@@ -195,7 +197,7 @@ class Dataset:
             self.location.uri,
             read_consistency_interval=timedelta(0),
             storage_options=None if self.location.is_local else {**_OBJECT_STORE_RETRIES, **self.location.options},
-            session=lancedb.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES),
+            session=_session(),
         )
         if TABLE in self._connection.list_tables().tables:
             self._table = self._connection.open_table(TABLE)
@@ -447,6 +449,12 @@ def _fits(table: Any, name: str, rows: int) -> bool:
     if not built_rows.isdigit() or rows >= _GROWTH * int(built_rows):
         return False
     return int(table.index_stats(name).num_indices) < MOST_PARTS
+
+
+@cache
+def _session() -> Any:
+    """Return the caches that all datasets share: with their own, each agent would add as much memory."""
+    return _import_lancedb().Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
 
 
 def _import_lancedb() -> ModuleType:

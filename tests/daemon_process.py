@@ -30,7 +30,7 @@ class Served:
     """A daemon that listens, and where."""
 
     address: str
-    workspace: Path
+    workspace: Path | None
     state: Path
     home: Path
     process: subprocess.Popen
@@ -54,14 +54,16 @@ def memoryd(*arguments, home, stdin=None):
 
 
 def start(workspace, state, *arguments, home, listen=None, within=()):
-    """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it."""
+    """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it.
+
+    If `workspace` is None, it is the one of the settings.
+    """
     listen = listen or f"unix:{state}/m.sock"
     command = [
         *within,
         *COMMAND,
         "serve",
-        "--workspace",
-        workspace,
+        *(() if workspace is None else ("--workspace", workspace)),
         "--state-dir",
         state,
         "--listen",
@@ -80,7 +82,7 @@ def start(workspace, state, *arguments, home, listen=None, within=()):
         end(process)
         raise AssertionError(f"the daemon did not start: {line!r} {log.read_text('utf-8')[-2000:]}")
     address = line.removeprefix("listening on ").strip()
-    return Served(address, Path(workspace), Path(state), Path(home), process)
+    return Served(address, None if workspace is None else Path(workspace), Path(state), Path(home), process)
 
 
 def end(process, number=signal.SIGTERM):

@@ -63,11 +63,11 @@ optional() {
 
 ## Finding the daemon
 
-# expand PATH: print the path with a leading "~" replaced by the home directory.
+# expand PATH [HOME]: print the path with a leading "~" replaced by the home directory.
 expand() {
     case $1 in
-        "~") printf '%s' "$HOME" ;;
-        "~/"*) printf '%s/%s' "$HOME" "${1#"~/"}" ;;
+        "~") printf '%s' "${2-$HOME}" ;;
+        "~/"*) printf '%s/%s' "${2-$HOME}" "${1#"~/"}" ;;
         *) printf '%s' "$1" ;;
     esac
 }
@@ -78,15 +78,25 @@ variable() {
 }
 
 state_dir() {
-    for name in MEMORYD_STATE_DIR OPENCLAW_STATE_DIR; do
-        named=$(variable "$name")
-        test -z "$named" || { expand "$named" && return; }
+    named=$(variable MEMORYD_STATE_DIR)
+    test -z "$named" || { expand "$named" && return; }
+    openclaw_home=$(openclaw_path OPENCLAW_HOME "$HOME")
+    openclaw_home=${openclaw_home:-$HOME}
+    named=$(openclaw_path OPENCLAW_STATE_DIR "$openclaw_home")
+    test -z "$named" || { printf '%s' "$named" && return; }
+    for folder in .openclaw .clawdbot .moltbot; do
+        test ! -e "$openclaw_home/$folder" || { printf '%s' "$openclaw_home/$folder" && return; }
     done
-    if [ ! -e "$HOME/.openclaw" ] && [ -e "$HOME/.moltbot" ]; then
-        printf '%s' "$HOME/.moltbot"
-    else
-        printf '%s' "$HOME/.openclaw"
-    fi
+    printf '%s' "$openclaw_home/.openclaw"
+}
+
+# openclaw_path NAME HOME: print the path in a variable of OpenClaw, or nothing if the variable counts as not set.
+openclaw_path() {
+    path=$(variable "$1")
+    case $path in
+        "" | undefined | null) ;;
+        *) expand "$path" "$2" ;;
+    esac
 }
 
 # noted_address FILE: print the first address in the endpoint file whose socket exists or that is not a socket.

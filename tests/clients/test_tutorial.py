@@ -19,8 +19,8 @@ FENCES = {"python": "python", "typescript": "ts"}
 MOST_LINES = 40
 QUESTION = "What is the staging database called?"
 FACT = "the staging database is called heron."
-# Eleven messages of 900 tokens exceed the 8,000 tokens at which a window of 32,000 is flushed.
-LONG_MESSAGES = ["word " * 720] * 11
+# 25 messages of 900 tokens exceed the 20,000 tokens at which a window of 32,000 is flushed.
+LONG_MESSAGES = ["word " * 720] * 25
 
 
 def languages():

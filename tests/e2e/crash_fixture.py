@@ -87,9 +87,9 @@ class CrashFixture:
         copy = self.folder / "cache-copy"
         shutil.rmtree(copy, ignore_errors=True)
         copy.mkdir()
-        for file in (self.daemons.state / "memory").glob("main.embeddings.sqlite*"):
+        for file in (self.daemons.state / "memory").glob("main.memoryd.embeddings.sqlite*"):
             shutil.copy(file, copy)
-        connection = apsw.Connection(str(copy / "main.embeddings.sqlite"))
+        connection = apsw.Connection(str(copy / "main.memoryd.embeddings.sqlite"))
         try:
             return {row[0] for row in connection.execute("SELECT hash FROM embedding_cache")}
         except apsw.SQLError:

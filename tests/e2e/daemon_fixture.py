@@ -22,7 +22,7 @@ class DaemonFixture:
         self.memory.mkdir(parents=True)
         self.state = folder / "state"
         self.state.mkdir()
-        self.index = self.state / "memory" / "main.sqlite"
+        self.index = self.state / "memory" / "main.memoryd.sqlite"
         self.log = folder / "daemon.log"
         self.config = folder / "memoryd.json5"
         self.configure()
@@ -61,8 +61,8 @@ class DaemonFixture:
         chunks = connection.execute("SELECT count(*) FROM chunks").fetchone()[0]
         keyword = connection.execute("SELECT count(*) FROM keyword").fetchone()[0]
         connection.close()
-        known = {f"main{part}" for part in (".sqlite", ".sqlite.lock", ".sqlite-wal", ".sqlite-shm")}
-        known |= {f"main.embeddings.sqlite{part}" for part in ("", "-wal", "-shm")}
+        known = {f"main.memoryd.sqlite{part}" for part in ("", ".lock", "-wal", "-shm")}
+        known |= {f"main.memoryd.embeddings.sqlite{part}" for part in ("", "-wal", "-shm")}
         return verdict, paths, chunks, keyword, {file.name for file in self.index.parent.iterdir()} - known
 
 

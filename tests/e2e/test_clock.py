@@ -104,7 +104,7 @@ def test_an_index_lost_while_the_clock_was_set_back_begins_above_the_old_one(dae
     with client(served) as connection:
         before = last_event(connection).index_revision
         clock.set(-2 * DAY)
-        for file in daemons.index.parent.glob("main.sqlite*"):
+        for file in daemons.index.parent.glob("main.memoryd.sqlite*"):
             if not file.name.endswith(".lock"):
                 file.unlink()
         wait_until(lambda: connection.status().index.revision > before)

@@ -193,7 +193,7 @@ def test_an_agent_that_fails_prevents_no_other_sync(begin, tmp_path):
         CommandFixture.write(None, workspace, **NOTES)
         listed.append({"id": name, "workspace": str(workspace), "default": name == "main"})
     listed[2]["memorySearch"] = {"provider": "openai"}
-    (tmp_path / "s" / "memory" / "broken.sqlite").mkdir(parents=True)
+    (tmp_path / "s" / "memory" / "broken.memoryd.sqlite").mkdir(parents=True)
     place = begin({"provider": "none"}, listed)
     done = check(place.run("index"), 1, r"Memory index updated \(main\)", r"memoryd: broken: .*\[INDEX_UNAVAILABLE\]")
     assert "Memory index incomplete (unkeyed): " in done.stdout

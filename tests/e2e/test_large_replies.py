@@ -28,6 +28,8 @@ def test_large_replies_leave_no_memory_behind(daemons):
         daemons.write("memory/note.md", "the heron stands in the reeds\n")
         served = daemons.start()
         with client(served) as connection:
+            for _ in connection.sync():
+                pass
             connection.search(query="heron", mode=SEARCH_MODE_VECTOR)
             before = psutil.Process(served.process.pid).memory_info().rss
             sizes = iter(REPLY_BYTES * CALLS)

@@ -91,7 +91,9 @@ def test_deleted_words_are_soon_nowhere_while_searches_go_on(daemons, served):
     # Its log and its pages: what is looked for can be seen before it is gone.
     held = traces(daemons)
     assert set.union(*held.values()) >= {"Zwiebelfisch-4711", "xylophonograph", "fooQuuxBar", "quuxcorge"}
-    assert set(held) <= {"main.sqlite", "main.sqlite-wal"}, "the cache and the ledger hold no text at any time"
+    assert set(held) <= {"main.memoryd.sqlite", "main.memoryd.sqlite-wal"}, (
+        "the cache and the ledger hold no text at any time"
+    )
     with SearchLoop(served, "heron") as searches:
         delete(daemons)
         wait_until(lambda: not traces(daemons))

@@ -7,7 +7,7 @@ import pytest
 from daemon_process import memoryd, serving
 from fake_providers import fake_provider
 
-NAME = "memory.search"
+NAME = "memorySearch"
 KEY = "key-of-this-test-0123456789"
 
 
@@ -24,7 +24,7 @@ def configure(state, openai, **more):
     return f"{file}: {NAME}"
 
 
-NONE = {"memory": {"search": {"provider": "none"}}}
+NONE = {"memorySearch": {"provider": "none"}}
 
 
 @pytest.mark.slow

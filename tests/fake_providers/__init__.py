@@ -6,17 +6,21 @@ fake-providers` runs them by hand.
 
 from contextlib import contextmanager
 
+from fake_providers.bedrock import BedrockServer
 from fake_providers.faults import KINDS, Fault
 from fake_providers.gemini import GeminiServer
 from fake_providers.mistral import MistralServer
 from fake_providers.ollama import OllamaServer
-from fake_providers.openai import CompatibleServer, OpenAIServer
+from fake_providers.openai import CompatibleServer, DeepInfraServer, LMStudioServer, OpenAIServer
 from fake_providers.voyage import VoyageServer
 from fake_providers.words import DIMENSIONS, vector
 
 SERVERS = {
     server.provider: server
-    for server in (OpenAIServer, CompatibleServer, GeminiServer, VoyageServer, MistralServer, OllamaServer)
+    for server in (
+        *(OpenAIServer, CompatibleServer, GeminiServer, VoyageServer, MistralServer, OllamaServer),
+        *(LMStudioServer, DeepInfraServer, BedrockServer),
+    )
 }
 
 __all__ = ["DIMENSIONS", "KINDS", "SERVERS", "Fault", "embedding_server", "fake_provider", "vector"]

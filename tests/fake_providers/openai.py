@@ -12,6 +12,7 @@ QUOTA = "You exceeded your current quota, please check your plan and billing det
 
 class OpenAIServer(OpenAIBatchApi, FakeServer):
     provider = "openai"
+    fields = FIELDS
     model = "text-embedding-3-small"
     native_dimensions = MODELS[model]
 
@@ -33,7 +34,7 @@ class OpenAIServer(OpenAIBatchApi, FakeServer):
 
     def checked_body(self, body):
         """The texts of a request, which has to be right."""
-        self.must_be_known(body, FIELDS, self.unknown_field)
+        self.must_be_known(body, self.fields, self.unknown_field)
         self.check_model(body)
         return self.list_of_texts(body.get("input"), self.bad_input)
 
@@ -80,6 +81,7 @@ class CompatibleServer(OpenAIServer):
     """Knows every model and needs no key; what it is asked for beyond that has to be right all the same."""
 
     provider = "openai-compatible"
+    fields = FIELDS | {"input_type"}
     model = "words"
     native_dimensions = DIMENSIONS
     key_required = False
@@ -91,3 +93,20 @@ class CompatibleServer(OpenAIServer):
     def list_of_texts(self, value, complain):
         """Others than OpenAI take an empty text."""
         return super().list_of_texts([text or " " for text in value] if isinstance(value, list) else value, complain)
+
+
+class LMStudioServer(CompatibleServer):
+    provider = "lmstudio"
+    model = "text-embedding-nomic-embed-text-v1.5"
+    native_dimensions = 768
+
+
+class DeepInfraServer(CompatibleServer):
+    provider = "deepinfra"
+    prefix = "/v1/openai"
+    model = "BAAI/bge-m3"
+    native_dimensions = 1024
+    key_required = True
+
+    def routes(self):
+        return [("POST", "/v1/openai/embeddings", self.embeddings)]

@@ -82,7 +82,7 @@ paths = st.sampled_from(
         "../bob/memory/secret.md",
         "../zed/memory/secret.md",
         "memory/../../bob/memory/secret.md",
-        "ROOT/state/memory/bob.sqlite",
+        "ROOT/state/memory/bob.memoryd.sqlite",
         "",
     ]
 )

@@ -26,7 +26,7 @@ async def running(home, serve, provider):
 
 def drop(table):
     def drop(home, _provider):
-        with contextlib.closing(apsw.Connection(str(home.state_dir / "memory" / "main.sqlite"))) as connection:
+        with contextlib.closing(apsw.Connection(str(home.state_dir / "memory" / "main.memoryd.sqlite"))) as connection:
             connection.set_busy_timeout(10_000)
             connection.execute(f"DROP TABLE {table}")
 

@@ -53,7 +53,7 @@ async def running(home, serve):
 
 
 def index(home):
-    return home.state_dir / "memory" / "main.sqlite"
+    return home.state_dir / "memory" / "main.memoryd.sqlite"
 
 
 def checkpoint(running):
@@ -97,7 +97,7 @@ async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_i
     assert not answer.info.degradations
     (told,) = status.degradations
     assert told.kind == memory_pb2.DEGRADATION_KIND_INDEX_IMPAIRED
-    asides = list(index(home).parent.glob("main.sqlite.damaged-*"))
+    asides = list(index(home).parent.glob("main.memoryd.sqlite.damaged-*"))
     if damage is remove_folder:
         assert "removed" in told.reason
         assert asides == []

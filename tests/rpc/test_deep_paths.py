@@ -79,5 +79,5 @@ async def test_a_file_of_an_earlier_index_that_is_too_deep_leaves_searches_worki
 
 def move_row(home, path, to):
     # In a process of its own: SQLite's locks do not exclude another SQLite library of the same process.
-    index = str(home.state_dir / "memory" / "main.sqlite")
+    index = str(home.state_dir / "memory" / "main.memoryd.sqlite")
     subprocess.run([sys.executable, "-c", MOVE_ROW, index, path, to], check=True)

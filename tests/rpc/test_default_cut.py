@@ -116,7 +116,7 @@ async def test_a_least_score_in_the_settings_never_shows_less_than_it_removes(as
     assert paths(answer) == [f"memory/{name}.md" for name in expected]
     if not expected:
         assert empty_reason(answer) == "FILTERED_BY_SCORE"
-        assert "memorySearch.query.minScore, 0.7;" in answer.info.empty_explanation
+        assert "memory.search.query.minScore, 0.7;" in answer.info.empty_explanation
 
 
 @pytest.mark.parametrize(("least", "found"), [(0.27, 2), (0.29, 1)])
@@ -137,7 +137,7 @@ async def test_an_index_without_a_measured_centre_answers_and_the_next_sync_meas
     """As the index of an earlier version is."""
     daemon = await ask(0.7)
     await daemon.stop()
-    (index,) = (home.state_dir / "memory").glob("main.sqlite")
+    (index,) = (home.state_dir / "memory").glob("main.memoryd.sqlite")
     with sqlite3.connect(index) as connection:
         assert connection.execute("DELETE FROM meta WHERE key LIKE 'vector_centre%'").rowcount == 2
     connection.close()

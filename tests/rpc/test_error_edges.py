@@ -38,7 +38,7 @@ async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serv
     first = await serve(settings)
     await first.sync(agent_id="other")
     await first.stop()
-    spoil(home.state_dir / "memory" / "other.sqlite")
+    spoil(home.state_dir / "memory" / "other.memoryd.sqlite")
     running = await serve(settings)
     for method in ("MemorySearch", "Status", "Sync", "ListFiles"):
         await check_refused(call(running, method, for_agent(method, "other")), code, reason)
@@ -55,7 +55,7 @@ async def serving_what_can_be_opened_now(serve, home):
     (home.root / "other" / "memory").mkdir(parents=True)
     (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
     settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
-    index = home.state_dir / "memory" / "other.sqlite"
+    index = home.state_dir / "memory" / "other.memoryd.sqlite"
     index.mkdir(parents=True)
     running = await serve(settings)
     index.rmdir()

@@ -47,7 +47,13 @@ async def check(running, flush, reason, **request):
         (False, "TOKENS_UNKNOWN", {"total_tokens": 0, "incoming_prompt_tokens": 500_000}),
         (False, "TOKENS_UNKNOWN", {"total_tokens": 500_000, "total_tokens_fresh": False}),
         (True, "TOKEN_THRESHOLD", {"total_tokens": 500_000, "total_tokens_fresh": True}),
-        (False, "NO_THRESHOLD", {"total_tokens": 23_000, "context_window_tokens": 24_000}),
+        (True, "TOKEN_THRESHOLD", {"total_tokens": 20_576, "context_window_tokens": 32_768}),
+        (False, "BELOW_THRESHOLD", {"total_tokens": 20_575, "context_window_tokens": 32_768}),
+        (
+            False,
+            "NO_THRESHOLD",
+            {"total_tokens": 23_000, "context_window_tokens": 24_000, "reserve_tokens_floor": 20_000},
+        ),
         (True, "TOKEN_THRESHOLD", {"total_tokens": 200_000, "reserve_tokens_floor": 0, "soft_threshold_tokens": 0}),
         (
             False,
@@ -143,6 +149,7 @@ async def test_the_settings_of_the_agent_are_the_defaults(serve):
     running = await serve({"agents": {"defaults": {"compaction": compaction}}})
     assert (await ask(running)).threshold_tokens == 164_000
     assert (await ask(running, reserve_tokens_floor=0)).threshold_tokens == 194_000
+    assert (await ask(running, context_window_tokens=40_000)).threshold_tokens == 4_000
     off = {"agents": {"defaults": {"compaction": {"memoryFlush": {"enabled": False}}}}}
     await running.stop()
     await check(await serve(off), False, "DISABLED", total_tokens=180_000)

@@ -76,7 +76,7 @@ async def test_a_forgotten_file_stays_out_after_every_sync_and_rebuild(running, 
     (home.workspace / "memory" / "secret.md").touch()
     assert (await running.synced()).indexed_files == 0
     await running.stop()
-    for file in (home.state_dir / "memory").glob("main.sqlite*"):
+    for file in (home.state_dir / "memory").glob("main.memoryd.sqlite*"):
         file.unlink()
     again = await serve(using(provider))
     await again.synced()
@@ -188,6 +188,16 @@ async def test_a_text_that_is_no_longer_in_any_file_is_found_by_its_own_words(ru
     asked = len(provider.requests)
     await running.synced()
     assert len(provider.requests) == asked + 1
+
+
+async def test_an_annotated_entry_is_forgotten_by_its_text_as_it_was_written(running, home):
+    entry = "- The quince ripens in October. <!-- importance: 9 -->"
+    home.put("MEMORY.md", f"# Memory\n\n{entry}\n")
+    await running.synced()
+    cached = (await running.status()).cache.entries
+    assert receipt(await forget(running, text="<!-- importance: 9 -->")) == {}
+    assert receipt(await forget(running, text=entry)) == {"cached_embeddings": 1}
+    assert (await running.status()).cache.entries == cached - 1
 
 
 async def test_a_session_is_forgotten_with_its_rotated_transcripts(serve, home):

@@ -8,12 +8,18 @@ import pytest
 from fake_providers import SERVERS, Fault, fake_provider
 from memoryd.v1 import memory_pb2
 from memoryd_server.app.config import agent_config
+from openclaw_rows import put_own_profiles, put_secret
 
 # One for each place that a secret can come from, and one that the provider makes up of it.
 SENTINEL = "sentinel-5ecret"
-PLACES = ("remote", "block", "profile", "environment")
+PLACES = ("remote", "block", "profile", "environment", "file", "row")
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
-VARIABLES = {"gemini": "GOOGLE_API_KEY", "ollama": "OLLAMA_API_KEY"}
+VARIABLES = {
+    "gemini": "GOOGLE_API_KEY",
+    "ollama": "OLLAMA_API_KEY",
+    "lmstudio": "LM_API_TOKEN",
+    "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
+}
 
 
 def configured(home, name, server, place):
@@ -33,6 +39,16 @@ def configured(home, name, server, place):
         file = home.state_dir / "agents" / "main" / "agent" / "auth-profiles.json"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps({"profiles": {"x": {"type": "api_key", "provider": name, "key": key}}}))
+    elif place == "file":
+        file = home.root / "secrets.json"
+        file.write_text(json.dumps({"key": key}))
+        file.chmod(0o600)
+        settings["secrets"] = {"providers": {"main": {"source": "file", "path": str(file)}}}
+        settings["models"]["providers"][name]["apiKey"] = {"source": "file", "provider": "main", "id": "/key"}
+    elif place == "row":
+        reference = {"source": "store", "provider": "default", "id": "KEY"}
+        put_secret(home.state_dir, "KEY", key)
+        put_own_profiles(home.state_dir, {"x": {"type": "api_key", "provider": name, "keyRef": reference}})
     else:
         home.environ = {VARIABLES.get(name, f"{name.upper()}_API_KEY"): key}
     return settings
@@ -59,7 +75,8 @@ async def everything_told(daemon):
 @pytest.mark.parametrize(
     ("name", "place"),
     [(name, PLACES[number % len(PLACES)]) for number, name in enumerate(SERVERS) if name != "openai-compatible"]
-    + [("openai-compatible", "block"), ("openai", "profile"), ("openai", "environment"), ("voyage", "environment")],
+    + [("openai-compatible", "block"), ("openai", "profile"), ("openai", "environment"), ("voyage", "environment")]
+    + [("openai", "file"), ("openai", "row")],
 )
 async def test_a_key_is_never_shown_in_any_answer_of_the_provider(home, serve, name, place):
     home.write(boat="the red ferry sails at dawn")
@@ -84,4 +101,4 @@ async def test_a_key_is_never_shown_in_any_answer_of_the_provider(home, serve, n
 
 
 # What the test itself wrote the key into.
-INPUTS = {"memoryd.json5", "auth-profiles.json"}
+INPUTS = {"memoryd.json5", "auth-profiles.json", *(f"openclaw.sqlite{suffix}" for suffix in ("", "-wal", "-shm"))}

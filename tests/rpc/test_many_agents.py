@@ -16,6 +16,10 @@ AGENTS = 6
 LAST = f"a{AGENTS - 1}"
 
 
+def agent_of(store):
+    return store.path.name.removesuffix(".memoryd.sqlite")
+
+
 @pytest.fixture
 def few_first(monkeypatch):
     """One index is open before the daemon listens, and the others follow one by one."""
@@ -29,7 +33,7 @@ def gate(before_open):
     gate = Gate()
 
     def wait(store):
-        if store.path.stem in gate.shut:
+        if agent_of(store) in gate.shut:
             gate.reached.set()
             assert gate.released.wait(30)
 
@@ -104,7 +108,7 @@ async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, ho
 async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, before_open):
     gate.shut = {"a1", LAST}
     opens = []
-    before_open(SqliteStore, lambda store: opens.append(store.path.stem))
+    before_open(SqliteStore, lambda store: opens.append(agent_of(store)))
     running = await serve(many(home))
     asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
     await eventually(lambda: LAST in opens)
@@ -118,17 +122,17 @@ async def test_an_agent_whose_turn_has_not_come_is_locked_all_the_same(serve, ho
     gate.shut = {"a1"}
     running = await serve(many(home))
     with pytest.raises(IndexBusy):
-        FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock").acquire()
+        FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock").acquire()
     gate.open()
     await running.stop()
-    lock = FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock = FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock")
     lock.acquire()
     lock.release()
 
 
 async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(serve, home, few_first):
     (home.state_dir / "memory").mkdir()
-    lock = FileLock(home.state_dir / "memory" / f"{LAST}.sqlite.lock")
+    lock = FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock")
     lock.acquire()
     with pytest.raises(IndexBusy, match=LAST):
         await start(home, quiet(many(home)))
@@ -138,7 +142,7 @@ async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(ser
 
 async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_first):
     for name in ("a0", "a2"):
-        (home.state_dir / "memory" / f"{name}.sqlite").mkdir(parents=True)
+        (home.state_dir / "memory" / f"{name}.memoryd.sqlite").mkdir(parents=True)
     running = await serve(many(home))
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     await eventually(lambda: opened(running) == ["a1", "a3", "a4", LAST])
@@ -147,7 +151,7 @@ async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_f
 
 async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, before_open):
     def spoilt(store):
-        if store.path.stem == "a2":
+        if agent_of(store) == "a2":
             raise ValueError("spoilt")
 
     before_open(SqliteStore, spoilt)
@@ -168,7 +172,7 @@ async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_ope
     gate.open()
     await stopping
     assert opened(running) == ["a0", "a1"]
-    assert not list((home.state_dir / "memory").glob("a2.sqlite"))
+    assert not list((home.state_dir / "memory").glob("a2.memoryd.sqlite"))
 
 
 def other_chunks(settings):
@@ -184,7 +188,7 @@ async def test_a_stop_during_a_reload_opens_no_further_agent(serve, home, gate, 
     running = await serve(settings)
     await eventually(lambda: len(opened(running)) == AGENTS)
     opens = []
-    before_open(SqliteStore, lambda store: opens.append(store.path.stem))
+    before_open(SqliteStore, lambda store: opens.append(agent_of(store)))
     gate.shut = {"a1"}
     reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(other_chunks(settings))))
     await asyncio.to_thread(gate.reached.wait, 10)

@@ -47,11 +47,13 @@ SPELLINGS = [
     # Where qmd's results are read, and where transcripts are.
     "qmd", "qmd/", "qmd/notes", "qmd/notes/../../outside/note.md", "qmd/../outside/note.md", "qmd/OUT/note.md",
     "qmd//OUT/note.md", "qmd/notes//note.md", "qmd/notes/linked/note.md", "qmd/notes/link.md", "qmd/./notes/a.md",
-    "QMD/notes/a.md", "qmd/memory/../../../outside/note.md", "qmd/../../state/memory/main.sqlite", "qmd/nothing/a.md",
+    "QMD/notes/a.md", "qmd/memory/../../../outside/note.md",
+    "qmd/../../state/memory/main.memoryd.sqlite", "qmd/nothing/a.md",
     "sessions/../../outside/spoken.jsonl", "sessions/link.jsonl", "sessions/OUT/spoken.jsonl",
     "sessions/spoken.jsonl\0", "Sessions/own.jsonl", "sessions//own.jsonl", "sessions/./own.jsonl", "sessions",
     # The daemon's own.
-    "../state/memory/main.sqlite", "STATE/memory/main.sqlite", "STATE/memoryd.token", "STATE/memoryd.json5",
+    "../state/memory/main.memoryd.sqlite", "STATE/memory/main.memoryd.sqlite", "STATE/memoryd.token",
+    "STATE/memoryd.json5",
     "memory/../.git/config.md",
 ]  # fmt: skip
 LINKS = [

@@ -18,9 +18,9 @@ from waiting import eventually
 SERVICE = Path(memoryd_server.__file__).parent
 
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
-FILES_OF_SEARCH = 45
-FILES_OF_NEW_QUERY = 55
-FILES_UNTIL_SEARCHABLE = 37
+FILES_OF_SEARCH = 46
+FILES_OF_NEW_QUERY = 56
+FILES_UNTIL_SEARCHABLE = 42
 FILES_OF_VECTORS = 25
 
 # The health check, which may run during a trace.
@@ -72,6 +72,8 @@ sync/plan.py make_plan
 sync/executor.py PlanExecutor.run
 sync/prepare.py FilePreparer.prepare
 sources/files.py read_file
+chunk/memory.py memory_chunks
+chunk/annotations.py split_annotations
 chunk/markdown.py indexable_chunks
 text/analyzer.py Analyzer.index_tokens
 sqlite/writer.py SqliteWriter.write

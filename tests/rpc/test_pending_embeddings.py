@@ -293,9 +293,9 @@ async def test_agents_are_reported_apart(home, serve, provider):
     (other / "memory" / "boat.md").write_text("the red ferry")
     home.write(**NOTES)
     settings = by_meaning(provider)
-    unkeyed = {"id": "other", "workspace": str(other), "memorySearch": {"provider": "voyage", "remote": {}}}
+    unkeyed = {"id": "other", "workspace": str(other), "memorySearch": {"provider": "gemini", "remote": {}}}
     settings["agents"]["list"] = [{"id": "main", "default": True}, unkeyed]
     daemon = await serve(settings)
     check_whole(await daemon.synced())
     completed = await daemon.synced(agent_id="other")
-    check_missing(completed, 1, "1 chunk has no vector yet: voyage at ")
+    check_missing(completed, 1, "1 chunk has no vector yet: gemini at ")

@@ -122,7 +122,7 @@ async def test_a_wrong_key_is_reported_and_not_shown(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     daemon = await serve(using(provider, key="wrong-" + KEY))
     await daemon.synced()
-    assert "refuses the key" in await vectors_pending(daemon)
+    assert "check the provider's apiKey" in await vectors_pending(daemon)
     assert len(provider.requests) == 1
     status = await daemon.status(probe=True)
     assert not status.embedding.probe.ok

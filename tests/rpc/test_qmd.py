@@ -314,6 +314,14 @@ async def test_extra_paths_are_searched_as_the_builtin_engine_would(qmd, home, t
     assert (await running.get("../extra/far.md")).text == "a crane\n"
 
 
+async def test_patterns_of_extra_paths_hold_with_qmd(qmd, home, tmp_path):
+    for name in ("docs/a.md", "docs/b.txt", "src/c.md"):
+        (tmp_path / "extra" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "extra" / name).write_text("a crane\n")
+    running = await qmd(memory_search={"extraPaths": [{"path": str(tmp_path / "extra"), "pattern": "docs/**"}]})
+    assert paths(await ask(running, "crane")) == ["../extra/docs/a.md"]
+
+
 async def test_only_the_workspaces_memory_is_indexed(qmd, home):
     home.put("README.md", "a crane\n")
     home.put("other/x.md", "a crane\n")

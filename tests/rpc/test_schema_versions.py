@@ -20,7 +20,12 @@ NEWER = schema.SCHEMA_VERSION + 1
 
 
 def index(home, agent_id="main"):
-    return home.state_dir / "memory" / f"{agent_id}.sqlite"
+    return home.state_dir / "memory" / f"{agent_id}.memoryd.sqlite"
+
+
+def former_index(home):
+    """Where memoryd 0.1.0 kept the index."""
+    return home.state_dir / "memory" / "main.sqlite"
 
 
 def mark_newer(path):
@@ -39,9 +44,11 @@ def digest(path):
 async def test_a_daemon_answers_from_an_older_index_at_once(serve, home, version):
     for path, text in NOTES.items():
         home.put(path, text)
-    index(home).parent.mkdir(parents=True)
-    index(home).write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
+    former_index(home).parent.mkdir(parents=True)
+    former_index(home).write_bytes(gzip.decompress((DATA / f"schema_{version}.sqlite.gz").read_bytes()))
     running = await serve()
+    assert index(home).exists()
+    assert not former_index(home).exists()
     assert paths(await running.search("crane")) == ["memory/harbour.md"]
     status = await running.status()
     assert status.index.schema_version == schema.SCHEMA_VERSION

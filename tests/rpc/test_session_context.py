@@ -233,3 +233,30 @@ async def test_a_start_that_was_synced_is_not_synced_again_by_the_first_search(s
 )
 async def test_bad_fields_are_all_named(serve, request_, violations):
     await check_refused(ask(await serve(), **request_), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations)
+
+
+async def test_the_user_file_and_the_notes_of_both_days_are_loaded(serve, home, notes):
+    home.put("USER.md", "born in Oslo")
+    home.put("memory/2026-02-07-garden.md", "roses")
+    running = await serve()
+    assert [(file.path, file.text) for file in (await ask(running)).files] == [
+        ("MEMORY.md", "private"),
+        ("USER.md", "born in Oslo"),
+        (YESTERDAYS, "of yesterday"),
+        ("memory/2026-02-07-garden.md", "roses"),
+        (TODAYS, "of today"),
+    ]
+    in_group = await ask(running, session_key=GROUP)
+    assert b"Oslo" not in in_group.SerializeToString()
+    assert [file.path for file in in_group.files] == [YESTERDAYS, "memory/2026-02-07-garden.md", TODAYS]
+
+
+async def test_the_startup_context_selects_and_limits_the_notes(serve, home, notes):
+    startup = {"dailyMemoryDays": 1, "maxFileChars": 4}
+    running = await serve({"agents": {"defaults": {"startupContext": startup}}})
+    assert [(file.path, file.text) for file in (await ask(running)).files] == [
+        ("MEMORY.md", "private"),
+        (TODAYS, "of t"),
+    ]
+    await running.daemon.reload(lambda: home.settings({"agents": {"defaults": {"startupContext": {"enabled": False}}}}))
+    assert [file.path for file in (await ask(running)).files] == ["MEMORY.md"]

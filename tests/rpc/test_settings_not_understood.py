@@ -21,7 +21,7 @@ KEYWORD, VECTOR, HYBRID = (
 )
 UNSET = memory_pb2.SEARCH_MODE_UNSPECIFIED
 KEY = "key-of-this-test-0123456789"
-NONE = {"memory": {"search": {"provider": "none"}}}
+NONE = {"memorySearch": {"provider": "none"}}
 SECRET = {"source": "exec", "provider": "vault", "id": "openai"}
 
 
@@ -72,22 +72,22 @@ async def check_nothing_is_sent(running, server, where):
 
 
 NOT_UNDERSTOOD = {
-    "memory.search": NONE,
-    "memory.search of another provider": {"memory": {"search": {"provider": "my-server", "fallback": "openai"}}},
-    "memory.search without a provider": {"memory": {"search": {"store": {"fts": {"tokenizer": "trigram"}}}}},
-    "memory.search of a wrong type": {"memory": {"search": False}},
-    "agents.entries": {"agents": {"entries": {"main": {"memory": {"search": {"provider": "none"}}}}}},
-    "memorySearch": {"memorySearch": {"provider": "none"}},
+    "memorySearch": NONE,
+    "memory.search.$include": {"memory": {"search": {"$include": "./memory.json5", "provider": "openai"}}},
+    "agents.entries.main.memorySearch": {
+        "memory": {"search": {"provider": "openai"}},
+        "agents": {"entries": {"main": {"memorySearch": {"provider": "none"}}}},
+    },
+    "agents.entries.main.enabled": {
+        "memory": {"search": {"provider": "openai"}},
+        "agents": {"entries": {"main": {"enabled": False}}},
+    },
     "memorry": {"memorry": {"search": {"provider": "none"}}},
     "$include": {"$include": "./memory.json5"},
     "agents.$include": {"agents": {"$include": "./agents.json5"}},
     "agents.defaults.memorysearch": {"agents": {"defaults": {"memorysearch": {"provider": "none"}}}},
     "agents.defaults.memory": {"agents": {"defaults": {"memory": {"search": {"provider": "none"}}}}},
     "agents.list[main].enabled": {"agents": {"list": [{"id": "main", "enabled": False}]}},
-    "agents.defaults.memorySearch.remote.apiKey": {
-        "agents": {"defaults": {"memorySearch": {"provider": "openai", "remote": {"apiKey": SECRET}}}}
-    },
-    "models.providers.openai.apiKey": {"models": {"providers": {"openai": {"apiKey": SECRET}}}},
     "models.providers.openai.baseurl": {"models": {"providers": {"openai": {"baseurl": "https://private.invalid"}}}},
     "plugins.enabled": {"plugins": {"enabled": False}},
     "plugins.entries.openai.enabled": {"plugins": {"entries": {"openai": {"enabled": False}}}},
@@ -132,7 +132,7 @@ async def test_a_key_that_cannot_restrict_what_is_sent_disables_nothing(home, se
 
 async def test_a_null_in_memoryds_own_file_takes_the_setting_away(home, serve, openai):
     with_openclaw(home, openai, NONE)
-    running = await serve({"memory": {"search": None}})
+    running = await serve({"memorySearch": None})
     await running.synced()
     assert (await running.search("ferry", mode=HYBRID)).info.served_mode == HYBRID
 
@@ -184,13 +184,13 @@ async def test_a_provider_of_no_known_id_hands_nothing_over_to_a_fallback(home, 
 async def test_a_setting_of_one_agent_disables_every_agent_and_shows_its_id_to_none_of_them(home, serve, openai):
     (home.state_dir / "workspace-bird" / "memory").mkdir(parents=True)
     (home.state_dir / "workspace-bird" / "memory" / "b.md").write_text("a kestrel")
-    bird = {"id": "bird", "memorySearch": {"remote": {"apiKey": SECRET}}}
+    bird = {"id": "bird", "enabled": False}
     with_openclaw(home, openai, {"agents": {"list": [{"id": "main"}, bird]}})
     running = await serve()
     for agent_id in ("main", "bird"):
         await running.synced(agent_id=agent_id, mode=FULL)
     own, other = [(await running.status(agent_id=each)).embedding.reason for each in ("bird", "main")]
-    assert "agents.list[bird].memorySearch.remote.apiKey" in own
+    assert "agents.list[bird].enabled" in own
     assert "a setting of another agent" in other
     assert "bird" not in other
     assert openai.requests == []
@@ -211,8 +211,8 @@ async def test_a_reload_stops_remote_calls_and_the_next_one_allows_them_without_
     with_openclaw(home, openai, NONE)
     report = await reload(running)
     assert (report.error, "remoteEmbeddingsBlockedBy" in report.changed) == ("", True)
-    assert any(f"{file}: memory.search" in line["warning"] for line in running.logged("warn-settings"))
-    await check_nothing_is_sent(running, openai, f"{file}: memory.search")
+    assert any(f"{file}: memorySearch" in line["warning"] for line in running.logged("warn-settings"))
+    await check_nothing_is_sent(running, openai, f"{file}: memorySearch")
     home.write(later="the kettle is in the shed")
     await running.synced()
     with_openclaw(home, openai, {})
@@ -278,7 +278,7 @@ async def test_an_agent_that_cannot_be_opened_with_the_new_settings_keeps_no_pro
     home.write(later="the kettle is in the shed")
     await running.synced()
     assert paths(await running.search("kettle")) == ["memory/later.md"]
-    assert "memory.search" in (await running.status(probe=True)).embedding.reason
+    assert "memorySearch" in (await running.status(probe=True)).embedding.reason
     assert openai.requests == []
     with_openclaw(home, openai, {})
     assert (await reload(running)).error == ""
@@ -303,7 +303,7 @@ async def test_a_reload_that_is_refused_stops_remote_calls_too(home, serve, open
     flags = {"listen": listen} if listen else {}
     report = await running.daemon.reload(lambda: home.settings(quiet(), **flags))
     assert words in report.error
-    await check_nothing_is_sent(running, openai, f"{file}: memory.search")
+    await check_nothing_is_sent(running, openai, f"{file}: memorySearch")
     assert words in (await running.status()).service.settings_error
     with_openclaw(home, openai, {})
     assert (await reload(running)).error == ""
@@ -369,7 +369,7 @@ async def test_auto_that_is_blocked_misses_no_vectors_and_a_provider_that_is_nam
     )
     answer = await running.search("ferry", mode=UNSET)
     assert kinds(answer.info.degradations) == ["VECTOR_LEG_SKIPPED"]
-    assert "memory.search" in answer.info.degradations[0].reason
+    assert "memorySearch" in answer.info.degradations[0].reason
     assert (await running.status()).index.pending_embeddings == 0
     with_openclaw(home, openai, {**NONE, "agents": {"defaults": {"memorySearch": {"provider": "openai"}}}})
     assert (await reload(running)).error == ""
@@ -411,7 +411,7 @@ async def test_entries_are_stored_and_recalled_without_their_provider(home, serv
     for answer in (stored, found, block):
         (degradation,) = answer.degradations
         assert kinds([degradation]) == ["VECTOR_LEG_SKIPPED"]
-        assert f"{file}: memory.search" in degradation.reason
+        assert f"{file}: memorySearch" in degradation.reason
     assert (openai.requests, provider.requests) == ([], [])
 
 

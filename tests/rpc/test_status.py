@@ -64,7 +64,7 @@ async def test_a_status_holds_what_the_contract_names(serve, home):
     assert status.index.schema_version > 0
     assert status.index.size_bytes > 0
     assert status.index.analyzer_version
-    assert status.index.path == str(home.state_dir / "memory" / "main.sqlite")
+    assert status.index.path == str(home.state_dir / "memory" / "main.memoryd.sqlite")
     (source,) = status.index.sources
     assert (source.source, source.files_on_disk, source.files_indexed, source.chunks, source.files_failed) == (
         memory_pb2.SOURCE_MEMORY,

@@ -81,5 +81,5 @@ async def test_a_program_that_reads_the_index_delays_a_stop_by_little(home, serv
 
 def index_reader(home):
     # A process of its own: SQLite's locks do not exclude another SQLite library of the same process.
-    command = [sys.executable, "-c", READ_UNTIL_CLOSED, str(home.state_dir / "memory" / "main.sqlite")]
+    command = [sys.executable, "-c", READ_UNTIL_CLOSED, str(home.state_dir / "memory" / "main.memoryd.sqlite")]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -16,7 +16,7 @@ INVALID = {
     "misspelt key": lambda _: '{"memoryd": {"reconcileSecond": 3}}',
     "wrong type": lambda _: '{"agents": {"defaults": {"memorySearch": {"sync": {"watchDebounceMs": "soon"}}}}}',
     "wrong limit": lambda text: json.dumps({**json.loads(text), "memoryd": {"limits": {"maxFileBytes": "all"}}}),
-    "layout of another version": lambda text: json.dumps({**json.loads(text), "memory": {"search": {"enabled": 0}}}),
+    "layout of another version": lambda text: json.dumps({**json.loads(text), "memorySearch": {"provider": "none"}}),
 }
 BLOCKING = "layout of another version"
 

@@ -265,6 +265,8 @@ PUMPS = {
     "reply tags": "[[reply_to:",
     "reply tags with blanks": "[[ reply_to: ",
     "broken reply tags": "[[reply_to:\n",
+    "deliveries": "Delivery: [OpenClaw heartbeat poll]",
+    "exec notices": "Exec completed (a, signal ",
     "blanks": " ",
     "lines": "\n",
     "letters": "a",

@@ -42,6 +42,7 @@ USES = {
 }
 # Functions that compile what they are given: tests of their own attack what they make.
 COMPILERS = {
+    ("globs.py", "_compile_name"),
     ("search/dates.py", "_pattern"),
     ("sources/ignore.py", "_compile_segment"),
     ("qmd/home.py", "_character_class"),

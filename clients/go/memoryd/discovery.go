@@ -157,20 +157,43 @@ func findTLS(given *TLS) (*TLS, error) {
 }
 
 func stateDirectory() (string, error) {
-	for _, name := range []string{"MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR"} {
-		if named := variable(name); named != "" {
-			return expand(named)
-		}
+	if named := variable("MEMORYD_STATE_DIR"); named != "" {
+		return expand(named)
 	}
-	home, err := homeDirectory()
+	named := openclawVariable("OPENCLAW_STATE_DIR")
+	if named != "" && !startsAtHome(named) {
+		return named, nil
+	}
+	home, err := openclawHome()
 	if err != nil {
 		return "", err
 	}
-	current, legacy := filepath.Join(home, ".openclaw"), filepath.Join(home, ".moltbot")
-	if !exists(current) && exists(legacy) {
-		return legacy, nil
+	if named != "" {
+		return filepath.Join(home, named[1:]), nil
 	}
-	return current, nil
+	for _, name := range []string{".openclaw", ".clawdbot", ".moltbot"} {
+		if folder := filepath.Join(home, name); exists(folder) {
+			return folder, nil
+		}
+	}
+	return filepath.Join(home, ".openclaw"), nil
+}
+
+// openclawHome returns the directory that OpenClaw's state directory is in.
+func openclawHome() (string, error) {
+	if named := openclawVariable("OPENCLAW_HOME"); named != "" {
+		return expand(named)
+	}
+	return homeDirectory()
+}
+
+// openclawVariable returns the value of a variable of OpenClaw, for which "undefined" and "null" count as not set.
+func openclawVariable(name string) string {
+	value := variable(name)
+	if value == "undefined" || value == "null" {
+		return ""
+	}
+	return value
 }
 
 // variable returns the value of an environment variable. A blank value counts as not set.
@@ -216,11 +239,15 @@ func readFile(name, what string) ([]byte, error) {
 
 // expand replaces a leading "~" with the home directory.
 func expand(path string) (string, error) {
-	if path != "~" && !strings.HasPrefix(path, "~/") {
+	if !startsAtHome(path) {
 		return path, nil
 	}
 	home, err := homeDirectory()
 	return filepath.Join(home, path[1:]), err
+}
+
+func startsAtHome(path string) bool {
+	return path == "~" || strings.HasPrefix(path, "~/")
 }
 
 func homeDirectory() (string, error) {

@@ -8,7 +8,7 @@ import (
 )
 
 var variables = []string{
-	"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "XDG_RUNTIME_DIR",
+	"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "OPENCLAW_HOME", "XDG_RUNTIME_DIR",
 	"MEMORYD_TLS", "MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 }
 
@@ -100,6 +100,17 @@ func TestTheAddressIsFoundWhereTheDaemonsCommandLooks(t *testing.T) {
 		},
 		"the newer one wins": {
 			files: map[string]string{".moltbot/x": "", ".openclaw/x": ""}, wanted: "unix:HOME/.openclaw/run/memoryd.sock",
+		},
+		"the folder of an older OpenClaw comes second": {
+			files: map[string]string{".moltbot/x": "", ".clawdbot/x": ""}, wanted: "unix:HOME/.clawdbot/run/memoryd.sock",
+		},
+		"OpenClaw's home has the state directory": {
+			environment: map[string]string{"OPENCLAW_HOME": "~/h", "OPENCLAW_STATE_DIR": "undefined"},
+			files:       map[string]string{".openclaw/x": ""}, wanted: "unix:HOME/h/.openclaw/run/memoryd.sock",
+		},
+		"OpenClaw's home is the tilde of its state directory": {
+			environment: map[string]string{"OPENCLAW_HOME": "~/h", "OPENCLAW_STATE_DIR": "~/s"},
+			wanted:      "unix:HOME/h/s/run/memoryd.sock",
 		},
 		"a socket's path may begin at home": {
 			environment: map[string]string{"MEMORYD_ADDRESS": "unix:~/m.sock"}, wanted: "unix:HOME/m.sock",

@@ -157,7 +157,7 @@ func (f *fake) serveOnSocket(t *testing.T) string {
 func alone(t *testing.T) (home string) {
 	t.Helper()
 	for _, name := range []string{
-		"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "XDG_RUNTIME_DIR",
+		"MEMORYD_ADDRESS", "MEMORYD_TOKEN_FILE", "MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "OPENCLAW_HOME", "XDG_RUNTIME_DIR",
 		"MEMORYD_TLS", "MEMORYD_TLS_CA", "MEMORYD_TLS_CERT", "MEMORYD_TLS_KEY", "MEMORYD_TLS_SERVER_NAME",
 	} {
 		t.Setenv(name, "")

@@ -48,11 +48,16 @@ impl Target {
 
 /// The state directory of the daemon.
 fn state(environment: &Environment) -> PathBuf {
-    let named = ["MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR"].into_iter().find_map(|name| environment.path(name));
-    named.unwrap_or_else(|| {
-        let (usual, former) = (environment.in_home(".openclaw"), environment.in_home(".moltbot"));
-        if !usual.exists() && former.exists() { former } else { usual }
-    })
+    if let Some(named) = environment.path("MEMORYD_STATE_DIR") {
+        return named;
+    }
+    let home = environment.openclaw_path("OPENCLAW_HOME", None).unwrap_or_else(|| environment.in_home(""));
+    if let Some(named) = environment.openclaw_path("OPENCLAW_STATE_DIR", Some(&home)) {
+        return named;
+    }
+    let found =
+        [".openclaw", ".clawdbot", ".moltbot"].map(|name| home.join(name)).into_iter().find(|path| path.exists());
+    found.unwrap_or_else(|| home.join(".openclaw"))
 }
 
 /// The first usable address in the daemon's endpoint file, or else the default socket.

@@ -89,8 +89,14 @@ fn the_state_directory_is_found_as_the_daemon_finds_it() {
     let home = Home::new();
     home.write(".moltbot/note", "");
     assert_eq!(home.address(&[]), home.socket(".moltbot/run/memoryd.sock"));
+    home.write(".clawdbot/note", "");
+    assert_eq!(home.address(&[]), home.socket(".clawdbot/run/memoryd.sock"));
     home.write(".openclaw/note", "");
     assert_eq!(home.address(&[]), home.socket(".openclaw/run/memoryd.sock"));
+    let moved = [("OPENCLAW_HOME", "~/h"), ("OPENCLAW_STATE_DIR", "undefined")];
+    assert_eq!(home.address(&moved), home.socket("h/.openclaw/run/memoryd.sock"));
+    let named = [("OPENCLAW_HOME", "~/h"), ("OPENCLAW_STATE_DIR", "~/claw")];
+    assert_eq!(home.address(&named), home.socket("h/claw/run/memoryd.sock"));
     assert_eq!(home.address(&[("OPENCLAW_STATE_DIR", "~/claw")]), home.socket("claw/run/memoryd.sock"));
     let both = [("OPENCLAW_STATE_DIR", "/claw"), ("MEMORYD_STATE_DIR", "/own")];
     assert_eq!(home.address(&both), "unix:/own/run/memoryd.sock");

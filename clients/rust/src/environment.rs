@@ -51,18 +51,27 @@ impl Environment {
         if value.to_string_lossy().trim().is_empty() {
             return None;
         }
-        Some(self.expanded(Path::new(&value)))
+        Some(expanded(Path::new(&value), self.home.as_deref()))
+    }
+
+    /// The path in a variable of OpenClaw; None if it is blank, `undefined`, `null` or not set. A leading `~` is `home`,
+    /// or the home directory of the user.
+    pub(crate) fn openclaw_path(&self, name: &str, home: Option<&Path>) -> Option<PathBuf> {
+        match self.text(name)?.as_str() {
+            "undefined" | "null" => None,
+            text => Some(expanded(Path::new(text), home.or(self.home.as_deref()))),
+        }
     }
 
     /// A path below the home directory, or below the working directory if there is no home directory.
     pub(crate) fn in_home(&self, name: &str) -> PathBuf {
         self.home.as_deref().unwrap_or(Path::new("")).join(name)
     }
+}
 
-    fn expanded(&self, path: &Path) -> PathBuf {
-        match (path.strip_prefix("~"), &self.home) {
-            (Ok(rest), Some(home)) => home.join(rest),
-            _ => path.to_owned(),
-        }
+fn expanded(path: &Path, home: Option<&Path>) -> PathBuf {
+    match (path.strip_prefix("~"), home) {
+        (Ok(rest), Some(home)) => home.join(rest),
+        _ => path.to_owned(),
     }
 }

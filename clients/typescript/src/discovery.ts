@@ -70,12 +70,22 @@ export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
 
 /** The daemon's state directory. */
 export function stateDir(surroundings: Surroundings): string {
-  const named = variable(surroundings, "MEMORYD_STATE_DIR") ?? variable(surroundings, "OPENCLAW_STATE_DIR");
+  const named = variable(surroundings, "MEMORYD_STATE_DIR");
   if (named !== undefined) {
     return absolute(named, surroundings);
   }
-  const [current, legacy] = [join(surroundings.home, ".openclaw"), join(surroundings.home, ".moltbot")];
-  return !existsSync(current) && existsSync(legacy) ? legacy : current;
+  const home = openclawPath("OPENCLAW_HOME", surroundings) ?? surroundings.home;
+  const theirs = openclawPath("OPENCLAW_STATE_DIR", { ...surroundings, home });
+  if (theirs !== undefined) {
+    return theirs;
+  }
+  const usual = join(home, ".openclaw");
+  return [usual, join(home, ".clawdbot"), join(home, ".moltbot")].find((folder) => existsSync(folder)) ?? usual;
+}
+
+function openclawPath(name: string, surroundings: Surroundings): string | undefined {
+  const text = variable(surroundings, name);
+  return text === undefined || text === "undefined" || text === "null" ? undefined : absolute(text, surroundings);
 }
 
 function found(surroundings: Surroundings): string {

@@ -44,13 +44,17 @@ async function listening(path: string): Promise<Server> {
   return server;
 }
 
-test("the state directory is the first of two variables and two folders", () => {
+test("the state directory is the first of two variables and three folders", () => {
   const state = (env: Surroundings["env"]): string => stateDir(surroundings(env));
   assert.equal(state({}), join(home, ".openclaw"));
   mkdirSync(join(home, ".moltbot"));
   assert.equal(state({}), join(home, ".moltbot"));
+  mkdirSync(join(home, ".clawdbot"));
+  assert.equal(state({}), join(home, ".clawdbot"));
   mkdirSync(join(home, ".openclaw"));
   assert.equal(state({}), join(home, ".openclaw"));
+  assert.equal(state({ OPENCLAW_HOME: "~/h", OPENCLAW_STATE_DIR: "undefined" }), join(home, "h", ".openclaw"));
+  assert.equal(state({ OPENCLAW_HOME: "~/h", OPENCLAW_STATE_DIR: "~/b" }), join(home, "h", "b"));
   assert.equal(state({ OPENCLAW_STATE_DIR: "~/b" }), join(home, "b"));
   assert.equal(state({ MEMORYD_STATE_DIR: "/a", OPENCLAW_STATE_DIR: "~/b" }), "/a");
   assert.equal(state({ MEMORYD_STATE_DIR: "  ", OPENCLAW_STATE_DIR: "~" }), home);

@@ -216,9 +216,10 @@ class Agent:
 
     async def _read(self, lines: LineRange) -> FileRange:
         found = None if self._backend is None else await self._backend.read(*lines)
-        if found is not None:
-            return found
-        return await run_on(self.index.quick, read_range, self._corpus, *lines, self.config.sync.max_file_bytes)
+        if found is None:
+            most = self.config.sync.max_file_bytes
+            found = await run_on(self.index.quick, read_range, self._corpus, *lines, most)
+        return found if self.config.read_chars is None else found.within_chars(self.config.read_chars)
 
     async def append(self, request: AppendRequest, deadline: Deadline) -> AppendReceipt:
         """Append text to a memory file, once per idempotency key, and index it.

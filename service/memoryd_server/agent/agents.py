@@ -18,7 +18,16 @@ from memoryd_server.agent.session_requests import FlushRequest
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.workspace import AgentWorkspace, Workspaces
 from memoryd_server.background_tasks import TaskFailures
-from memoryd_server.errors import AgentNotFound, IndexBusy, IndexUnavailable, MemorydError, MemoryDisabled, ShuttingDown
+from memoryd_server.errors import (
+    AgentNotFound,
+    FieldViolation,
+    IndexBusy,
+    IndexUnavailable,
+    InvalidRequest,
+    MemorydError,
+    MemoryDisabled,
+    ShuttingDown,
+)
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sessions import FlushDecision, decide_flush
 
@@ -409,8 +418,16 @@ class Agents:
         return config
 
     def config(self, agent_id: str) -> AgentConfig:
-        """Return the configuration of an agent, enabled or not."""
+        """Return the configuration of an agent, enabled or not.
+
+        Raises:
+            AgentNotFound: there is no such agent; the message lists the configured ones.
+            InvalidRequest: the id is empty, and there is no default agent.
+        """
         wanted = agent_id.strip().lower() or self._default()
+        if not wanted:
+            named = ", ".join(self._configs)
+            raise InvalidRequest([FieldViolation("agent_id", f"must name one of {named}: no agent is the default")])
         try:
             return self._configs[wanted]
         except KeyError:
@@ -418,9 +435,9 @@ class Agents:
             raise AgentNotFound(f"there is no agent {agent_id[:64]!r}; configured are: {known}") from None
 
     def _default(self) -> str:
-        if DEFAULT_AGENT in self._configs:
-            return DEFAULT_AGENT
-        return next((c.agent_id for c in self._configs.values() if c.default), DEFAULT_AGENT)
+        """Return the id that an empty id means; empty if no agent is the default."""
+        default = next((c.agent_id for c in self._configs.values() if c.default), "")
+        return DEFAULT_AGENT if default and DEFAULT_AGENT in self._configs else default
 
     def configs(self) -> Mapping[str, AgentConfig]:
         """Return every agent's configuration by id, in the order of ids."""

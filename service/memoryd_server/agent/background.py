@@ -13,7 +13,7 @@ from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError
-from memoryd_server.sources import Corpus, NativeReader, Watcher
+from memoryd_server.sources import Corpus, NativeReader, Watcher, change_signature
 from memoryd_server.sync import SyncPhase
 
 # Under a steady stream of events a sync starts after this many debounces nevertheless.
@@ -21,6 +21,9 @@ MOST_DEBOUNCES = 5
 
 # How long events of transcripts are collected before the check whether any transcript is due.
 TRANSCRIPT_WINDOW_SECONDS = 5.0
+
+# How often the files of the gateway's database of sessions are compared with their last state.
+DATABASE_POLL_SECONDS = 10.0
 
 # A first sync that takes longer, because of a large workspace or its vectors, lets the next agent begin.
 FIRST_TURN_SECONDS = 5.0
@@ -35,7 +38,8 @@ class BackgroundSync:
     """Keeps one agent's index current until it is stopped.
 
     `note_change` and `note_transcripts` may be called from any thread; everything else belongs to the event loop's.
-    `watcher` is None if the settings disable watching. `trouble` is why the last reconcile pass failed, empty if it did
+    `watcher` is None if the settings disable watching. `database` is the gateway's database of sessions, which is not
+    opened to notice a change; empty if there is none. `trouble` is why the last reconcile pass failed, empty if it did
     not.
     """
 
@@ -54,7 +58,13 @@ class BackgroundSync:
         transcript_window_seconds: float = TRANSCRIPT_WINDOW_SECONDS,
         first_turn_seconds: float = FIRST_TURN_SECONDS,
         tasks: BackgroundTasks | None = None,
+        database: str = "",
+        database_poll_seconds: float = DATABASE_POLL_SECONDS,
     ) -> None:
+        self._database = database if config.watch else ""
+        self._database_poll_seconds = database_poll_seconds
+        # None if the next poll starts a check in any case.
+        self._database_state: object = None
         self._transcript_window_seconds = transcript_window_seconds
         self._first_turn_seconds = first_turn_seconds
         self._config = config
@@ -82,6 +92,8 @@ class BackgroundSync:
             await self._on_thread(self.watcher.start)
         self._tasks.spawn("first sync", self._first_sync())
         self._repeat("reconcile loop", self._reconcile, self._config.reconcile_seconds)
+        if self._database:
+            self._repeat("session database poll", self._poll_database, self._database_poll_seconds)
         if self._config.interval_seconds > 0:
             sync = partial(self._sync, SyncTrigger.INTERVAL)
             self._repeat("sync at interval", sync, self._config.interval_seconds)
@@ -122,6 +134,13 @@ class BackgroundSync:
         self._window = None
         self._tasks.spawn("transcript check", self._sync_due_transcripts())
 
+    async def _poll_database(self) -> None:
+        state = await self._on_thread(partial(change_signature, self._database))
+        before, self._database_state = self._database_state, state
+        # The first sync has read what was there at the start; a database that is missing has nothing to check.
+        if state != before and (before is not None or any(map(any, state))):
+            self._open_window()
+
     async def _sync_due_transcripts(self) -> None:
         if not self._may_compare():
             # The run under way may have compared the files too early.
@@ -132,6 +151,9 @@ class BackgroundSync:
         except (MemorydError, OSError):
             # The reconcile pass handles the error.
             return
+        if any(file.database for file in plan.waiting):
+            # The last events become due without a further change of the database.
+            self._database_state = None
         if plan.needs_run:
             self._sync_changes(SyncTrigger.WATCH)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from memoryd_server.model import Degradation, Source
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig
 from memoryd_server.search import CitationMode, RankingConfig
-from memoryd_server.sessions import FlushPolicy
+from memoryd_server.sessions import FlushPolicy, StartupContext
 from memoryd_server.sources import Corpus, GrowthLimits, Roots
 
 
@@ -42,8 +42,10 @@ class AgentConfig:
     `idle_seconds` is the time without a search after which the agent releases memory. `impairments` are settings that
     this version does not implement. `min_score` is None if the settings name none. `plugins` are the frozen
     configurations of plug-ins by name, each of which only its plug-in reads; the one named as `configured_backend` is
-    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts; `sources` says whether
-    they are indexed.
+    the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, and `session_database`
+    the database that it uses instead; `sources` says whether they are indexed. `searched_sources` are the sources of a
+    search that names none; empty for all of `sources`. `read_chars` is the length of the longest text of a read; None
+    if only the API limits it. `startup` says which daily notes a session loads.
     """
 
     agent_id: str
@@ -55,6 +57,7 @@ class AgentConfig:
     index_path: Path
     ledger_path: Path
     sessions_folder: Path
+    session_database: Path
     sources: tuple[Source, ...]
     cache_enabled: bool
     cache_max_entries: int
@@ -75,15 +78,20 @@ class AgentConfig:
     vector_memory_bytes: int
     batch: BatchPolicy
     impairments: tuple[Degradation, ...]
+    startup: StartupContext = field(default_factory=StartupContext)
     idle_seconds: float = 600.0
     store_driver: str = "sqlite"
+    searched_sources: tuple[Source, ...] = ()
+    read_chars: int | None = None
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
     def corpus(self) -> Corpus:
         """The sources that are indexed."""
         sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
-        return Corpus(self.roots, sessions, memory=Source.MEMORY in self.sources)
+        database = str(self.session_database) if sessions else ""
+        memory = Source.MEMORY in self.sources
+        return Corpus(self.roots, sessions, memory, database, self.agent_id)
 
     @property
     def backend(self) -> object | None:
@@ -114,9 +122,12 @@ _TAKEN_OVER = (
     "default",
     "max_results",
     "min_score",
+    "searched_sources",
+    "read_chars",
     "citations",
     "time_zone",
     "flush",
+    "startup",
     "ranking",
     "impairments",
     "idle_seconds",

@@ -4,7 +4,8 @@ A transcript is never shown as it is on disk: its lines are the messages, with s
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
 from functools import lru_cache
@@ -24,20 +25,24 @@ from memoryd_server.sessions import (
     wants_citations,
 )
 from memoryd_server.sources import (
+    LONG_TERM_NAMES,
     Corpus,
     FileTooLarge,
     ForgottenSources,
     Location,
-    TranscriptReader,
+    open_quickly,
+    open_transcript,
     read_file,
     stat_file,
-    stat_files,
+    stat_sessions,
 )
 from memoryd_server.store import ChunkRow, FileRow
 from memoryd_server.sync import DiskComparison
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
+
+_LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,22 +57,50 @@ class FileRange:
     next_start_line: int
     truncated: bool
 
+    def within_chars(self, limit: int) -> "FileRange":
+        """Return the first lines of at most `limit` characters; a first line that is longer is cut."""
+        if len(self.text) <= limit:
+            return self
+        kept = self.text[: limit + 1].split("\n")[:-1]
+        if not kept:
+            kept = [self.text[:limit].split("\n")[0]]
+        end_line = self.start_line + len(kept) - 1
+        following = end_line + 1 if end_line < self.total_lines else 0
+        cut = len(kept[0]) < len(self.text.split("\n", 1)[0])
+        return replace(self, text="\n".join(kept), end_line=end_line, next_start_line=following, truncated=cut)
+
 
 def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
     """Return the lines from `start_line`: at most `line_count`, and at most 256 KiB.
 
-    Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message.
+    Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message. If
+    there is no `memory.md`, that path, which older citations contain, means `MEMORY.md`.
 
     Raises:
         PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
             too large, or the daemon's user may not read it.
         FileNotFound: the path is allowed, and the file is missing.
     """
-    location = corpus.resolve(path)
+    places = corpus.locations_for_reading(path)
+    location = places[0]
     if location.source is Source.MEMORY:
-        return read_location(location, start_line, line_count, max_file_bytes)
-    said = read_transcript(location, start_line, line_count)
+        try:
+            return read_location(location, start_line, line_count, max_file_bytes)
+        except FileNotFound:
+            if location.path == _OLD_LONG_TERM:
+                with suppress(FileNotFound):
+                    return read_location(corpus.resolve(_LONG_TERM), start_line, line_count, max_file_bytes)
+            raise
+    said = _read_first(places, start_line, line_count)
     return _range(location, said.lines, start_line, said.total_lines)
+
+
+def _read_first(places: Sequence[Location], start_line: int, line_count: int) -> "TranscriptLines":
+    """Return the lines from the first place where the transcript is."""
+    for place in places[:-1]:
+        with suppress(FileNotFound):
+            return read_transcript(place, start_line, line_count)
+    return read_transcript(places[-1], start_line, line_count)
 
 
 def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
@@ -124,17 +157,23 @@ def read_transcript(location: Location, start_line: int, line_count: int) -> Tra
         FileNotFound: the file is missing.
     """
     try:
-        with TranscriptReader(location) as reader:
+        with open_transcript(location, open_database=open_quickly) as reader:
             position = reader.position_after(start_line - 1)
-            said = []
+            said: list[str] = []
             for line in reader.lines(position):
+                # Events of an abandoned branch have lines, too.
+                said += [""] * min(line.after.lines - position.lines - 1, line_count - len(said))
                 position = line.after
+                if len(said) >= line_count:
+                    break
                 said.append("" if line.message is None else line.message.labelled)
                 if len(said) >= line_count:
                     break
             total = position.lines + reader.count_lines_from(position)
     except PermissionError as error:
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
+    except OSError as error:
+        raise PathNotAllowed(location.path, f"the transcript cannot be read: {error.strerror or error}") from error
     # A last line that is not complete counts as a line.
     missing = min(line_count, max(0, total - start_line + 1)) - len(said)
     return TranscriptLines([*said, *[""] * missing], total)
@@ -148,7 +187,7 @@ def require_transcript(corpus: Corpus, file_name: str) -> None:
         FileNotFound: there is none.
     """
     location = corpus.transcript(file_name)
-    if stat_file(location) is None:
+    if stat_file(location) is None and not (corpus.database and stat_sessions(corpus.database, [file_name])):
         raise FileNotFound(
             f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
         )
@@ -179,6 +218,7 @@ def load_session_context(
         today=today,
         max_total_chars=request.max_total_chars,
         max_file_bytes=config.sync.max_file_bytes,
+        startup=config.startup,
     )
     # The tools search the index and read what it finds.
     tools, prompt = request.memory_tools if config.enabled else (), ""
@@ -294,7 +334,7 @@ _MOST_PATHS_KEPT = 4_096
 def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
     """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed."""
     places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
-    stats = dict(zip(places, stat_files(list(places.values())), strict=True))
+    stats = dict(zip(places, corpus.stat(list(places.values())), strict=True))
     return [_as_indexed(row, stats.get(row.path)) for row in rows]
 
 

@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.chunk import indexable_chunks, split_front_matter
-from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable
+from memoryd_server.chunk import memory_chunks, split_annotations, split_front_matter
+from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable, MemorydError, PathNotAllowed
 from memoryd_server.model import Source, settled
 from memoryd_server.sources import (
     FileTooLarge,
     ForgottenSources,
     Location,
     TranscriptFile,
-    list_transcripts,
+    has_session,
+    list_session_files,
     read_file,
     resolve_for_append,
     resolve_path,
@@ -128,15 +129,23 @@ class ForgetJob:
         return SeenFile(stat, content_hash), empty
 
     def _session(self, wanted: str, *, delete_source: bool) -> ForgetReceipt:
+        folder = self._config().sessions_folder
+        in_database = self._is_in_database(wanted, must_know=delete_source)
+        if delete_source and in_database:
+            raise PathNotAllowed(
+                wanted,
+                "the session is in OpenClaw's database, which memoryd never writes; delete it in OpenClaw, or forget "
+                "it without delete_source",
+            )
         if delete_source:
-            restore_files(str(self._config().sessions_folder), ())
-        files = [file for file in list_transcripts(self._config().sessions_folder) if file.session_id == wanted]
+            restore_files(str(folder), ())
+        files = [file for file in list_session_files(folder) if file.session_id == wanted]
         rows = [
             row
             for (source, path), row in self._store.writer().files().items()
             if source is Source.SESSIONS and session_id(path.rpartition("/")[2]) == wanted
         ]
-        if not files and not rows:
+        if not (files or rows or in_database):
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if delete_source:
             # The gateway may be writing to a transcript; only one that was replaced is another file.
@@ -145,6 +154,15 @@ class ForgetJob:
             deleted = 0
             self._forgotten.add_session(wanted)
         return replace(self._removed(rows, []), source_files=deleted)
+
+    def _is_in_database(self, session: str, *, must_know: bool) -> bool:
+        """Return whether the gateway's database has the session; False if it cannot be read, unless `must_know`."""
+        try:
+            return has_session(str(self._config().session_database), session)
+        except (OSError, MemorydError):
+            if must_know:
+                raise
+            return False
 
     def _removed(self, rows: Sequence[FileRow], emptied: Sequence[PreparedFile]) -> ForgetReceipt:
         """Remove rows, but keep those of `emptied` files without chunks, so that no sync indexes these files again."""
@@ -164,10 +182,15 @@ class ForgetJob:
 
     def _text(self, text: str) -> ForgetReceipt:
         config = self._config()
-        pieces = indexable_chunks(split_front_matter(text).body, config.chunk_tokens, config.chunk_overlap, 1)
-        hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip())}
+        body, plain = split_front_matter(text).body, split_annotations(text)[0]
+        sizes = config.chunk_tokens, config.chunk_overlap
+        pieces = [chunk for curated in (False, True) for chunk in memory_chunks(body, *sizes, curated=curated)]
+        hashes = {hashlib.sha256(each.encode()).digest() for each in (text, text.strip(), plain, plain.strip())}
         with self._store.read() as reader:
+            # The chunks of an older version contain the annotations.
             hashes |= reader.hashes_containing(text)
+            if plain.strip():
+                hashes |= reader.hashes_containing(plain)
             revision = reader.revision
         return ForgetReceipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
 

@@ -195,6 +195,7 @@ class AgentIndex:
             first_turns=self._threads.first_syncs,
             idle_at_first=not self._requested,
             tasks=BackgroundTasks(self._threads.failures, self.config.agent_id),
+            database=self.config.corpus.database,
         )
 
     async def change_config(self, config: AgentConfig) -> None:
@@ -342,6 +343,10 @@ class AgentIndex:
             found.append(
                 Degradation(DegradationKind.INDEX_IMPAIRED, "a completed sync", "the older index", error.message)
             )
+        found += [
+            Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", f"{place.place} {place.reason}")
+            for place in self.runner.last_comparison.skipped
+        ]
         if self._background is not None:
             watcher = self._background.watcher
             if watched is None:

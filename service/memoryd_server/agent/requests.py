@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.sync_run import SyncTrigger
+from memoryd_server.chunk import project_key
 from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Source
 from memoryd_server.search import CitationMode, SearchMode, SearchQuery
@@ -44,12 +45,14 @@ MOST_REASON_BYTES = 256
 DEFAULT_HEARTBEAT_SECONDS = 10.0
 LEAST_HEARTBEAT_SECONDS, MOST_HEARTBEAT_SECONDS = 1.0, 60.0
 MOST_NAME_BYTES = 255
+MOST_PROJECTS = 16
+MOST_PROJECT_BYTES = 1_024
 
 _NO_SESSIONS = (
-    "session transcripts are not a source of this agent; set memorySearch.experimental.sessionMemory, and name "
-    '"sessions" in memorySearch.sources'
+    "session transcripts are not a source of this agent; in its settings of memory search, set "
+    'experimental.sessionMemory, and name "sessions" in sources'
 )
-_NO_MEMORY = 'Markdown is not a source of this agent; name "memory" in memorySearch.sources'
+_NO_MEMORY = 'Markdown is not a source of this agent; in its settings of memory search, name "memory" in sources'
 
 
 def agent_of_session(session_key: str) -> str:
@@ -153,6 +156,17 @@ class FieldChecks:
             self.violation("heartbeat_interval", f"is {seconds:g} s; it must lie between {least:g} and {most:g} s")
         return float(min(max(seconds, least), most))
 
+    def projects(self) -> frozenset[str]:
+        """Return the keys of active projects as they are compared; a text that is not a key is left out."""
+        keys = self.value("active_projects")
+        if len(keys) > MOST_PROJECTS:
+            self.violation("active_projects", f"has {len(keys):,} keys; at most {MOST_PROJECTS} are allowed")
+        elif any(len(key.encode()) > MOST_PROJECT_BYTES for key in keys):
+            self.violation("active_projects", f"has a key of more than {MOST_PROJECT_BYTES:,} bytes")
+        else:
+            return frozenset(filter(None, map(project_key, keys)))
+        return frozenset()
+
     def moment(self, now: datetime, time_zone: str) -> tuple[datetime, str]:
         """Return the caller's clock in UTC and an IANA time zone that has this time; the arguments if unset. Blocks."""
         moment, zone = self.value("now") or now, self._time_zone(time_zone)
@@ -182,7 +196,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest(Request):
-    """A query. No `sources` means all sources of the agent."""
+    """A query. No `sources` means those that the agent's configuration searches by default."""
 
     query: str
     max_results: int | None = None
@@ -195,6 +209,7 @@ class SearchRequest(Request):
     session_key: str = ""
     min_revision: int | None = None
     now: datetime | None = None
+    active_projects: tuple[str, ...] = ()
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
@@ -206,13 +221,14 @@ class SearchRequest(Request):
             max_results=checks.clamped("max_results", min(config.max_results, MOST_RESULTS), MOST_RESULTS),
             min_score=config.min_score if min_score is None else min_score,
             min_score_is_requested=min_score is not None,
-            sources=self.sources,
+            sources=self.sources or config.searched_sources,
             mode=self.mode,
             max_snippet_chars=checks.clamped("max_snippet_chars", DEFAULT_SNIPPET_CHARS, MOST_SNIPPET_CHARS),
             citations=wants_citations(self.citations or config.citations, session_key),
             max_total_chars=checks.positive("max_total_chars"),
             deadline=deadline,
             now=self.now or now,
+            active_projects=checks.projects(),
         )
         checks.optional_count("min_revision")
         checks.check()

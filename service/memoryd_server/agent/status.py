@@ -57,6 +57,10 @@ class IndexStatus:
     cached_embeddings: int
 
 
+# The transcripts that an issue about several of them names.
+_MOST_NAMED = 5
+
+
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
     """One agent. `degradations` are those of its backend and of its index. `probe` is None if none was requested.
@@ -107,7 +111,11 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
         pending_files=disk.plan.pending,
         oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=(last_sync_ms or 0) * 1_000_000),
         failed_files=failed,
-        issues=(*disk.discovery.issues, *append_issues, *filter(None, [index.forgotten.problem])),
+        issues=(
+            *disk.discovery.issues,
+            *append_issues,
+            *filter(None, [index.forgotten.problem, _skipped_records(disk)]),
+        ),
         built_with=index.store.built_with,
         differences=index.differences(),
         pending_embeddings=index.embedding.pending(counts.chunks),
@@ -133,6 +141,18 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
 
 def _without_keyword_search(error: str) -> list[Degradation]:
     return [Degradation(DegradationKind.FULLTEXT_MISSING, "keyword search", "", error)] if error else []
+
+
+def _skipped_records(disk: DiskComparison) -> str:
+    """Return how many records of transcripts are not indexed, and of which; empty if there are none."""
+    rows = sorted((row for row in disk.rows.values() if row.skipped), key=lambda row: (-row.skipped, row.path))
+    if not rows:
+        return ""
+    named = [f"{row.path} ({row.skipped})" for row in rows[:_MOST_NAMED]]
+    others = len(rows) - len(named)
+    names = ", ".join([*named, f"{others} others"] if others else named)
+    total = sum(row.skipped for row in rows)
+    return f"records of transcripts that are damaged or too large and are not indexed: {total}, in {names}"
 
 
 def _failures(disk: DiskComparison) -> list[FileFailure]:

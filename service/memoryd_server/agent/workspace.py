@@ -63,7 +63,8 @@ class AgentWorkspace:
         """
         archive = await self._resolver.resolve(request, self.config)
         config = self.config
-        write = run_on(self._archive_thread, self._archiver.archive, config.roots, config.sessions_folder, archive)
+        places = config.roots, config.sessions_folder, archive, str(config.session_database)
+        write = run_on(self._archive_thread, self._archiver.archive, *places)
         return await deadline.limit(write)
 
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:

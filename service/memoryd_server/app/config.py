@@ -23,13 +23,15 @@ from memoryd_server.access import (
 from memoryd_server.agent import AgentConfig, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
+from memoryd_server.app.session_places import session_places
 from memoryd_server.model import Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig, LocalConfig, RemoteConfig, ThrottleConfig
 from memoryd_server.search import CitationMode, RankingConfig
-from memoryd_server.sessions import FlushPolicy
+from memoryd_server.sessions import FlushPolicy, StartupContext
 from memoryd_server.settings import (
     AgentSettings,
+    ExtraPathSettings,
     LimitsSettings,
     ProviderAccess,
     ResolvedSettings,
@@ -37,15 +39,18 @@ from memoryd_server.settings import (
     default_model,
     fill,
 )
-from memoryd_server.sources import GrowthLimits, Roots
+from memoryd_server.sources import ExtraPath, GrowthLimits, Roots
 
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
     """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
-    roots = Roots(str(agent.workspace), tuple(str(Path(p).expanduser()) for p in search.extra_paths))
+    roots = Roots(str(agent.workspace), tuple(map(_extra_path, search.extra_paths)))
     embedding = _embedding(agent, settings)
+    sessions = session_places(
+        settings.session_store, settings.state_dir, agent.agent_id, only_agent=len(settings.agents) == 1
+    )
     return AgentConfig(
         agent_id=agent.agent_id,
         default=agent.default,
@@ -55,8 +60,11 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         roots=roots,
         index_path=agent.index_path,
         ledger_path=settings.state_dir / "memory" / f"{agent.agent_id}.appends",
-        sessions_folder=settings.state_dir / "agents" / agent.agent_id / "sessions",
-        sources=tuple(Source(source) for source in search.sources),
+        sessions_folder=sessions.folder,
+        session_database=sessions.database,
+        sources=tuple(Source(source) for source in search.indexed_sources),
+        searched_sources=_searched_sources(agent),
+        read_chars=agent.memory_get_max_chars,
         cache_enabled=search.cache.enabled,
         cache_max_entries=search.cache.max_entries,
         chunk_tokens=search.chunking.tokens,
@@ -66,6 +74,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         citations=CitationMode(agent.memory.citations),
         time_zone=zone,
         flush=_flush_policy(agent, zone),
+        startup=fill(StartupContext, agent.startup_context),
         sync=_sync_config(agent, settings.service),
         store_driver=search.store.driver,
         configured_backend=agent.memory.backend,
@@ -81,6 +90,11 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         impairments=(),
         plugins=plugin_configs(agent, roots, settings, embedding),
     )
+
+
+def _extra_path(extra: str | ExtraPathSettings) -> ExtraPath:
+    path, pattern = (extra, "") if isinstance(extra, str) else (extra.path, extra.pattern)
+    return ExtraPath(str(Path(path).expanduser()), pattern)
 
 
 def verifier_and_certificates(
@@ -165,18 +179,41 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
     at_once = (search.remote.non_batch_concurrency if search.remote else None) or ThrottleConfig().max_concurrent
     pace = ThrottleConfig(at_once, service.embedding.requests_per_minute)
     identity_headers = service.embedding.identity_headers
+    # A layout of the settings in which this provider has no default model leaves the model empty.
+    has_default = search.provider != "openai-compatible"
     remotes = tuple(
-        _remote(name, access, pace, identity_headers, model=search.model, dimensions=search.output_dimensionality)
+        replace(
+            _remote(
+                name,
+                access,
+                pace,
+                identity_headers,
+                model=search.model or (_default_model(name, access) if has_default else ""),
+                dimensions=search.output_dimensionality,
+            ),
+            query_input_type=search.query_type,
+            document_input_type=search.document_type,
+        )
         for name, access in agent.provider_access.items()
     )
     fallback = None
     name, model = search.fallback_provider, search.fallback_model
     if name not in {"none", "auto"} and (name != search.provider or model not in {"", search.model}):
         # The configured model and dimensions belong to the configured provider.
-        remote = _remote(name, agent.fallback_access, pace, identity_headers, model=model)
+        fallback_model = model or _default_model(name, agent.fallback_access)
+        remote = _remote(name, agent.fallback_access, pace, identity_headers, model=fallback_model)
         own = replace(local, model_path=model) if model and name == "local" else local
         fallback = EmbeddingConfig(name, (remote,), own, names_model=bool(model))
-    return EmbeddingConfig(search.provider, remotes, local, fallback, settings.blocked_by(agent.agent_id))
+    blocked_by = settings.blocked_by(agent.agent_id)
+    return EmbeddingConfig(search.provider, remotes, local, fallback, blocked_by, why_none=agent.no_provider)
+
+
+def _searched_sources(agent: AgentSettings) -> tuple[Source, ...]:
+    """Return the sources that a search without sources covers; empty for all that are indexed."""
+    search, qmd = agent.memory_search, agent.memory.qmd
+    if search.sources == search.indexed_sources or (agent.memory.backend == "qmd" and qmd.sessions.enabled):
+        return ()
+    return tuple(Source(source) for source in search.sources)
 
 
 def _batch_policy(agent: AgentSettings, service: ServiceSettings) -> BatchPolicy:
@@ -199,22 +236,29 @@ def _remote(
     pace: ThrottleConfig,
     identity_headers: tuple[str, ...],
     *,
-    model: str = "",
+    model: str,
     dimensions: int | None = None,
 ) -> RemoteConfig:
     headers = sorted((name, value.get_secret_value()) for name, value in access.headers.items())
     return RemoteConfig(
         provider=provider,
-        model=model or default_model(provider),
+        model=model,
         base_url=access.base_url,
         keys=tuple(key.get_secret_value() for key in access.keys),
         headers=tuple(headers),
         identity_headers=identity_headers,
         dimensions=dimensions,
         no_key=access.no_key,
+        missing_secret=str(access.missing) if access.missing else "",
         problem=access.problem,
         pace=pace,
+        api=access.api,
     )
+
+
+def _default_model(provider: str, access: ProviderAccess) -> str:
+    """Return the default model of a provider; empty if it has none, as a compatible one of the settings' own."""
+    return default_model("ollama" if access.api == "ollama" else provider)
 
 
 def call_limits(limits: LimitsSettings) -> CallLimits:

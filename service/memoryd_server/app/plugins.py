@@ -1,8 +1,8 @@
 """Drivers and plug-ins: their registration in `STORES`, `BACKENDS` and `EXTENSIONS`, and their configurations.
 
-Only this module names drivers and plug-ins. A store keeps the indexes; `memorySearch.store.driver` selects it. A search
-backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension adds a
-service of its own. Backends and extensions convert an agent's settings into their own configuration.
+Only this module names drivers and plug-ins. A store keeps the indexes; `memory.search.store.driver` selects it. A
+search backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension
+adds a service of its own. Backends and extensions convert an agent's settings into their own configuration.
 """
 
 import os

@@ -197,7 +197,7 @@ def chunk_markdown(body: str, tokens: int, overlap: int, first_line: int = 1) ->
     """
     spans = pack(body, ChunkLimits.from_tokens(tokens, overlap))
     crumbs = breadcrumbs(body, [span.start_line for span in spans])
-    return [_chunk(span, crumb, first_line - 1) for span, crumb in zip(spans, crumbs, strict=True)]
+    return [make_chunk(span, crumb, first_line - 1) for span, crumb in zip(spans, crumbs, strict=True)]
 
 
 def indexable_chunks(body: str, tokens: int, overlap: int, first_line: int = 1) -> list[Chunk]:
@@ -209,7 +209,8 @@ def _is_blank(text: str) -> bool:
     return not text or text.isspace()
 
 
-def _chunk(span: TextSpan, breadcrumb: str, offset: int) -> Chunk:
+def make_chunk(span: TextSpan, breadcrumb: str, offset: int) -> Chunk:
+    """Return the chunk of a span whose lines are numbered from 1 + `offset`."""
     return Chunk(
         text=span.text,
         start_line=span.start_line + offset,
@@ -228,7 +229,9 @@ _SEPARATOR = " > "
 _MARK = re.compile(r"\n {0,3}(?:(#{1,6})(?:[ \t]+(.*))?\r?$|(`{3,}|~{3,})(.*)$)", re.MULTILINE)
 
 
-class _Heading(NamedTuple):
+class Heading(NamedTuple):
+    """An ATX heading: its line, its level from 1 to 6, and its title."""
+
     line: int
     level: int
     title: str
@@ -242,19 +245,19 @@ def breadcrumbs(body: str, lines: Sequence[int]) -> list[str]:
     """
     if not lines or lines[-1] == 1 or "#" not in body:
         return [""] * len(lines)
-    headings = _headings(body)
-    ahead = next(headings, None)
-    stack: list[_Heading] = []
+    found = headings(body)
+    ahead = next(found, None)
+    stack: list[Heading] = []
     result = []
     for line in lines:
         while ahead and ahead.line <= line:
             _push(stack, ahead)
-            ahead = next(headings, None)
+            ahead = next(found, None)
         result.append(_join([heading.title for heading in stack if heading.line < line]))
     return result
 
 
-def _push(stack: list[_Heading], heading: _Heading) -> None:
+def _push(stack: list[Heading], heading: Heading) -> None:
     while stack and stack[-1].level >= heading.level:
         stack.pop()
     stack.append(heading)
@@ -267,20 +270,21 @@ def _join(titles: list[str]) -> str:
     return _SEPARATOR.join(shown)[:MAX_BREADCRUMB_CHARS]
 
 
-def _headings(body: str) -> Iterator[_Heading]:
+def headings(body: str) -> Iterator[Heading]:
+    """Yield the headings of `body` outside code fences, in order."""
     line, counted, fence = 0, 0, ""
     for mark in _MARK.finditer("\n" + body):
         hashes, title, ticks, info = mark.groups()
         if ticks:
-            fence = _fence_after(fence, ticks, info)
+            fence = fence_after(fence, ticks, info)
         elif not fence:
             line += mark.string.count("\n", counted, mark.start(1))
             counted = mark.start(1)
             # One character above the limit marks a title as too long. The rest would be stored with every chunk below.
-            yield _Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
+            yield Heading(line, len(hashes), _clean(title or "")[: MAX_BREADCRUMB_CHARS + 1])
 
 
-def _fence_after(fence: str, ticks: str, info: str) -> str:
+def fence_after(fence: str, ticks: str, info: str) -> str:
     """Return the fence that is open after a line of `ticks` and `info`, or ""."""
     if not fence:
         return "" if ticks[0] == "`" and "`" in info else ticks

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Final
 
 from memoryd_server.chunk.markdown import ChunkLimits, cjk_length
-from memoryd_server.model import Chunk
+from memoryd_server.model import Chunk, Origin
 
 TRANSCRIPT_CHUNKER_VERSION: Final = 1
 """Increased by every change that gives other chunks for the same messages and numbers."""
@@ -18,7 +18,8 @@ TRANSCRIPT_CHUNKER_VERSION: Final = 1
 MOST_UNITS_A_LINE = 800
 _LEAST_UNITS_A_PIECE = 8
 
-NumberedLine = tuple[int, str]
+NumberedLine = tuple[int, str, Origin]
+"""The line of the file, the labelled text, and the origin of the message."""
 
 
 class TranscriptChunker:
@@ -30,9 +31,9 @@ class TranscriptChunker:
     def __init__(self, tokens: int, overlap: int, last_chunk: Sequence[NumberedLine] = ()) -> None:
         self._limits = ChunkLimits.from_tokens(tokens, overlap)
         self._lines = list(last_chunk)
-        self._size = sum(_cost(text) for _, text in self._lines)
+        self._size = sum(_cost(text) for _, text, _ in self._lines)
 
-    def add(self, number: int, label: str, text: str) -> Iterator[Chunk]:
+    def add(self, number: int, label: str, text: str, origin: Origin = Origin.UNTRUSTED) -> Iterator[Chunk]:
         """Add the message of line `number`, and yield the chunks that are full now."""
         room = max(_LEAST_UNITS_A_PIECE, min(MOST_UNITS_A_LINE, self._limits.span - 1) - len(label) - 2)
         for piece in split_message(text, room):
@@ -41,7 +42,7 @@ class TranscriptChunker:
             if self._lines and self._size + cost > self._limits.span + 1:
                 yield _chunk(self._lines)
                 self._keep_overlap(self._limits.span + 1 - cost)
-            self._lines.append((number, line))
+            self._lines.append((number, line, origin))
             self._size += cost
 
     def last(self) -> Chunk | None:
@@ -95,11 +96,12 @@ def _cost(line: str) -> int:
 
 
 def _chunk(lines: Sequence[NumberedLine]) -> Chunk:
-    text = "\n".join(line for _, line in lines)
+    text = "\n".join(line for _, line, _ in lines)
     return Chunk(
         text=text,
         start_line=lines[0][0],
         end_line=lines[-1][0],
         content_hash=sha256(text.encode()).digest(),
-        line_numbers=tuple(number for number, _ in lines),
+        line_numbers=tuple(number for number, _, _ in lines),
+        line_origins=tuple(origin for _, _, origin in lines),
     )

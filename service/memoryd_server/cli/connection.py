@@ -74,13 +74,12 @@ def open_connection(common: CommonOptions, *, background: bool = False) -> Itera
         with _connect(_named_endpoint(common, address)) as client:
             yield Connection(client)
         return
-    settings = common.settings()
-    running_client = _connect_running(settings, common.tls)
+    running_client = _connect_running(common.settings(read_secrets=False), common.tls)
     if running_client is not None:
         with running_client:
             yield Connection(running_client)
         return
-    with _in_process(settings, background=background) as connection:
+    with _in_process(common.settings(), background=background) as connection:
         yield connection
 
 
@@ -96,7 +95,7 @@ def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
     if address is not None:
         yield _named_endpoint(common, address)
     else:
-        yield from _candidates(common.settings(), common.tls)
+        yield from _candidates(common.settings(read_secrets=False), common.tls)
 
 
 def client_tls(common: CommonOptions) -> Tls | None:
@@ -153,7 +152,7 @@ def _first_token_of(file: Path) -> str:
 
 def _token_of_state_dir(common: CommonOptions) -> str | None:
     try:
-        return _token_of(common.settings())
+        return _token_of(common.settings(read_secrets=False))
     except SettingsError:
         # The named daemon may use other settings than these, which are invalid.
         return None

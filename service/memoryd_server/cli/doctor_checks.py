@@ -66,8 +66,9 @@ def all_checks(common: CommonOptions) -> Iterator[Check]:
 
 
 def _settings_warning(name: str, text: str) -> Check:
-    meaning = "the key has no effect, or only in part"
-    return warning(name, text, meaning, "change or remove the key; docs/configuration.md lists all keys")
+    meaning = "the setting has no effect, or only in part"
+    advice = "correct the setting or what it refers to, then run memoryd reload; docs/configuration.md lists all keys"
+    return warning(name, text, meaning, advice)
 
 
 def check_least_score(agent: AgentSettings) -> Iterator[Check]:
@@ -209,10 +210,10 @@ def _model_checks(name: str, config: QmdConfig, inspection: QmdInspection) -> It
 _EXPLAINED: Mapping[str, tuple[str, str]] = {
     "VECTOR_LEG_SKIPPED": (
         "searches use keywords only",
-        "fix the problem that the reason names; to search without vectors, set memorySearch.provider: none",
+        "fix the problem that the reason names; to search without vectors, set memory.search.provider to none",
     ),
     "EMBEDDING_FALLBACK": (
-        "the provider of memorySearch.fallback makes the vectors and embeds the queries",
+        "the provider of memory.search.fallback makes the vectors and embeds the queries",
         "fix the configured provider; then restart the daemon, or run memoryd index --force",
     ),
     "BACKEND_FALLBACK": (
@@ -221,7 +222,7 @@ _EXPLAINED: Mapping[str, tuple[str, str]] = {
     ),
     "VECTOR_EXTENSION_MISSING": (
         "sqlite-vec did not load; the search results are the same without it",
-        "nothing, or set memorySearch.store.vector.enabled: false to remove this message",
+        "nothing, or set memory.search.store.vector.enabled: false to remove this message",
     ),
     "FULLTEXT_MISSING": ("keyword search does not work", "run memoryd index --force, and see the daemon's log"),
     "IDENTITY_MISMATCH": (
@@ -288,7 +289,8 @@ def _embedding(name: str, answer: messages.StatusResponse) -> Iterator[Check]:
     if not embedding.provider:
         requested = embedding.requested_provider or "auto"
         if requested in {"auto", "none"}:
-            detail = f"no embedding provider ({requested}): searches use keywords only, and no text leaves the machine"
+            why = embedding.reason or f"no embedding provider (provider: {requested})"
+            detail = f"{why}; searches use keywords only, and no text leaves the machine"
             yield well(name, detail)
         return
     provider = f"{embedding.provider} {embedding.model}".strip()

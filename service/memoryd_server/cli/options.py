@@ -41,8 +41,10 @@ class CommonOptions:
     token_file: Path | None
     tls: Tls | None = None
 
-    def settings(self, **more: object) -> ResolvedSettings:
+    def settings(self, *, read_secrets: bool = True, **more: object) -> ResolvedSettings:
         """Return the settings from these options, the environment and the files.
+
+        Without `read_secrets`, they are complete except for the keys of providers, and no command is run for a secret.
 
         Raises:
             SettingsError: the settings are invalid.
@@ -57,7 +59,7 @@ class CommonOptions:
             **more,
         }
         given = {name: value for name, value in flags.items() if value not in (None, ())}
-        return load(environ=process_environment(), home=Path.home(), flags=given)
+        return load(environ=process_environment(), home=Path.home(), flags=given, read_secrets=read_secrets)
 
 
 def settings_options(command: _F) -> _F:
@@ -108,7 +110,9 @@ def common_options(command: _F) -> _F:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 agent_option = click.option(
-    "--agent", default="", help="Agent id. Default: main, or the default agent if there is no main."
+    "--agent",
+    default="",
+    help="Agent id. Default: main, or the default agent if there is no main. Required if no agent is the default.",
 )
 each_agent_option = click.option("--agent", default="", help="Agent id. Default: all agents.")
 

@@ -55,7 +55,10 @@ def search(
     if not text.strip():
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
     with connected(common) as daemon:
-        key = direct_session(agent or _default_agent(daemon.client)) if session_key is None else session_key
+        key = session_key
+        if key is None:
+            searched = agent or _default_agent(daemon.client)
+            key = direct_session(searched) if searched else ""
         if not daemon.remote:
             if mode != "keyword":
                 download_models(daemon, agent)
@@ -77,9 +80,13 @@ def direct_session(agent: str) -> str:
 
 
 def _default_agent(client: MemorydClient) -> str:
-    """Return the id of the agent that an empty id means: `main`, or the default agent if there is no `main`."""
+    """Return the id of the agent that an empty id means: `main`, or the default agent if there is no `main`.
+
+    Empty if no agent is the default.
+    """
     defaults = {agent.agent_id: agent.default for agent in all_agents(client)}
-    return next((agent_id for agent_id, default in defaults.items() if default and _MAIN not in defaults), _MAIN)
+    default = next((agent_id for agent_id, default in defaults.items() if default), "")
+    return _MAIN if default and _MAIN in defaults else default
 
 
 def _agent_of(session_key: str) -> str:

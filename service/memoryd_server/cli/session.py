@@ -22,7 +22,9 @@ def session() -> None:
 @common_options
 @agent_option
 @json_option
-@click.option("--session-key", default="", help="Key of the session. Only the agent's main session loads MEMORY.md.")
+@click.option(
+    "--session-key", default="", help="Key of the session. Only the agent's main session loads MEMORY.md and USER.md."
+)
 @click.option("--max-chars", type=int, help="Maximum total length of all texts, in characters.")
 @click.option("--recall", is_flag=True, help="Also show the recall section of the system prompt, and the tool schemas.")
 @click.option("--time-zone", default="", help="IANA time zone of the session's date.")

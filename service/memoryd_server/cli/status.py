@@ -196,6 +196,13 @@ def config(common: CommonOptions, as_json: bool) -> None:
         return
     width = max(len(str(entry["key"])) for entry in described)
     for entry in described:
-        click.echo(f"{entry['key']:<{width}}  {entry['value']}  ({entry['origin']})")
+        click.echo(f"{entry['key']:<{width}}  {entry['value']}  ({_written(entry)})")
     for warning in settings.warnings:
         click.echo(f"memoryd: warning: {warning}", err=True)
+
+
+def _written(entry: dict[str, object]) -> str:
+    """Return the origin of a setting, with the key in the file if it has another name there, and its layout."""
+    key, layout = entry.get("writtenAs"), entry.get("layout")
+    name = f", {key}" if key and key != entry["key"] else ""
+    return f"{entry['origin']}{name}{f', {layout} layout' if layout else ''}"

@@ -55,7 +55,7 @@ def token() -> None:
 
 def _settings(options: Mapping[str, Path | None]) -> ResolvedSettings:
     config, state_dir, workspace = options["config"], options["state_dir"], options["workspace"]
-    return CommonOptions(config, state_dir, workspace, None, options["token_file"]).settings()
+    return CommonOptions(config, state_dir, workspace, None, options["token_file"]).settings(read_secrets=False)
 
 
 def _token_files(settings: ResolvedSettings) -> TokenFiles:

@@ -28,7 +28,9 @@ time_zone_option = click.option("--time-zone", default="", help="IANA time zone 
 @common_options
 @agent_option
 @json_option
-@click.option("--path", default="", help="File to append to: MEMORY.md or a file under memory/. Default: today's log.")
+@click.option(
+    "--path", default="", help="File to append to: MEMORY.md, USER.md or a file under memory/. Default: today's log."
+)
 @click.option("--key", default="", help="Idempotency key: a second call with this key writes nothing.")
 @click.option("--heading", default="", help="Heading above the text.")
 @time_zone_option

@@ -138,5 +138,5 @@ def check_vector_engine(version: str, load_error: str | None) -> Check:
         "sqlite-vec",
         load_error,
         "memoryd compares vectors on disk without it: the results are the same, but concurrent calls wait longer",
-        "install sqlite-vec for this platform, or set memorySearch.store.vector.enabled: false to hide this warning",
+        "install sqlite-vec for this platform, or set memory.search.store.vector.enabled: false to hide this warning",
     )

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -124,8 +123,7 @@ COMMIT_ATTEMPTS = 5
 
 INDEX_CACHE_BYTES = 64 * 2**20
 METADATA_CACHE_BYTES = 8 * 2**20
-"""The caches of all datasets of a process. LanceDB's default is gigabytes for each, which old versions fill. Every
-search reads an index that does not fit."""
+"""LanceDB's default is gigabytes, which old versions fill. Every search reads an index that does not fit."""
 
 _OBJECT_STORE_RETRIES: Mapping[str, str] = {"client_max_retries": "3", "client_retry_timeout": "20"}
 """Seconds and attempts. LanceDB's default of three minutes would block the threads that all agents share."""
@@ -192,13 +190,7 @@ class Dataset:
             ) from error
 
     def _connect(self) -> None:
-        lancedb = _import_lancedb()
-        self._connection = lancedb.connect(
-            self.location.uri,
-            read_consistency_interval=timedelta(0),
-            storage_options=None if self.location.is_local else {**_OBJECT_STORE_RETRIES, **self.location.options},
-            session=_session(),
-        )
+        self._connection = self._with_empty_caches()
         if TABLE in self._connection.list_tables().tables:
             self._table = self._connection.open_table(TABLE)
             self._check_columns(self._table.schema.names)
@@ -206,6 +198,15 @@ class Dataset:
             self._table = self._connection.create_table(TABLE, schema=dataset_schema())
         if not any(index.columns == ["tokens"] for index in self._table.list_indices()):
             self._build_word_index()
+
+    def _with_empty_caches(self) -> Any:
+        lancedb = _import_lancedb()
+        return lancedb.connect(
+            self.location.uri,
+            read_consistency_interval=timedelta(0),
+            storage_options=None if self.location.is_local else {**_OBJECT_STORE_RETRIES, **self.location.options},
+            session=lancedb.Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES),
+        )
 
     def _check_columns(self, names: Sequence[str]) -> None:
         missing = [name for name in dataset_schema().names if name not in names]
@@ -334,13 +335,18 @@ class Dataset:
         if rewritten:
             self._rewrite()
         self._update_vector_index(rebuild=rewritten)
-        if not self.location.is_local:
-            self._commit(lambda: self._table.optimize(cleanup_older_than=_KEEP_FOR_OTHER_READERS))
-            return
-        self._commit(lambda: self._table.optimize(cleanup_older_than=_KEEP_DURING_MERGE))
+        keep = _KEEP_DURING_MERGE if self.location.is_local else _KEEP_FOR_OTHER_READERS
+        self._commit(lambda: self._table.optimize(cleanup_older_than=keep))
         with self._gate.alone():
-            # This process holds the lock file, so no other process is writing: unverified files are leftovers.
-            self._table.optimize(cleanup_older_than=_KEEP_NOTHING, delete_unverified=True)
+            if self.location.is_local:
+                # This process holds the lock file, so no other process is writing: unverified files are leftovers.
+                self._table.optimize(cleanup_older_than=_KEEP_NOTHING, delete_unverified=True)
+            self._drop_caches()
+
+    def _drop_caches(self) -> None:
+        """Open the table again: otherwise the caches fill with what was just replaced."""
+        connection = self._with_empty_caches()
+        self._connection, self._table = connection, connection.open_table(TABLE)
 
     def _has_deletions(self) -> bool:
         if not self.location.is_local:
@@ -449,12 +455,6 @@ def _fits(table: Any, name: str, rows: int) -> bool:
     if not built_rows.isdigit() or rows >= _GROWTH * int(built_rows):
         return False
     return int(table.index_stats(name).num_indices) < MOST_PARTS
-
-
-@cache
-def _session() -> Any:
-    """Return the caches that all datasets share: with their own, each agent would add as much memory."""
-    return _import_lancedb().Session(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES)
 
 
 def _import_lancedb() -> ModuleType:

@@ -3,6 +3,7 @@
 import base64
 import ipaddress
 import json
+import socket
 import ssl
 import threading
 import time
@@ -369,14 +370,19 @@ def _secrets(base_url: str, sent: Sequence[Header]) -> list[str]:
 
 
 def is_loopback(url: str) -> bool:
-    """Return whether `url` is on a loopback host, which is never reached through a proxy."""
-    host = urlsplit(url).hostname or ""
+    """Return whether `url` is on this machine, which is never reached through a proxy.
+
+    So are all spellings of the address that the system accepts, such as 127.1, and 0.0.0.0, which servers print.
+    """
+    host = (urlsplit(url).hostname or "").removesuffix(".")
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
+        address = ipaddress.ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError):
         return False
+    address = getattr(address, "ipv4_mapped", None) or address
+    return host.split() == [host] and (address.is_loopback or address.is_unspecified)
 
 
 def _client(base_url: str, headers: Mapping[str, str]) -> httpx.Client:

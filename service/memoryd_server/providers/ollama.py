@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memoryd_server.providers.http_client import HttpClient
-from memoryd_server.providers.openai import bearer
+from memoryd_server.providers.openai import INDEXING_SECONDS_OF_OWN_MACHINE, bearer
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
     EmbeddingRequest,
@@ -17,8 +17,6 @@ from memoryd_server.providers.remote import (
 )
 
 BASE_URL = "http://127.0.0.1:11434"
-INDEXING_SECONDS = 600.0
-"""Time limit of an indexing call: the model runs on the user's own machine and may have to be loaded first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +50,13 @@ def ollama(config: RemoteConfig) -> RemoteProvider:
     """
     base_url = (config.base_url or BASE_URL).rstrip("/").removesuffix("/v1")
     http = HttpClient(
-        "ollama",
+        config.provider,
         base_url,
         dict(config.headers),
         bearer(config.keys),
-        indexing_seconds=INDEXING_SECONDS,
+        indexing_seconds=INDEXING_SECONDS_OF_OWN_MACHINE,
         pace=config.pace,
     )
-    model = config.model.removeprefix("ollama/")
-    spec = spec_for("ollama", model, identity_endpoint(config, base_url), config.dimensions)
+    model = config.model.removeprefix(f"{config.provider}/")
+    spec = spec_for(config.provider, model, identity_endpoint(config, base_url), config.dimensions)
     return RemoteProvider(spec, OllamaFormat(model, config.dimensions), http)

@@ -1,4 +1,4 @@
-"""OpenAI's wire format: OpenAI, compatible servers, Mistral and Voyage AI, and batch jobs.
+"""OpenAI's wire format: OpenAI, compatible servers, LM Studio, DeepInfra, Mistral and Voyage AI, and batch jobs.
 
 All of them implement `POST /embeddings`. Mistral makes vectors of a chosen length only with `codestral-embed`. Voyage
 prepends its own prompt to queries and documents, selected by `input_type`. The batch jobs of OpenAI and Voyage differ
@@ -6,14 +6,14 @@ in where the model is named and in how long a job may take.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
 from memoryd_server.foreign_text import whole_number
 from memoryd_server.providers.api_keys import Header
-from memoryd_server.providers.http_client import HttpClient, HttpRequest
+from memoryd_server.providers.http_client import INDEXING_SECONDS, HttpClient, HttpRequest
 from memoryd_server.providers.pacing import WaitLimit
 from memoryd_server.providers.provider import RemoteConfig, spec_for
 from memoryd_server.providers.remote import (
@@ -73,11 +73,71 @@ def openai_compatible(config: RemoteConfig) -> RemoteProvider:
     """Return a provider for the server at `config.base_url`. A key is sent if one is configured.
 
     Raises:
-        EmbeddingUnavailable: the base URL is missing, or the address, a key or a header is invalid.
+        EmbeddingUnavailable: the base URL or the model is missing, or the address, a key or a header is invalid.
     """
     if not config.base_url:
-        raise EmbeddingUnavailable(f"the provider {config.provider} needs memorySearch.remote.baseUrl")
-    return openai_format_provider(config, config.base_url)
+        place = f" or models.providers.{config.provider}.baseUrl" if config.api else ""
+        raise EmbeddingUnavailable(f"the provider {config.provider} needs memory.search.remote.baseUrl{place}")
+    return _compatible(config, config.base_url)
+
+
+INDEXING_SECONDS_OF_OWN_MACHINE = 600.0
+"""Time limit of an indexing call if the model runs on the user's own machine and may have to be loaded first."""
+
+LMSTUDIO_BASE_URL = "http://localhost:1234/v1"
+
+
+def lmstudio(config: RemoteConfig) -> RemoteProvider:
+    """Return a provider for LM Studio, by default on this machine. The address may end in `/v1`, `/api/v1` or neither.
+
+    Raises:
+        EmbeddingUnavailable: the address, a key or a header is invalid.
+    """
+    return _compatible(config, _with_v1(config.base_url or LMSTUDIO_BASE_URL), INDEXING_SECONDS_OF_OWN_MACHINE)
+
+
+def _with_v1(base_url: str) -> str:
+    try:
+        parts = urlsplit(base_url)
+    except ValueError:
+        # The client refuses the address.
+        return base_url
+    path = parts.path.rstrip("/").removesuffix("/v1").removesuffix("/api")
+    return urlunsplit(parts._replace(path=f"{path}/v1"))
+
+
+DEEPINFRA_BASE_URL = "https://api.deepinfra.com/v1/openai"
+
+
+def deepinfra(config: RemoteConfig) -> RemoteProvider:
+    """Return a provider for DeepInfra, or for a compatible server at `config.base_url`.
+
+    Raises:
+        EmbeddingUnavailable: the address, a key or a header is invalid.
+    """
+    return _compatible(config, config.base_url or DEEPINFRA_BASE_URL)
+
+
+def _compatible(config: RemoteConfig, base_url: str, indexing_seconds: float = INDEXING_SECONDS) -> RemoteProvider:
+    if not config.model:
+        raise EmbeddingUnavailable(f"the provider {config.provider} has no default model: set memory.search.model")
+    types = {TextRole.QUERY: config.query_input_type, TextRole.DOCUMENT: config.document_input_type}
+    http = HttpClient(
+        config.provider,
+        base_url,
+        dict(config.headers),
+        bearer(config.keys),
+        indexing_seconds=indexing_seconds,
+        pace=config.pace,
+    )
+    model = config.model.removeprefix(f"{config.provider}/")
+    endpoint = identity_endpoint(config, base_url, config.document_input_type)
+    spec = spec_for(config.provider, model, endpoint, config.dimensions)
+    if config.document_input_type:
+        # The server puts its own words before the text.
+        spec = replace(spec, query_prefix="", document_prefix="")
+    wire = OpenAIFormat(model, config.dimensions, input_types={role: value for role, value in types.items() if value})
+    return RemoteProvider(spec, wire, http)
 
 
 def openai_format_provider(

@@ -9,12 +9,13 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.providers.bedrock import bedrock
 from memoryd_server.providers.gemini import gemini
 from memoryd_server.providers.local import LocalProvider
 from memoryd_server.providers.model_download import HubModelFile
 from memoryd_server.providers.model_files import DEFAULT_MODEL, LocalModelFile, ModelFile
 from memoryd_server.providers.ollama import ollama
-from memoryd_server.providers.openai import mistral, openai, openai_compatible, voyage
+from memoryd_server.providers.openai import deepinfra, lmstudio, mistral, openai, openai_compatible, voyage
 from memoryd_server.providers.provider import (
     EmbeddingConfig,
     EmbeddingProvider,
@@ -28,6 +29,8 @@ AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
 
 NOT_CONFIGURED = "no embedding provider is configured"
 
+_LOCAL = "local"
+_BEDROCK = "bedrock"
 _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "openai": openai,
     "openai-compatible": openai_compatible,
@@ -35,10 +38,16 @@ _REMOTE: Mapping[str, Callable[[RemoteConfig], EmbeddingProvider]] = {
     "voyage": voyage,
     "mistral": mistral,
     "ollama": ollama,
+    "lmstudio": lmstudio,
+    "deepinfra": deepinfra,
+    _BEDROCK: bedrock,
+}
+_KEY_REQUIRED = (*AUTOMATIC, "deepinfra")
+_NOT_IMPLEMENTED: Mapping[str, str] = {
+    "github-copilot": "memoryd does not exchange GitHub tokens for those of Copilot",
 }
 _Key = TypeVar("_Key")
 
-_LOCAL = "local"
 _MAX_BLOCKERS = 3
 _KEY_HEADERS = frozenset({"authorization", "x-goog-api-key", "api-key"})
 
@@ -49,7 +58,8 @@ class ProviderSelection:
 
     `fallback` selects the fallback provider of the settings, and is None if they name none. `former` returns the
     provider of an earlier model, whose spec it receives, if these settings permit to call it. `unusable` is whether
-    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood.
+    "auto" found a provider that cannot be used; `blocked` is whether there is none because a setting is not understood
+    or a secret has no value.
     """
 
     provider: EmbeddingProvider | None
@@ -69,6 +79,10 @@ class ProviderSelection:
     def requires_vectors(self) -> bool:
         """Whether a chunk without a vector is incomplete. With "auto", keywords suffice while providers are blocked."""
         return self.is_configured and not (self.blocked and self.requested == "auto")
+
+
+class _SecretMissingError(EmbeddingUnavailable):
+    """A key or header of the provider is a reference to a secret without a value."""
 
 
 def select(config: EmbeddingConfig) -> ProviderSelection:
@@ -98,13 +112,16 @@ class ProviderPool:
         """Return the provider for this configuration. The pool closes it."""
         if config.blocked_by and _needs_http(config):
             return ProviderSelection(None, config.provider, _blocked(config.blocked_by), blocked=True)
-        provider, reason, unusable = self._find(config)
+        try:
+            provider, reason, unusable = self._find(config)
+        except _SecretMissingError as error:
+            return ProviderSelection(None, config.provider, str(error), blocked=True)
         fallback = config.fallback
         chosen = provider.spec.provider if provider is not None else config.provider
         former = partial(self._former, config, chosen)
         if fallback is None or fallback.provider == "none" or _is_own(fallback, chosen, provider):
             return ProviderSelection(provider, config.provider, reason, unusable=unusable, former=former)
-        if config.provider not in (*_REMOTE, _LOCAL, "auto", "none"):
+        if config.provider not in (_LOCAL, "auto", "none") and not _is_supported(config.remote(config.provider)):
             # It is unknown which texts this provider would receive, so none are sent to another one instead.
             return ProviderSelection(
                 None, config.provider, f"{reason}; its fallback {fallback.provider} is not used either"
@@ -150,13 +167,19 @@ class ProviderPool:
         return provider
 
     def _find(self, config: EmbeddingConfig) -> tuple[EmbeddingProvider | None, str, bool]:
-        """Return the provider, why there is none, and whether the reason is that it cannot be used."""
+        """Return the provider, why there is none, and whether the reason is that it cannot be used.
+
+        Raises:
+            _SecretMissingError: neither the provider nor its fallback may be used.
+        """
         if config.provider == "none":
-            return None, "embeddings are disabled", False
+            return None, config.why_none or "embeddings are disabled", False
         try:
             with self._lock:
                 found = self._automatic(config) if config.provider == "auto" else (self._named(config), "")
                 return *found, False
+        except _SecretMissingError:
+            raise
         except (EmbeddingUnavailable, ValueError) as error:
             return None, str(error), True
 
@@ -169,12 +192,12 @@ class ProviderPool:
         if _has_model(config.local):
             return self._local(config.local), ""
         server = config.remote("openai-compatible")
-        if server.base_url or server.problem:
+        if server.base_url or server.problem or server.missing_secret:
             return self._remote(server), ""
         missing: list[str] = []
         for name in AUTOMATIC:
             remote = config.remote(name)
-            if remote.problem or _has_key(remote):
+            if remote.problem or remote.missing_secret or _has_key(remote):
                 return self._remote(remote), ""
             missing.append(f"{name} ({remote.no_key})" if remote.no_key else name)
         without = "local.modelPath is not a file" if config.local.model_path else "local.modelPath is not set"
@@ -183,9 +206,12 @@ class ProviderPool:
     def _named(self, config: EmbeddingConfig) -> EmbeddingProvider:
         if config.provider == _LOCAL:
             return self._local(config.local)
-        if config.provider not in _REMOTE:
-            raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version")
-        return self._remote(config.remote(config.provider))
+        remote = config.remote(config.provider)
+        if not (remote.problem or remote.missing_secret) and _wire(remote) not in _REMOTE:
+            known = "it is neither one of memoryd's nor an id in models.providers"
+            why = _NOT_IMPLEMENTED.get(config.provider, known)
+            raise EmbeddingUnavailable(f"the provider {config.provider} is not supported by this version: {why}")
+        return self._remote(remote)
 
     def _local(self, local: LocalConfig) -> EmbeddingProvider:
         model = local.model_path or DEFAULT_MODEL
@@ -201,12 +227,14 @@ class ProviderPool:
         )
 
     def _remote(self, remote: RemoteConfig) -> EmbeddingProvider:
+        if remote.missing_secret:
+            raise _SecretMissingError(f"remote embeddings are disabled, because {remote.missing_secret}")
         if remote.problem:
             raise EmbeddingUnavailable(f"the provider {remote.provider} cannot be used: {remote.problem}")
-        if remote.provider in AUTOMATIC and not remote.base_url and not _has_key(remote):
+        if remote.provider in _KEY_REQUIRED and not remote.base_url and not _has_key(remote):
             why = f": {remote.no_key}" if remote.no_key else ""
             raise EmbeddingUnavailable(f"no API key is configured for the provider {remote.provider}{why}")
-        return _shared(self._remotes, remote, lambda: _REMOTE[remote.provider](remote))
+        return _shared(self._remotes, remote, lambda: _REMOTE[_wire(remote)](remote))
 
     def providers(self) -> list[EmbeddingProvider]:
         """Return all providers that are kept and not closed."""
@@ -258,6 +286,16 @@ def _requested(remote: RemoteConfig, spec: EmbeddingSpec) -> int | None:
     """
     same_model = remote.model.removeprefix(f"{remote.provider}/") == spec.model
     return spec.dimensions if same_model or remote.dimensions == spec.dimensions else None
+
+
+def _wire(remote: RemoteConfig) -> str:
+    """Return the provider whose wire format is used."""
+    return remote.api or remote.provider
+
+
+def _is_supported(remote: RemoteConfig) -> bool:
+    """Return whether this version can call the provider. Bedrock without a token would need signed requests."""
+    return _wire(remote) in _REMOTE and (remote.provider != _BEDROCK or _has_key(remote))
 
 
 def _has_key(remote: RemoteConfig) -> bool:

@@ -68,6 +68,7 @@ FAMILIES = (
     ModelFamily(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
     ModelFamily(re.compile(r"arctic-embed"), 512, _SENTENCE),
     ModelFamily(re.compile(r"minilm"), 512),
+    ModelFamily(re.compile(r"cohere\.embed-(?:english|multilingual)-v3"), 512),
     # Receives the task as a prefix; older Gemini models receive it in the field `taskType`.
     ModelFamily(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
     ModelFamily(re.compile(r"text-embedding-ada-002"), 8191),
@@ -258,7 +259,10 @@ class RemoteConfig:
 
     An empty `base_url` means the provider's default. With several `keys`, the next one is used when the server limits
     the current one. `headers` are pairs; those named in `identity_headers` count towards the identity of the vectors.
-    `no_key` says why there is no key; `problem` says why nothing may be sent.
+    `no_key` says why there is no key; `problem` says why nothing may be sent. `missing_secret` names a secret without a
+    value, because of which no other provider may be used in place of this one. `api` is the provider whose wire format
+    a provider of the settings' own uses; empty for memoryd's own providers. The input types are sent as `input_type`
+    with queries and documents by servers that are compatible with OpenAI's; empty ones are not sent.
     """
 
     provider: str
@@ -271,6 +275,10 @@ class RemoteConfig:
     problem: str = ""
     pace: ThrottleConfig = field(default_factory=ThrottleConfig)
     identity_headers: tuple[str, ...] = ()
+    api: str = ""
+    query_input_type: str = ""
+    document_input_type: str = ""
+    missing_secret: str = ""
 
     def __repr__(self) -> str:
         """Return provider and model, without the secrets."""
@@ -299,6 +307,7 @@ class EmbeddingConfig:
     `fallback` is the configuration of the fallback provider, None if there is none. `blocked_by` names settings that
     are not understood and may restrict what is sent: if there are any, no provider that is reached over HTTP is used.
     `names_model` is whether the settings name the model of a fallback, which may be another one of the same provider.
+    `why_none` is the reason to report if the provider is "none"; empty if the settings disable embeddings.
     """
 
     provider: str = "auto"
@@ -307,6 +316,7 @@ class EmbeddingConfig:
     fallback: "EmbeddingConfig | None" = None
     blocked_by: tuple[str, ...] = ()
     names_model: bool = False
+    why_none: str = ""
 
     def remote(self, provider: str) -> RemoteConfig:
         """Return the configuration of a remote provider; one without base URL and key if none is set."""

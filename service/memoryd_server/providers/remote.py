@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json, whole_number
-from memoryd_server.providers.batching import Answer, RequestLimits, embed_in_batches
+from memoryd_server.providers.batching import MAX_ITEMS, Answer, RequestLimits, embed_in_batches
 from memoryd_server.providers.http_client import HttpClient, HttpRequest
 from memoryd_server.providers.http_errors import RequestRefused, parse_error_tree, public_url
 from memoryd_server.providers.pacing import RequestSlots, WaitLimit
@@ -195,7 +195,8 @@ class RemoteProvider:
     """Embeds with one model of one server. `wire` requests `spec.dimensions` in each request if they are set.
 
     `batches` creates the client of the server's batch jobs, and is None if there are none; it receives the callback
-    that counts their tokens. The connections of a provider that nothing refers to are closed.
+    that counts their tokens. `most_texts` is how many texts a request of this server may have, if that is few.
+    The connections of a provider that nothing refers to are closed.
     """
 
     def __init__(
@@ -204,6 +205,7 @@ class RemoteProvider:
         wire: WireFormat,
         http: HttpClient,
         batches: Callable[[Callable[[int], None]], BatchApi] | None = None,
+        most_texts: int | None = None,
     ) -> None:
         self.spec = spec
         """The dimensions are set only if the configuration requests them."""
@@ -211,7 +213,8 @@ class RemoteProvider:
         self._wire = wire
         self._http = http
         self._dimensions = spec.dimensions or 0
-        self._limits = RequestLimits(spec.max_input_tokens, slots=RequestSlots(http.pace.max_concurrent))
+        slots = RequestSlots(http.pace.max_concurrent)
+        self._limits = RequestLimits(spec.max_input_tokens, min(most_texts or MAX_ITEMS, MAX_ITEMS), slots=slots)
         self._lock = threading.Lock()
         self._tokens = 0
         self._closed = False
@@ -302,14 +305,17 @@ class RemoteProvider:
             return EmbeddingFailure(f"{self._http.name}: {error}")
 
 
-def identity_endpoint(config: RemoteConfig, base_url: str) -> str:
-    """Return the endpoint in an identity: the address without credentials, and the headers that count towards it.
+def identity_endpoint(config: RemoteConfig, base_url: str, document_input_type: str = "") -> str:
+    """Return the endpoint in an identity: the address without credentials, and what else selects the vectors.
 
-    A value is replaced by the start of its SHA-256, because it may be a secret.
+    That is the `input_type` of documents, if it is sent, and the headers that count. The value of a header is replaced
+    by the start of its SHA-256, because it may be a secret.
     """
     names = {name.strip().lower() for name in config.identity_headers}
     values = {name.lower(): value for name, value in config.headers if name.lower() in names}
     parts = [f"{name} {hashlib.sha256(values[name].encode()).hexdigest()[:_SHOWN_HASH]}" for name in sorted(values)]
+    if document_input_type:
+        parts.append(f"input_type {document_input_type}")
     return public_url(base_url) + (f" ({', '.join(parts)})" if parts else "")
 
 

@@ -34,6 +34,7 @@ from memoryd_server.sources import (
     Location,
     Roots,
     is_too_deep,
+    origin_of_file,
     read_file,
     read_rules,
     resolve_path,
@@ -94,6 +95,9 @@ class CollectionFiles:
         try:
             return resolve_path(self._roots, f"{collection.root.rstrip('/')}/{path}")
         except MemorydError:
+            if collection.builtin:
+                # The pattern of an extra path may match files that are not memory.
+                return None
             return Location(f"{PREFIX}{name}/{path}", collection.root, parts, collection.source)
 
     def location_of(self, row: QmdRow) -> Location | None:
@@ -109,7 +113,10 @@ class CollectionFiles:
     def _is_ignored(self, name: str, path: str) -> bool:
         """Return whether `.memoryignore` excludes a file, as in the builtin engine. qmd does not read that file."""
         collection = self._collections.get(name)
-        if collection is None or collection.source is not Source.MEMORY or collection.is_one_file:
+        if collection is None or collection.source is not Source.MEMORY:
+            return False
+        if collection.is_one_file and not (collection.builtin and collection.root in self._roots.extras()):
+            # The rules of a folder do not apply to a file that the settings list.
             return False
         try:
             return read_rules(collection.root, ()).ignores_file(path.split("/"))
@@ -149,6 +156,7 @@ class CollectionFiles:
             snippet_start_line=start,
             snippet_end_line=start + text.count("\n"),
             mtime_ns=stat.mtime_ns,
+            origin=origin_of_file(self.source_of(row), location.path),
         )
         return hit, moved
 

@@ -22,7 +22,7 @@ from memoryd_server.sources import Roots
 # The names of the collections of the workspace's memory and of exported transcripts.
 MEMORY = "memory-root"
 SESSIONS = "sessions"
-_MEMORY_PATTERN = "{MEMORY.md,memory.md,memory/**/*.md}"
+_MEMORY_PATTERN = "{MEMORY.md,memory.md,USER.md,memory/**/*.md}"
 DEFAULT_PATTERN = "**/*.md"
 _SUFFIX = ".md"
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9]+")
@@ -75,14 +75,16 @@ def collections_of(
 ) -> tuple[Collection, ...]:
     """Return the collections of the workspace's memory, the extra paths, exported transcripts and `paths`.
 
-    Relative paths are relative to the workspace. Duplicates are removed.
+    Relative paths are relative to the workspace. Duplicates are removed. A folder with several patterns is in several
+    collections.
     """
     collections: list[Collection] = []
     if default_memory:
         collections.append(Collection(MEMORY, roots.base(), _MEMORY_PATTERN, builtin=True))
         collections += [
-            Collection(f"extra-{number}", *_folder_and_pattern(extra, DEFAULT_PATTERN), builtin=True)
+            Collection(f"extra-{number}", *_folder_and_pattern(extra, pattern), builtin=True)
             for number, extra in enumerate(roots.extras(), 1)
+            for pattern in [glob.text.replace("\\", "/") for glob in roots.patterns(extra)] or [DEFAULT_PATTERN]
         ]
     if sessions_folder is not None:
         collections.append(Collection(SESSIONS, sessions_folder, source=Source.SESSIONS))
@@ -151,19 +153,24 @@ class _GlobAutomaton:
     def accepts(self, text: str) -> bool:
         """Return whether the whole text leads from state 0 to `last`."""
         states = self._reached([0])
+        # The steps that this text has taken: a text usually takes few different ones.
+        taken: dict[tuple[frozenset[int], str], frozenset[int]] = {}
         for character in text:
-            states = self._reached([to for state in states for test, to in self.steps[state] if test(character)])
+            step = states, character
+            if step not in taken:
+                taken[step] = self._reached([to for at in states for test, to in self.steps[at] if test(character)])
+            states = taken[step]
             if not states:
                 return False
         return self.last in states
 
-    def _reached(self, states: list[int]) -> set[int]:
+    def _reached(self, states: list[int]) -> frozenset[int]:
         reached = set(states)
         while states:
             following = [to for to in self.free[states.pop()] if to not in reached]
             reached.update(following)
             states += following
-        return reached
+        return frozenset(reached)
 
 
 @lru_cache(maxsize=256)

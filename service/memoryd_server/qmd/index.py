@@ -22,7 +22,13 @@ from memoryd_server.qmd.client import QmdClient, QmdFailure, QmdFailureReason, c
 from memoryd_server.qmd.config import QmdConfig, QmdSessionsConfig
 from memoryd_server.qmd.host import file_lock, make_private_folder
 from memoryd_server.qmd.process import CommandResult, CommandRun, ExitKind
-from memoryd_server.sources import FLATTENING_VERSION, TranscriptFile, list_transcripts, read_transcript
+from memoryd_server.sources import (
+    FLATTENING_VERSION,
+    TranscriptFile,
+    list_transcripts,
+    read_generated_sessions,
+    read_transcript,
+)
 
 _INDEXED = re.compile(r"Indexed: (\d{1,9}) new, (\d{1,9}) updated, (\d{1,9}) unchanged, (\d{1,9}) removed")
 _DAMAGED = re.compile(r"SQLITE_NOTADB|SQLITE_CORRUPT|file is not a database|database disk image is malformed")
@@ -236,10 +242,13 @@ def export_sessions(
     """
     config.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     oldest = None if config.retention_days is None else now_ns() - config.retention_days * _NS_PER_DAY
+    generated, _ = read_generated_sessions(config.transcripts)
     wanted = {
         f"{file.name}.md": file
         for file in list_transcripts(config.transcripts)
-        if (oldest is None or file.mtime_ns >= oldest) and not is_forgotten(file.session_id)
+        if (oldest is None or file.mtime_ns >= oldest)
+        and file.session_id not in generated
+        and not is_forgotten(file.session_id)
     }
     is_same_version = _read_version(config.folder) == str(FLATTENING_VERSION)
     for name, file in wanted.items():

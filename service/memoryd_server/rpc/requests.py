@@ -241,6 +241,7 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         session_key=message.session_key,
         min_revision=fields.value("min_revision"),
         now=fields.now(),
+        active_projects=tuple(message.active_projects),
         unreadable=tuple(fields.violations),
     )
 

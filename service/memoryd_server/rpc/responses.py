@@ -84,6 +84,10 @@ def search_result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
         citation=citation(hit.path, hit.start_line, hit.end_line),
         modified_time=timestamp(hit.mtime_ns),
         score_detail=_score_detail(hit) if explain else None,
+        origin=wire.origin(hit.origin),
+        importance=hit.annotations.importance,
+        triggers=hit.annotations.triggers,
+        projects=hit.annotations.projects,
     )
 
 
@@ -95,6 +99,7 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
         decay=hit.decay,
         vector_rank=hit.vector_rank,
         keyword_rank=hit.keyword_rank,
+        annotations=hit.annotation_factor,
     )
 
 

@@ -45,6 +45,11 @@ def source(value: StrEnum) -> memory_pb2.Source:
     return _value(memory_pb2.Source, f"SOURCE_{value.upper()}")
 
 
+def origin(value: StrEnum) -> memory_pb2.Origin:
+    """Return an origin."""
+    return _value(memory_pb2.Origin, f"ORIGIN_{value.upper()}")
+
+
 def search_mode(value: StrEnum) -> memory_pb2.SearchMode:
     """Return a search mode."""
     return _value(memory_pb2.SearchMode, f"SEARCH_MODE_{value}")

@@ -116,7 +116,7 @@ def empty_reason(
 
 def _explain_cutoff(hits: int, query: SearchQuery, scale: CosineScale | None) -> str:
     if query.min_score is not None:
-        name = "min_score" if query.min_score_is_requested else "the setting memorySearch.query.minScore,"
+        name = "min_score" if query.min_score_is_requested else "the setting memory.search.query.minScore,"
         return f"{hits} hits score below {name} {query.min_score:g}; lower it to see them"
     least = "the default least score" if scale is None else f"{scale.least:.2f}, the default least cosine"
     return f"none of {hits} hits reaches {least}; set min_score, for example to 0, to see them"

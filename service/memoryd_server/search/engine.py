@@ -114,6 +114,8 @@ class SearchEngine:
                 ranking=ranking,
                 texts_of=partial(_texts, reader),
                 words_of=self._words_of,
+                annotated=counts.annotated,
+                active_projects=query.active_projects,
             )
             scale = scale_of(reader, query, vector if retrieved.vector_hits else None, identity)
             cutoff = apply_cutoff(ranked.candidates, query, scale)
@@ -125,7 +127,7 @@ class SearchEngine:
                 ranking.merged_chars,
                 heads() if len(analyzed.groups) > 1 else None,
             )
-        found = hits(selected, HitRenderer(self._analyzer, analyzed, retrieved.keyword), ranked.decays)
+        found = hits(selected, HitRenderer(self._analyzer, analyzed, retrieved.keyword), ranked)
         return self._answer(analyzed, counts, retrieved, cutoff=cutoff, selected=selected, found=found)
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:

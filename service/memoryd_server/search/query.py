@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from memoryd_server.model import Degradation, Source
+from memoryd_server.model import NO_ANNOTATIONS, Annotations, Degradation, Origin, Source
 
 # The name of memoryd's own search engine in `SearchAnswer.backend`.
 BUILTIN = "builtin"
@@ -45,7 +45,7 @@ class SearchQuery:
 
     `min_score` is None if neither the request nor the settings set it; `min_score_is_requested` is whether the request
     did. `deadline` is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty
-    `sources` means all.
+    `sources` means all. `active_projects` are keys of `chunk.project_key`; if there are none, projects do not matter.
     """
 
     text: str
@@ -59,6 +59,7 @@ class SearchQuery:
     max_total_chars: int | None
     deadline: float
     now: datetime | None = None
+    active_projects: frozenset[str] = frozenset()
 
 
 def text_score(bm25: float, best: float) -> float:
@@ -71,7 +72,8 @@ class Hit:
     """A result: a line range of a file, its score, and a snippet of its text. Ranks count from 1.
 
     Scores and ranks are None as in `Candidate`. `coverage` is None if the keyword retriever did not run or the query
-    has no words; `decay` is None if decay is off.
+    has no words; `decay` is None if decay is off. `annotation_factor` is None if no annotation
+    changed the score.
     """
 
     path: str
@@ -89,6 +91,9 @@ class Hit:
     vector_rank: int | None = None
     coverage: float | None = None
     decay: float | None = None
+    origin: Origin = Origin.UNTRUSTED
+    annotations: Annotations = NO_ANNOTATIONS
+    annotation_factor: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,13 @@
-"""The ranking of candidates: fusion, decay by age, boosts for dates, and maximal marginal relevance. Pure.
+"""The ranking of candidates: fusion, annotations, decay by age, boosts for dates, and maximal marginal relevance. Pure.
 
 Fusion: the score is the weighted mean of the retrievers that found something (retrieval study, step 2): the cosine of
 the vector retriever, and the BM25 of the keyword retriever as a share of the best BM25, which keeps its order and has
 the scale 0..1. If a retriever found something but did not return a chunk, its true cosine or BM25 of the chunk counts,
 if the caller provides it.
+
+Annotations: an importance of n multiplies the score by .75 + .05 n, so 5 is neutral. If the query names active
+projects, a chunk whose projects are all active counts 1.15 times, one with any other project .9 times. Scores are
+limited to 1; those that would exceed it keep their order.
 
 Decay: the age of a daily log is that of the day in its name, the age of other text that of its file. Evergreen files do
 not age.
@@ -15,11 +19,12 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time
+from datetime import UTC, datetime, time
 from types import MappingProxyType
 
 from memoryd_server.search.dates import boosted, dates_in
 from memoryd_server.search.query import Candidate, RankingConfig, clamp, text_score
+from memoryd_server.sources import day_of, match_day
 from memoryd_server.store import ChunkHead, KeywordHit, VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
@@ -67,10 +72,11 @@ def _vector_share(vector_weight: float, text_weight: float, *, has_keyword: bool
 
 @dataclass(frozen=True, slots=True)
 class Reranked:
-    """Candidates, best first, and the decay factor of each by chunk; empty if decay is off."""
+    """Candidates, best first, and by chunk the factors of decay and of annotations that were applied."""
 
     candidates: list[Candidate]
     decays: Mapping[int, float]
+    annotation_factors: Mapping[int, float]
 
 
 def rank(
@@ -82,18 +88,24 @@ def rank(
     ranking: RankingConfig,
     texts_of: Callable[[Sequence[int]], Mapping[int, str]],
     words_of: Callable[[str], Collection[str]],
+    annotated: bool = False,
+    active_projects: Collection[str] = frozenset(),
 ) -> Reranked:
-    """Apply decay by age, boosts for the dates in `query`, and MMR, in this order; each only if it applies.
+    """Apply annotations, decay by age, boosts for the dates in `query`, and MMR, in this order; each if it applies.
 
-    `heads` is called only for decay and dates, and returns the paths and times of the candidates; `texts_of` is called
+    `annotated` is whether a candidate may have annotations. `heads` is called only if it is set and for decay and
+    dates, and returns the paths and times of the candidates; `texts_of` is called
     only for MMR, and returns their texts. Candidates that are missing from the result are dropped.
     """
     ranked = list(candidates)
     decays: dict[int, float] = {}
+    factors: dict[int, float] = {}
     ranges = dates_in(query, now)
-    if ranking.decay or ranges:
+    if annotated or ranking.decay or ranges:
         by_id = heads()
         ranked = [candidate for candidate in candidates if candidate.chunk_id in by_id]
+        factors = _annotation_factors(by_id, active_projects)
+        ranked = weighted(ranked, factors)
         if ranking.decay:
             decays = {c.chunk_id: _decay(by_id[c.chunk_id], now, ranking) for c in ranked}
             ranked = sorted((decayed(c, decays[c.chunk_id]) for c in ranked), key=lambda c: -c.score)
@@ -103,7 +115,33 @@ def rank(
         texts = texts_of([c.chunk_id for c in ranked])
         ranked = [candidate for candidate in ranked if candidate.chunk_id in texts]
         ranked = diversified(ranked, texts, ranking.mmr_lambda, words_of)
-    return Reranked(ranked, decays)
+    return Reranked(ranked, decays, factors)
+
+
+def _annotation_factors(by_id: Mapping[int, ChunkHead], active: Collection[str]) -> dict[int, float]:
+    factors = {
+        chunk_id: annotation_factor(head.importance, head.projects, active)
+        for chunk_id, head in by_id.items()
+        if head.importance is not None or (head.projects and active)
+    }
+    return {chunk_id: factor for chunk_id, factor in factors.items() if factor != 1}
+
+
+def annotation_factor(importance: int | None, projects: Collection[str], active: Collection[str]) -> float:
+    """Return the factor of a chunk's score; 1 without an importance and without active or own projects."""
+    factor = 1.0 if importance is None else 0.75 + 0.05 * min(10, max(1, importance))
+    if not (projects and active):
+        return factor
+    return factor * (1.15 if all(key in active for key in projects) else 0.9)
+
+
+def weighted(candidates: Sequence[Candidate], factors: Mapping[int, float]) -> list[Candidate]:
+    """Return the candidates with their scores multiplied by `factors`, best first; a missing factor is 1."""
+    if not factors:
+        return list(candidates)
+    scored = [(candidate.score * factors.get(candidate.chunk_id, 1.0), candidate) for candidate in candidates]
+    scored.sort(key=lambda pair: -pair[0])
+    return [candidate._replace(score=min(1.0, score)) for score, candidate in scored]
 
 
 def _decay(head: ChunkHead, now: datetime, ranking: RankingConfig) -> float:
@@ -161,31 +199,14 @@ def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / union if union else 1.0
 
 
-_DAY = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})(?![0-9])")
-_LONG_TERM = ("MEMORY.md", "memory.md")
+_CURATED = ("MEMORY.md", "memory.md", "USER.md")
 _SECONDS_A_DAY = 86_400
 
 
-def day_of(path: str) -> date | None:
-    """Return the day, `YYYY-MM-DD`, that the name of a file under `memory/` begins with; None if there is none."""
-    match = match_day(path)
-    try:
-        return date(*map(int, match.groups())) if match else None
-    except ValueError:
-        return None
-
-
-def match_day(path: str) -> re.Match[str] | None:
-    """Return the year, month and day that the name of a file below a `memory` folder begins with, as written."""
-    slash = path.rfind("/")
-    match = _DAY.match(path, slash + 1) if slash >= 0 else None
-    return match if match and (path.startswith("memory/") or path.find("/memory/", 0, slash + 1) >= 0) else None
-
-
 def is_evergreen(path: str) -> bool:
-    """Return whether a file is the long-term memory or is under `memory/` and has no day at the start of its name."""
+    """Return whether a file is a curated file, or is under `memory/` and has no day at the start of its name."""
     path = path.removeprefix("./")
-    return path in _LONG_TERM or (path.startswith("memory/") and not match_day(path))
+    return path in _CURATED or (path.startswith("memory/") and not match_day(path))
 
 
 def age_days(path: str, modified: datetime, now: datetime) -> float | None:

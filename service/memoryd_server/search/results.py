@@ -12,6 +12,7 @@ from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, Hit
+from memoryd_server.search.ranking import Reranked
 from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, best_snippet, cut_text
 from memoryd_server.store import ChunkHead, ChunkRow, Reader
@@ -135,8 +136,14 @@ def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
 
 
 def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
-    """Return both chunks as one; None if they are apart, too long together, of a transcript, or not of whole lines."""
+    """Return both chunks as one, or None.
+
+    Chunks stay apart if they do not touch, are too long together, are of a transcript, are not of whole lines, or have
+    different annotations, which would not apply to the whole.
+    """
     if one.path != other.path or one.source is not other.source or one.line_numbers or other.line_numbers:
+        return None
+    if one.annotations != other.annotations:
         return None
     first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
     if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:
@@ -232,14 +239,12 @@ def _terms_in(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
     return found | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in found)}
 
 
-def hits(selected: SelectedRows, renderer: HitRenderer, decays: Mapping[int, float]) -> list[Hit]:
-    """Return the hits of the selected rows. `decays` has the decay factors by chunk."""
-    return [
-        _hit(candidate, row, renderer.render(row), decays.get(candidate.chunk_id)) for candidate, row in selected.rows
-    ]
+def hits(selected: SelectedRows, renderer: HitRenderer, ranked: Reranked) -> list[Hit]:
+    """Return the hits of the selected rows. `ranked` has the factors of their scores."""
+    return [_hit(candidate, row, renderer.render(row), ranked) for candidate, row in selected.rows]
 
 
-def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, decay: float | None) -> Hit:
+def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Reranked) -> Hit:
     snippet = rendered.snippet
     return Hit(
         path=row.path,
@@ -256,7 +261,10 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, decay: floa
         vector_score=candidate.vector_score,
         vector_rank=candidate.vector_rank,
         coverage=rendered.coverage,
-        decay=decay,
+        decay=ranked.decays.get(candidate.chunk_id),
+        origin=row.origin,
+        annotations=row.annotations,
+        annotation_factor=ranked.annotation_factors.get(candidate.chunk_id),
     )
 
 

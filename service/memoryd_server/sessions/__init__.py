@@ -1,6 +1,7 @@
 """The lifecycle of a session: its context at the start, memory flushes and the recall prompt."""
 
 from memoryd_server.sessions.context import ContextFile, SeenSessions, SessionKey, load_context, wants_citations
+from memoryd_server.sessions.daily_notes import StartupContext
 from memoryd_server.sessions.flush import (
     FlushDecision,
     FlushInputs,
@@ -19,6 +20,7 @@ __all__ = [
     "FlushPolicy",
     "SeenSessions",
     "SessionKey",
+    "StartupContext",
     "ToolSchema",
     "TurnKind",
     "WorkspaceAccess",

@@ -1,23 +1,29 @@
 """The files that a session loads at its start, and what its session key says.
 
-The files are the long-term memory, in private sessions only, and the logs of two days.
+The files are the long-term memory and the facts about the user, in private sessions only, and the notes of some days.
 
 A key is `agent:<agent id>:<rest>` or the rest alone. The rest is `main`, `main:thread:<thread>`,
 `<channel>:<kind>:<peer>` with further parts, `subagent:<name>` or any other text.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from functools import lru_cache
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.search import CitationMode, cut_text
-from memoryd_server.sources import LONG_TERM_NAMES, MEMORY_FOLDER, FileTooLarge, Roots, read_file, resolve_path
+from memoryd_server.sessions.daily_notes import StartupContext, log_paths, note_paths
+from memoryd_server.sources import LONG_TERM_NAMES, USER_FILE, FileTooLarge, Roots, read_file, resolve_path
 
 MOST_CHARS = 65_536
-"""The most code points of one file in a context, whatever the budget, so that a response stays far below 4 MiB."""
+MOST_TOTAL_CHARS = 8 * MOST_CHARS
+"""The most code points of one file and of all files in a context, whatever the budget, so that a response stays below
+4 MiB."""
+
+USER_CHARS = 4_000
+"""The most code points of `USER.md`, as in OpenClaw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,23 +40,45 @@ class ContextFile:
 
 
 def load_context(
-    roots: Roots, *, main_session: bool, today: date, max_total_chars: int | None, max_file_bytes: int
+    roots: Roots,
+    *,
+    main_session: bool,
+    today: date,
+    max_total_chars: int | None,
+    max_file_bytes: int,
+    startup: StartupContext,
 ) -> tuple[ContextFile, ...]:
     """Return the files in the order in which to load them, with their texts within the budget in code points.
 
-    Of a text that does not fit, the long-term memory keeps its first lines and a log its last ones. Blocks.
+    Of a text that does not fit, a log keeps its last lines and any other file its first ones. Blocks.
     """
-    long_term = [_long_term(roots, max_file_bytes)] if main_session else []
-    logs = [_load(roots, path, max_file_bytes) for path in log_paths(today)]
-    files = [*long_term, *logs]
-    shares = _shares([min(len(file.text), MOST_CHARS) for file in files], max_total_chars)
-    return tuple(_fit(file, share, keep_end=file in logs) for file, share in zip(files, shares, strict=True))
+    curated = [_long_term(roots, max_file_bytes), *_user_file(roots, max_file_bytes)] if main_session else []
+    notes = list(_load_notes(roots, today, startup, max_file_bytes)) if startup.enabled else []
+    of_curated = [min(len(file.text), USER_CHARS if file.path == USER_FILE else MOST_CHARS) for file in curated]
+    of_notes = [min(len(file.text), startup.max_file_chars or MOST_CHARS) for file in notes]
+    budget = MOST_TOTAL_CHARS if max_total_chars is None else min(max_total_chars, MOST_TOTAL_CHARS)
+    shares = _shares([*of_curated, *_shares(of_notes, startup.max_total_chars)], budget)
+    logs = log_paths(today, startup.daily_memory_days)
+    files = [*curated, *notes]
+    return tuple(_fit(file, share, keep_end=file.path in logs) for file, share in zip(files, shares, strict=True))
 
 
-def log_paths(today: date) -> tuple[str, ...]:
-    """Return the paths of the logs of yesterday and today; of today alone if `today` is the first possible date."""
-    days = ([today - timedelta(days=1)] if today > date.min else []) + [today]
-    return tuple(f"{MEMORY_FOLDER}/{day.isoformat()}.md" for day in days)
+def _load_notes(roots: Roots, today: date, startup: StartupContext, max_file_bytes: int) -> Iterator[ContextFile]:
+    most, key = max_file_bytes, _MAX_FILE_BYTES
+    if startup.max_file_bytes is not None and startup.max_file_bytes < max_file_bytes:
+        most, key = startup.max_file_bytes, "agents.defaults.startupContext.maxFileBytes"
+    for path in note_paths(roots, today, startup.daily_memory_days):
+        yield _load(roots, path, most, key)
+
+
+def _user_file(roots: Roots, max_file_bytes: int) -> Iterator[ContextFile]:
+    """Yield the file with facts about the user, if it exists."""
+    file = _load(roots, USER_FILE, max_file_bytes)
+    if file.exists:
+        yield file
+
+
+_MAX_FILE_BYTES = "memoryd.limits.maxFileBytes"
 
 
 def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
@@ -59,13 +87,14 @@ def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
     return next((file for file in candidates if file.exists), ContextFile(LONG_TERM_NAMES[0], exists=False))
 
 
-def _load(roots: Roots, path: str, max_file_bytes: int) -> ContextFile:
+def _load(roots: Roots, path: str, max_file_bytes: int, limit: str = _MAX_FILE_BYTES) -> ContextFile:
+    """Return a whole file. `limit` is the setting with the maximum size."""
     try:
         data, _ = read_file(resolve_path(roots, path), max_file_bytes)
     except FileNotFound:
         return ContextFile(path, exists=False)
     except FileTooLarge:
-        problem = f"it has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
+        problem = f"it has more than {max_file_bytes} bytes ({limit})"
         return ContextFile(path, truncated=True, problem=problem)
     except PathNotAllowed as error:
         return ContextFile(path, truncated=True, problem=error.message)

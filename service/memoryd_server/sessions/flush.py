@@ -13,6 +13,10 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 DEFAULT_CONTEXT_WINDOW_TOKENS: Final = 200_000
 
+MOST_DEFAULT_RESERVE_TOKENS: Final = 20_000
+_DEFAULT_RESERVE_DIVISOR = 4
+_MOST_SOFT_DIVISOR = 2
+
 MOST_TOKENS: Final = (1 << 63) - 1
 """The largest count that the wire can carry; larger counts are reduced to it."""
 
@@ -39,12 +43,13 @@ class TurnKind(StrEnum):
 class FlushPolicy:
     """An agent's settings for flushes.
 
+    A `reserve_tokens_floor` of None means a reserve that fits the window; see `FlushInputs.with_defaults`.
     `force_flush_transcript_bytes` of 0 disables the size limit. A prompt of None or blank means the default text.
     `time_zone` is an IANA name.
     """
 
     enabled: bool
-    reserve_tokens_floor: int
+    reserve_tokens_floor: int | None
     soft_threshold_tokens: int
     force_flush_transcript_bytes: int
     prompt: str | None
@@ -76,17 +81,24 @@ class FlushInputs:
     time_zone: str = ""
 
     def with_defaults(self, policy: FlushPolicy) -> "FlushInputs":
-        """Return the inputs with every default filled in. Fields without a default, such as token counts, stay None."""
+        """Return the inputs with every default filled in. Fields without a default, such as token counts, stay None.
+
+        If neither the session nor the policy sets a reserve, it is at most a quarter of the window, and the soft
+        threshold is at most half of the rest, so that a flush is possible in a window of any size.
+        """
+        window = self.context_window_tokens or DEFAULT_CONTEXT_WINDOW_TOKENS
+        floor = _default(self.reserve_tokens_floor, default=policy.reserve_tokens_floor)
+        soft = _default(self.soft_threshold_tokens, default=min(policy.soft_threshold_tokens, MOST_TOKENS))
+        if floor is None:
+            floor = min(MOST_DEFAULT_RESERVE_TOKENS, window // _DEFAULT_RESERVE_DIVISOR)
+            rest = max(0, window - max(floor, self.effective_reserve_tokens or 0))
+            soft = min(soft, rest // _MOST_SOFT_DIVISOR)
         return replace(
             self,
             total_tokens_fresh=_default(self.total_tokens_fresh, default=True),
-            context_window_tokens=self.context_window_tokens or DEFAULT_CONTEXT_WINDOW_TOKENS,
-            reserve_tokens_floor=_default(
-                self.reserve_tokens_floor, default=min(policy.reserve_tokens_floor, MOST_TOKENS)
-            ),
-            soft_threshold_tokens=_default(
-                self.soft_threshold_tokens, default=min(policy.soft_threshold_tokens, MOST_TOKENS)
-            ),
+            context_window_tokens=window,
+            reserve_tokens_floor=min(floor, MOST_TOKENS),
+            soft_threshold_tokens=soft,
             time_zone=self.time_zone or policy.time_zone,
         )
 

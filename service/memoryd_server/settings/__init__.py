@@ -4,7 +4,7 @@ from memoryd_server.settings.environment import client_address, client_token_fil
 from memoryd_server.settings.layers import RefusedSettings
 from memoryd_server.settings.loading import load, state_directory
 from memoryd_server.settings.memory import QmdSettings
-from memoryd_server.settings.memory_search import default_model
+from memoryd_server.settings.memory_search import ExtraPathSettings, default_model
 from memoryd_server.settings.provider_access import ProviderAccess
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.settings.rules import fill
@@ -12,6 +12,7 @@ from memoryd_server.settings.service import LimitsSettings, ServiceSettings
 
 __all__ = [
     "AgentSettings",
+    "ExtraPathSettings",
     "LimitsSettings",
     "ProviderAccess",
     "QmdSettings",

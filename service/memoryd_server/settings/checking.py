@@ -30,12 +30,13 @@ _EXPECTED: Mapping[str, str] = {
     "path": "a string",
 }
 
-_AGENT_LIST = ("agents", "list")
+_AGENTS = (("agents", "list"), ("agents", "entries"))
 
 
 def agent_of(path: KeyPath) -> str:
     """Return the id of the agent whose key is at `path`; empty for a key that agents share."""
-    return path[2][1:-1] if path[:2] == _AGENT_LIST and path[2:] else ""
+    is_agent = path[:2] in _AGENTS and path[2:] and path[2] != "$include"
+    return path[2].strip("[]") if is_agent else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +171,16 @@ class _Place(NamedTuple):
 
 
 _COMPACTION = ("reserveTokensFloor", "postIndexSync", "memoryFlush")
+_STARTUP_CONTEXT = ("enabled", "applyOn", "dailyMemoryDays", "maxFileBytes", "maxFileChars", "maxTotalChars")
 _PLACES = (
-    _Place((), ("memoryd", "memory", "agents", "plugins", "models")),
-    _Place(("agents",), ("defaults", "list", "entries")),
+    _Place((), ("memoryd", "memory", "agents", "plugins", "models", "secrets")),
+    _Place(("agents",), ("defaults", "list", "entries", "ownership"), harmless=("ownership",)),
     _Place(
         ("agents", "defaults"),
-        ("workspace", "memorySearch", "userTimezone", "compaction"),
-        harmless=("userTimezone", "compaction"),
+        ("workspace", "memorySearch", "userTimezone", "compaction", "startupContext"),
+        harmless=("userTimezone", "compaction", "startupContext"),
     ),
+    _Place(("agents", "defaults", "startupContext"), _STARTUP_CONTEXT, _STARTUP_CONTEXT),
     _Place(("agents", "defaults", "compaction"), _COMPACTION, _COMPACTION, _CLOSE_IN_COMPACTION),
     _Place(("models",), ("providers",)),
     _Place(("plugins",), ("enabled", "slots", "entries", "allow", "deny")),
@@ -186,7 +189,8 @@ _PLACES = (
     _Place(("plugins", "entries", "memory-core"), ("enabled", "config")),
     _Place(("plugins", "entries", "memory-lancedb"), ("enabled", "config")),
 )
-_IN_AGENT = ("workspace", "memorySearch", "default")
+_IN_AGENT = ("workspace", "memorySearch", "default", "agentDir", "contextLimits")
+_IN_ENTRY = ("workspace", "memory", "default", "agentDir", "contextLimits")
 
 
 def check_spelling(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
@@ -194,7 +198,11 @@ def check_spelling(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
 
     A misspelt key that may restrict what is sent to a provider disables remote embeddings.
     """
-    for place in (*_PLACES, *(_Place(path, _IN_AGENT) for path in agent_paths)):
+    agents = (
+        _Place(path, _IN_ENTRY if path[1] == "entries" else _IN_AGENT, harmless=("contextLimits",))
+        for path in agent_paths
+    )
+    for place in (*_PLACES, *agents):
         for key, meant in find_misspelt(checker.keys(place.path), place.known, place.close):
             found = ignored_message(meant)
             if meant in place.harmless:

@@ -5,14 +5,15 @@ import sys
 import types
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, Union, get_args, get_origin
+from typing import Annotated, Literal, NamedTuple, Union, get_args, get_origin
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 
 from memoryd_server.settings.environment import variables
-from memoryd_server.settings.loading import AGENTS, BLOCKING, COMPACTION, MEMORY, MEMORY_SEARCH
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.layouts import GLOBAL_SEARCH
+from memoryd_server.settings.loading import AGENTS, COMPACTION, LANCEDB, MEMORY, MEMORY_SEARCH
+from memoryd_server.settings.memory import CompactionSettings, ContextLimits, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
@@ -34,17 +35,20 @@ _TYPES: Mapping[object, str] = {
 
 _BLOCKS: tuple[tuple[str, type[SettingsBlock]], ...] = (
     ("memoryd", ServiceSettings),
-    ("agents.defaults.memorySearch", MemorySearchSettings),
+    ("memory.search", MemorySearchSettings),
     ("agents.defaults.compaction", CompactionSettings),
+    ("agents.defaults.startupContext", StartupContextSettings),
+    ("agents.defaults.contextLimits", ContextLimits),
     ("memory", MemoryBlock),
     ("models.providers.<id>", ModelProviderSettings),
     (dotted(ENTRIES), LanceDbSettings),
 )
-_UNIMPLEMENTED: tuple[tuple[KeyPath, tuple[KeyPath, ...]], ...] = (
-    (("agents", "defaults", "memorySearch"), tuple(MEMORY_SEARCH)),
-    (("agents",), tuple(AGENTS)),
-    (("agents", "defaults", "compaction"), tuple(COMPACTION)),
-    (("memory",), tuple(MEMORY)),
+_UNIMPLEMENTED: tuple[tuple[KeyPath, Mapping[KeyPath, str]], ...] = (
+    (GLOBAL_SEARCH, MEMORY_SEARCH),
+    (("agents",), AGENTS),
+    (("agents", "defaults", "compaction"), COMPACTION),
+    (("memory",), MEMORY),
+    (ENTRIES, LANCEDB),
 )
 
 
@@ -78,7 +82,7 @@ def document() -> str:
 def _section(path: str, block: type[SettingsBlock], level: int) -> Iterator[str]:
     fields = [(key, field, nested(field.annotation)) for _, key, field in keys(block)]
     yield from (f"{'#' * level} `{path}`", "", " ".join((block.__doc__ or "").split()), "")
-    plain = [(key, field) for key, field, inner in fields if inner is None]
+    plain = [(key, field) for key, field, inner in fields if inner is None or _may_be_text(field.annotation)]
     if plain:
         yield from ("| Key | Type | Default | Unit, bounds | Meaning |", "|---|---|---|---|---|")
         yield from (_row(key, field) for key, field in plain)
@@ -104,11 +108,18 @@ def _type(annotation: object) -> str:
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return "string"
+    if origin is Annotated:
+        return _type(inside[0])
     if origin in (types.UnionType, Union):
         return _type(next(part for part in inside if part is not type(None)))
     if origin is tuple:
-        return f"array of {_type(inside[0])}s"
+        return f"array of {_type(inside[0])}s{' or objects' if nested(inside[0]) else ''}"
     return _TYPES[origin or annotation]
+
+
+def _may_be_text(annotation: object) -> bool:
+    """Return whether an array has strings, perhaps in addition to objects."""
+    return annotation is str or (not isinstance(annotation, type) and any(map(_may_be_text, get_args(annotation))))
 
 
 def _variables() -> Iterator[str]:
@@ -120,8 +131,7 @@ def _variables() -> Iterator[str]:
 def _unimplemented() -> Iterator[str]:
     yield from ("## Keys of OpenClaw that are ignored with a warning", "")
     for parent, ignored in _UNIMPLEMENTED:
-        for path in ((*parent, *key) for key in ignored):
-            yield f"- `{dotted(path)}`{'; disables remote embeddings' if path in BLOCKING else ''}"
+        yield from (f"- `{dotted((*parent, *key))}`: {consequence}" for key, consequence in ignored.items())
     yield ""
 
 

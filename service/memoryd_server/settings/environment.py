@@ -31,9 +31,14 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
     "voyage": ("VOYAGE_API_KEY",),
     "mistral": ("MISTRAL_API_KEY",),
     "ollama": ("OLLAMA_API_KEY",),
+    "lmstudio": ("LM_API_TOKEN",),
+    "deepinfra": ("DEEPINFRA_API_KEY",),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),
 }
 """The variables with a provider's API key, in the order of precedence."""
 
+# These would let a variable start programs.
+_FILE_ONLY: frozenset[KeyPath] = frozenset({("secrets", "exec")})
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 
@@ -58,7 +63,11 @@ def client_token_file(environ: Mapping[str, str], home: Path) -> Path | None:
 
 def variables() -> dict[str, KeyPath]:
     """Return the variables that set a key of the `memoryd` block, with the path of the key in the block."""
-    found = {PREFIX + "__".join(part.upper() for part in names): path for names, path, _ in _leaves(ServiceSettings)}
+    found = {
+        PREFIX + "__".join(part.upper() for part in names): path
+        for names, path, _ in _leaves(ServiceSettings)
+        if path not in _FILE_ONLY
+    }
     return {**found, **_SHORT}
 
 
@@ -129,6 +138,15 @@ _PREFIXES = ("QMD_",)
 _OURS = frozenset({"QMD_CONFIG_DIR"})
 
 
+_UNSET = frozenset({"", "undefined", "null"})
+
+
+def openclaw_text(environ: Mapping[str, str], name: str) -> str:
+    """Return a variable of OpenClaw, trimmed; empty if it is unset, blank, `undefined` or `null`."""
+    text = environ.get(name, "").strip()
+    return "" if text in _UNSET else text
+
+
 def child_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that are passed on to commands.
 
@@ -186,8 +204,10 @@ class Overrides:
         if flag in self._flags and str(self._flags[flag]).strip():
             return SourcedValue(str(self._flags[flag]).strip(), _flag(flag))
         for name in variables:
-            if self.environ.get(name, "").strip():
-                return SourcedValue(self.environ[name].strip(), f"env {name}")
+            own = name.startswith(PREFIX)
+            text = self.environ.get(name, "").strip() if own else openclaw_text(self.environ, name)
+            if text:
+                return SourcedValue(text, f"env {name}")
         return SourcedValue("", DEFAULT)
 
 

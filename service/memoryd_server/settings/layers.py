@@ -1,6 +1,6 @@
 """The layers of the settings: files, variables and flags, merged into one tree, and what is found while they are read.
 
-`SettingsTree` remembers the origin of each key. `find_state_dir` and `read_layer` find and read the files.
+`SettingsTree` remembers the origin of each key. `read_layer` reads a file.
 `make_paths_absolute` makes the paths in them absolute. `substitute_variables` replaces `${NAME}` in a value by the
 variable; `$${NAME}` is the literal text. `Findings` collects problems, warnings and blockers, each with its file and
 key.
@@ -22,8 +22,15 @@ from memoryd_server.settings.rules import KeyPath, dotted, kind_of
 
 DEFAULT = "default"
 
-# The value of a later layer replaces these as a whole, because a part of a scope or of the headers is meaningless.
-_WHOLE = frozenset({"scope", "headers"})
+# The value of a later layer replaces these as a whole, because a part of a scope, of the headers or of a SecretRef is
+# meaningless.
+_WHOLE = frozenset({"scope", "headers", "apiKey"})
+
+
+def is_whole(path: KeyPath) -> bool:
+    """Return whether a later value of the key replaces the object at `path` instead of being merged into it."""
+    # An agent may have any id.
+    return path[-1] in _WHOLE and path[:-1] != ("agents", "entries")
 
 
 class SettingsTree:
@@ -36,9 +43,15 @@ class SettingsTree:
         self.values: dict[str, Any] = {}
         self.replaced: list[tuple[KeyPath, str, object]] = []
         self._origins: dict[KeyPath, str] = {}
+        self._ranks: dict[KeyPath, int] = {}
+        self._rank = 0
 
-    def overlay(self, layer: Mapping[str, Any], origin: str) -> None:
-        """Merge a layer into the tree. A null removes the key of earlier layers."""
+    def overlay(self, layer: Mapping[str, Any], origin: str, rank: int | None = None) -> None:
+        """Merge a layer into the tree. A null removes the key of earlier layers.
+
+        `rank` is the precedence of the file of the layer, by default one more than that of the layer before.
+        """
+        self._rank = self._rank + 1 if rank is None else rank
         self._merge(self.values, layer, (), origin)
 
     def at(self, *path: str) -> Any:
@@ -56,6 +69,10 @@ class SettingsTree:
         """Return the origin of the key, or of the closest object above it."""
         return next((self._origins[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self._origins), DEFAULT)
 
+    def rank(self, path: KeyPath) -> int:
+        """Return the rank of the layer that set exactly this key; -1 if it is not set."""
+        return self._ranks.get(path, -1)
+
     def remove(self, path: KeyPath) -> None:
         """Remove a key with its origin."""
         parent = self.at(*path[:-1])
@@ -67,7 +84,7 @@ class SettingsTree:
         for key, value in layer.items():
             here = (*path, key)
             old = into.get(key)
-            keep = isinstance(old, dict) and isinstance(value, Mapping) and key not in _WHOLE
+            keep = isinstance(old, dict) and isinstance(value, Mapping) and not is_whole(here)
             if key in into and isinstance(value, Mapping) and not isinstance(old, dict):
                 self.replaced.append((here, self._origins[here], old))
             if not keep and key in into:
@@ -75,7 +92,7 @@ class SettingsTree:
                 del into[key]
             if value is None:
                 continue
-            self._origins[here] = origin
+            self._origins[here], self._ranks[here] = origin, self._rank
             if isinstance(value, Mapping):
                 self._merge(into.setdefault(key, {}), value, here, origin)
             else:
@@ -83,7 +100,7 @@ class SettingsTree:
 
     def _forget(self, path: KeyPath) -> None:
         for known in [p for p in self._origins if p[: len(path)] == path]:
-            del self._origins[known]
+            del self._origins[known], self._ranks[known]
 
 
 def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +148,8 @@ class RefusedSettings(SettingsError):
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadKey:
-    """A provider's key that is a reference to a secret stored elsewhere: its file, and its path in the file."""
+class KeyPlace:
+    """The place of a provider's key: its file, and its path in the file; an empty path means the whole file."""
 
     origin: str
     key: KeyPath
@@ -196,15 +213,8 @@ OPENCLAW_FILE = "openclaw.json"
 OWN_FILE = "memoryd.json5"
 
 _POSITION = re.compile(r"<string>:(\d+) (.*) at column (\d+)", re.DOTALL)
-_DEEPEST = 100
-
-
-def find_state_dir(explicit: str, home: Path) -> Path:
-    """Return the named directory, else `~/.openclaw`, else `~/.moltbot` if only that one exists."""
-    if explicit:
-        return absolute(explicit, None, home)
-    current, legacy = home / ".openclaw", home / ".moltbot"
-    return legacy if not exists(current) and exists(legacy) else current
+DEEPEST = 100
+"""The maximum nesting of objects and arrays in a file."""
 
 
 def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, Any]:
@@ -223,10 +233,14 @@ def read_layer(path: Path, report: Findings, *, required: bool) -> Mapping[str, 
     except (OSError, ValueError) as error:
         report.unreadable(path, _why(error))
         return {}
-    return _parsed(text, path, report)
+    value = parse_document(text, path, report)
+    if value is not None and not isinstance(value, dict):
+        report.unreadable(path, f"expected an object, found {kind_of(value)}")
+    return value if isinstance(value, dict) else {}
 
 
-def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
+def parse_document(text: str, path: Path, report: Findings) -> Any:
+    """Return the value of a JSON or JSON5 text, with valid strings; None if it has a problem."""
     try:
         value = _load(text)
     except RecursionError:
@@ -234,17 +248,17 @@ def _parsed(text: str, path: Path, report: Findings) -> Mapping[str, Any]:
     except ValueError as error:
         report.unreadable(*_where(path, error))
     else:
-        if not isinstance(value, dict):
-            report.unreadable(path, f"expected an object, found {kind_of(value)}")
-        elif is_nested_deeper(value, _DEEPEST):
+        if is_nested_deeper(value, DEEPEST):
             report.unreadable(path, "nested too deeply")
+        elif value is None:
+            report.unreadable(path, f"expected an object, found {kind_of(value)}")
         else:
             return _without_surrogates(value, path, report)
-    return {}
+    return None
 
 
-def _without_surrogates(value: dict[str, Any], path: Path, report: Findings) -> Mapping[str, Any]:
-    valid: dict[str, Any] = valid_tree(value)
+def _without_surrogates(value: Any, path: Path, report: Findings) -> Any:
+    valid = valid_tree(value)
     if valid != value:
         report.warn(path, (), "lone surrogates such as \\ud800 are not text; each of them is read as U+FFFD")
     return valid
@@ -282,7 +296,10 @@ def exists(path: Path) -> bool:
 
 
 _PATHS = frozenset(
-    {"workspace", "tokenFile", "certFile", "keyFile", "clientCaFile", "extensionPath", "modelCacheDir", "exportDir"}
+    {
+        *("workspace", "agentDir", "tokenFile", "certFile", "keyFile", "clientCaFile"),
+        *("extensionPath", "modelCacheDir", "exportDir"),
+    }
 )
 
 
@@ -334,6 +351,7 @@ def _working_directory() -> Path:
 
 
 _REFERENCE = re.compile(r"\$(\$?)\{([A-Za-z_][A-Za-z0-9_]*)\}")
+_UPPER_CASE = re.compile(r"\$(\$?)\{([A-Z_][A-Z0-9_]*)\}")
 
 
 class UnsetVariable(Exception):
@@ -343,8 +361,10 @@ class UnsetVariable(Exception):
         super().__init__(f"{where} names the variable {name}, which is not set")
 
 
-def substitute_variables(text: str, where: str, environ: Mapping[str, str]) -> str:
+def substitute_variables(text: str, where: str, environ: Mapping[str, str], *, lower_case: bool = True) -> str:
     """Return `text`, trimmed, with each `${NAME}` replaced by the variable. `where` names the key in messages.
+
+    Without `lower_case`, a name with a lower-case letter is text.
 
     Raises:
         UnsetVariable: one of the variables is not set.
@@ -358,4 +378,5 @@ def substitute_variables(text: str, where: str, environ: Mapping[str, str]) -> s
             raise UnsetVariable(where, found[2])
         return set_to
 
-    return _REFERENCE.sub(value, text).strip()
+    filled = _REFERENCE.sub(value, text) if lower_case else _UPPER_CASE.sub(value, text)
+    return filled.strip()

@@ -9,91 +9,156 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.credentials import SecretSources
 from memoryd_server.settings import environment as env
-from memoryd_server.settings.agents import DEFAULTS, ResolveContext, agent_paths, resolve_agents, with_agents_by_id
+from memoryd_server.settings.agents import ResolveContext, resolve_agents
 from memoryd_server.settings.checking import Checker, check_spelling
 from memoryd_server.settings.environment import Overrides, child_environment
-from memoryd_server.settings.layers import (
-    DEFAULT,
-    OPENCLAW_FILE,
-    OWN_FILE,
-    Findings,
-    SettingsTree,
-    absolute,
-    find_state_dir,
-    make_paths_absolute,
-    read_layer,
-)
-from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, effective
-from memoryd_server.settings.restrictions import check_files, check_places, check_variables, check_workspace
+from memoryd_server.settings.files import SettingsFiles, read_files
+from memoryd_server.settings.includes import INCLUDE
+from memoryd_server.settings.layers import Findings, SettingsTree, absolute, make_paths_absolute
+from memoryd_server.settings.layouts import GLOBAL_SEARCH, Layout, find_layout, remembers_conversations
+from memoryd_server.settings.locations import Locations, default_workspace, locate
+from memoryd_server.settings.origins import Origins
+from memoryd_server.settings.plugins import CONFIG as ENTRIES_CONFIG
+from memoryd_server.settings.resolved import ResolvedSettings
+from memoryd_server.settings.restrictions import check_files, check_includes, check_places, check_variables
+from memoryd_server.settings.roster import DEFAULTS, ENTRIES, agent_places, has_entries, with_agents_by_id
 from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
+from memoryd_server.settings.variables import Variables
 
 
-def load(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> ResolvedSettings:
-    """Return the settings in force.
+def load(
+    *,
+    environ: Mapping[str, str],
+    home: Path,
+    flags: Mapping[str, object] | None = None,
+    read_secrets: bool = True,
+) -> ResolvedSettings:
+    """Return the settings in force. Blocks.
 
     Flags take precedence over variables, these over memoryd.json5, openclaw.json and the defaults, in this order. Reads
-    the two files, and the agents' `auth-profiles.json` for API keys. Creates nothing.
+    the two files, the files that they include, and `.env` files. With `read_secrets`, also reads the API keys in
+    OpenClaw's auth profiles, and the secrets to which the settings refer, each source once. Creates nothing.
 
     Raises:
         SettingsError: lists every problem, each with its file and key.
     """
     report = Findings()
     overrides = Overrides(environ, flags or {}, report)
-    state_dir = find_state_dir(overrides.state_dir.text, home)
-    tree, files = SettingsTree(), SettingsTree()
-    for layer, origin in _file_layers(overrides, state_dir, home, report):
-        files.overlay(layer, origin)
-        tree.overlay(layer, origin)
+    locations = locate(overrides, home)
+    content = read_files(locations, Variables(environ), report)
+    tree, files, host = SettingsTree(), SettingsTree(), SettingsTree()
+    for layer, origin, is_host in _file_layers(content, locations.openclaw_file, report):
+        rank = 0 if is_host else 1
+        files.overlay(layer, origin, rank)
+        tree.overlay(layer, origin, rank)
+        if is_host:
+            host.overlay(layer, origin)
     for layer, origin in overrides.layers():
-        tree.overlay(make_paths_absolute(layer, None, home), origin)
+        tree.overlay(make_paths_absolute(layer, None, locations.user_home), origin)
+    # Before includes that failed are removed.
+    layout = Layout(find_layout(tree, host.values, locations.state_dir), remembers_conversations(tree))
+    checker = Checker(tree, report)
+    secrets = _secret_sources(checker, locations, content.variables)
+    # First in `tree`, because both trees share the items of arrays.
+    check_includes(checker)
+    check_includes(Checker(files, Findings()))
     Checker(files, report).hidden_problems(ServiceSettings, ("memoryd",), tree)
-    return _resolve(Checker(tree, report), overrides, state_dir, home)
+    return _resolve(
+        checker, overrides, locations, content.variables, layout=layout, secrets=secrets if read_secrets else None
+    )
 
 
 def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
     """Return the directory in which `load` would look for the files, without reading them."""
-    return find_state_dir(Overrides(environ, flags or {}, Findings()).state_dir.text, home)
+    return locate(Overrides(environ, flags or {}, Findings()), home).state_dir
 
 
-def _file_layers(
-    overrides: Overrides, state_dir: Path, home: Path, report: Findings
-) -> Iterator[tuple[dict[str, Any], str]]:
-    reference = state_dir / OPENCLAW_FILE
-    named = overrides.config.text
-    own = absolute(named, None, home) if named else state_dir / OWN_FILE
-    for path, required in ((reference, False), (own, bool(named))):
-        layer = with_agents_by_id(read_layer(path, report, required=required), str(path), report)
-        yield make_paths_absolute(layer, path.parent, home), str(path)
+def _file_layers(content: SettingsFiles, host: Path, report: Findings) -> Iterator[tuple[dict[str, Any], str, bool]]:
+    """Yield the layers of the files, each with its origin and whether it is of OpenClaw's own file, which is `host`."""
+    names: dict[Path, dict[str, str]] = {}
+    for layer in content.layers:
+        by_id = with_agents_by_id(layer.values, layer.origin, report, names.setdefault(layer.file, {}))
+        yield make_paths_absolute(by_id, layer.file.parent, layer.home), layer.origin, layer.file == host
 
 
-def _resolve(checker: Checker, overrides: Overrides, state_dir: Path, home: Path) -> ResolvedSettings:
-    for path in (("agents",), DEFAULTS, *(entries := agent_paths(checker.tree).values())):
+_EXEC = ("memoryd", "secrets", "exec")
+
+
+def _secret_sources(checker: Checker, locations: Locations, variables: Variables) -> SecretSources:
+    """Return where secrets are read. The permission to run commands counts in memoryd's own file alone."""
+    own = locations.own_file
+    is_own = own != locations.openclaw_file and checker.tree.exact_origin(_EXEC) == str(own)
+    if not is_own and checker.tree.at(*_EXEC) is not None:
+        checker.warn(_EXEC, "this key counts only in memoryd's own settings file; it is ignored here")
+        checker.tree.remove(_EXEC)
+    paths = (("secrets",), ("secrets", "providers"), ("secrets", "defaults"))
+    blocks = [checker.tree.at(*path) for path in paths]
+    # A file that is not included may restrict which secrets are used.
+    wrong = [not isinstance(block, dict | None) or INCLUDE in (block or {}) for block in blocks]
+    return SecretSources(
+        {} if any(wrong) else blocks[1] or {},
+        {} if any(wrong) else blocks[2] or {},
+        variables.values,
+        locations.home,
+        locations.state_dir,
+        may_run_commands=checker.tree.at(*_EXEC) is True,
+        problem=f"{dotted(paths[wrong.index(True)])} cannot be read" if any(wrong) else "",
+    )
+
+
+def _resolve(
+    checker: Checker,
+    overrides: Overrides,
+    locations: Locations,
+    variables: Variables,
+    *,
+    layout: Layout,
+    secrets: SecretSources | None,
+) -> ResolvedSettings:
+    state_dir = locations.state_dir
+    entries = [path for place in agent_places(checker.tree).values() for path in place.paths(checker.tree)]
+    for path in (("agents",), DEFAULTS, ENTRIES, *entries):
         checker.table(path)
-    check_files(overrides, state_dir, home, checker.report)
+    check_files(locations, checker.report)
     check_variables(overrides.environ, checker.report)
     check_spelling(checker, entries)
     check_places(checker, entries)
     drop_unimplemented(checker, entries)
-    workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, home))
+    workspace = overrides.workspace.text and str(absolute(overrides.workspace.text, None, locations.user_home))
+    default_folder = default_workspace(locations, variables, checker.report)
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
-    agents, default = resolve_agents(checker, ResolveContext(state_dir, workspace, overrides.environ))
-    check_workspace(agents[default], overrides, state_dir, home, checker.report)
+    in_entries = has_entries(checker.tree)
+    context = ResolveContext(state_dir, workspace, Path(default_folder.text), variables, layout, in_entries, secrets)
+    agents, default = resolve_agents(checker, context)
+    if workspace and not default:
+        checker.report.warn(overrides.workspace.origin, (), "it is ignored, because there is no default agent")
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
     checker.report.raise_if_refused()
     service = service.model_copy(update={"listen": service.listen or (_socket(overrides.environ, state_dir),)})
+    origins = Origins(checker.tree, overrides.state_dir, overrides.workspace, default_folder, in_entries, variables)
     return ResolvedSettings(
         state_dir,
         service,
         agents,
         default,
         tuple(checker.report.warnings),
-        _origins(checker.tree, overrides, state_dir, service, agents),
+        origins.table(state_dir, service, agents),
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),
+        layout.name,
+        _session_store(checker.tree),
     )
+
+
+def _session_store(tree: SettingsTree) -> str:
+    """Return `session.store` of OpenClaw's settings; empty if it is not set or not a path."""
+    session = tree.at("session")
+    store = session.get("store") if isinstance(session, dict) else None
+    return store if isinstance(store, str) and "\0" not in store and "${" not in store else ""
 
 
 def _socket(environ: Mapping[str, str], state_dir: Path) -> str:
@@ -101,103 +166,55 @@ def _socket(environ: Mapping[str, str], state_dir: Path) -> str:
     return f"unix:{folder / 'memoryd.sock'}"
 
 
-def _origins(
-    tree: SettingsTree,
-    overrides: Overrides,
-    state_dir: Path,
-    service: ServiceSettings,
-    agents: Mapping[str, AgentSettings],
-) -> dict[str, str]:
-    origins = {dotted(path): _origin(tree, path) for path, _ in effective(state_dir, service, agents)}
-    origins["stateDir"] = overrides.state_dir.origin
-    for agent_id, agent in agents.items():
-        parent = ("agents", "list", f"[{agent_id}]")
-        if agent.default and overrides.workspace.text:
-            origins[dotted((*parent, "workspace"))] = overrides.workspace.origin
-        elif not agent.default:
-            origins[dotted((*parent, "workspace"))] = tree.exact_origin((*parent, "workspace")) or DEFAULT
-        slot = ("plugins", "slots", "memory") if not agent.memory_enabled else None
-        origins[dotted((*parent, "enabled"))] = _origin(tree, slot or (*parent, "memorySearch", "enabled"))
-        origins.update({dotted((*parent, *path)): access.key_from or DEFAULT for path, access in agent.accesses()})
-    return origins
-
-
-def _origin(tree: SettingsTree, path: KeyPath) -> str:
-    inherited = tree.exact_origin((*DEFAULTS, *path[3:])) if path[:2] == ("agents", "list") else None
-    return tree.exact_origin(path) or inherited or DEFAULT
-
-
-_NEWER = "a key of a newer version of OpenClaw"
-_OURS = "a key of OpenClaw"
+_NO_CHANGE = "memoryd's defaults are used"
 
 MEMORY_SEARCH: Mapping[KeyPath, str] = {
-    ("multimodal",): _OURS,
-    ("inputType",): _NEWER,
-    ("queryInputType",): _NEWER,
-    ("documentInputType",): _NEWER,
-    ("local", "contextSize"): _NEWER,
-    ("store", "fts"): _NEWER,
-    ("sync", "embeddingBatchTimeoutSeconds"): _NEWER,
-    ("qmd",): _NEWER,
+    ("multimodal",): "images and audio are not indexed",
+    ("local", "contextSize"): _NO_CHANGE,
+    ("store", "fts"): "memoryd's own analyzer splits text into words, in all scripts",
+    ("sync", "embeddingBatchTimeoutSeconds"): _NO_CHANGE,
+    ("qmd",): "these folders are not indexed; add them to extraPaths",
 }
+"""The keys of memory search that memoryd does not implement, with the consequence."""
 
 MEMORY: Mapping[KeyPath, str] = {
-    ("search",): _NEWER,
-    ("qmd", "mcporter"): _OURS,
-    ("qmd", "searchTool"): _NEWER,
-    ("qmd", "rerank"): _NEWER,
-    ("qmd", "update", "startup"): _NEWER,
-    ("qmd", "update", "startupDelayMs"): _NEWER,
+    ("qmd", "mcporter"): "qmd is run as a command",
+    ("qmd", "searchTool"): _NO_CHANGE,
+    ("qmd", "rerank"): _NO_CHANGE,
+    ("qmd", "update", "startup"): "memory.qmd.update.onBoot decides about updates at the start",
+    ("qmd", "update", "startupDelayMs"): _NO_CHANGE,
 }
 
-COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): _NEWER}
+COMPACTION: Mapping[KeyPath, str] = {("memoryFlush", "model"): "the agent's model writes the notes"}
+
+LANCEDB: Mapping[KeyPath, str] = {
+    ("recallMaxChars",): "recalled entries are returned whole",
+    ("customTriggers",): "SuggestCapture uses only its own phrases",
+}
 
 AGENTS: Mapping[KeyPath, str] = {
-    ("entries",): _NEWER,
-    ("defaults", "contextLimits", "memoryGetDefaultLines"): _NEWER,
-    ("defaults", "contextLimits", "memoryGetMaxChars"): _NEWER,
+    ("defaults", "contextLimits", "memoryGetDefaultLines"): "a MemoryGet without a number returns 120 lines",
 }
-
-BLOCKING: frozenset[KeyPath] = frozenset({("memory", "search"), ("agents", "entries")})
-"""The keys that contain a provider, a fallback or `enabled` in the layout of newer versions of OpenClaw."""
 
 
 def drop_unimplemented(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     """Remove the keys that are not implemented, with a warning for each. `agent_paths` are the agents' paths."""
     _drop(checker, ("agents",), AGENTS)
     _drop(checker, ("memory",), MEMORY)
-    _drop(checker, ("agents", "defaults", "compaction"), COMPACTION)
-    for parent in (("agents", "defaults"), *agent_paths):
-        _drop(checker, (*parent, "memorySearch"), MEMORY_SEARCH)
-        _drop_globs(checker, (*parent, "memorySearch", "extraPaths"))
-        _drop_secret_reference(checker, (*parent, "memorySearch", "remote", "apiKey"))
+    _drop(checker, (*DEFAULTS, "compaction"), COMPACTION)
+    _drop(checker, ENTRIES_CONFIG, LANCEDB)
+    older = [(*parent, "memorySearch") for parent in (DEFAULTS, *agent_paths)]
+    for search in (GLOBAL_SEARCH, *older, *((*path, *GLOBAL_SEARCH) for path in agent_paths if path[:2] == ENTRIES)):
+        _drop(checker, search, MEMORY_SEARCH)
 
 
 def _drop(checker: Checker, parent: KeyPath, known: Mapping[KeyPath, str]) -> None:
-    for key, what in known.items():
+    for key, consequence in known.items():
         path = (*parent, *key)
-        if checker.tree.at(*path) is None:
-            continue
-        if path in BLOCKING:
-            checker.block_remote(path, f"{what}; memoryd does not read it")
-        else:
-            _warn(checker, path, what)
-        checker.tree.remove(path)
+        if checker.tree.at(*path) is not None:
+            _warn(checker, path, consequence)
+            checker.tree.remove(path)
 
 
-def _drop_globs(checker: Checker, path: KeyPath) -> None:
-    listed = checker.tree.at(*path)
-    if isinstance(listed, list) and any(isinstance(item, dict) for item in listed):
-        _warn(checker, path, "{path, pattern} is a form of a newer version of OpenClaw")
-        listed[:] = [item for item in listed if not isinstance(item, dict)]
-
-
-def _drop_secret_reference(checker: Checker, path: KeyPath) -> None:
-    if isinstance(checker.tree.at(*path), dict):
-        # Without it, another key would be used in its place.
-        checker.block_remote(path, "a reference to a secret stored elsewhere; memoryd does not read it")
-        checker.tree.remove(path)
-
-
-def _warn(checker: Checker, path: KeyPath, what: str) -> None:
-    checker.warn(path, f"{what}; memoryd does not implement it and ignores it")
+def _warn(checker: Checker, path: KeyPath, consequence: str) -> None:
+    checker.warn(path, f"a key of OpenClaw; memoryd does not implement it and ignores it: {consequence}")

@@ -1,4 +1,7 @@
-"""The `memory` block (the backend, qmd and citations) and `agents.defaults.compaction` (the memory flush)."""
+"""The `memory` block, and the blocks `compaction` and `startupContext` of `agents.defaults`.
+
+They configure the backend, qmd, citations, the memory flush and the notes that a session loads at its start.
+"""
 
 from typing import Annotated, Literal
 
@@ -138,6 +141,23 @@ class MemoryBlock(SettingsBlock):
     """QMD."""
 
 
+class StartupContextSettings(SettingsBlock):
+    """The notes that a SessionContext returns. The other keys of the block are the host's."""
+
+    enabled: bool = True
+    """Whether a SessionContext returns daily notes. true or false; default true."""
+    daily_memory_days: Annotated[int, IntRange(1, 14)] = 2
+    """The number of days whose notes are returned, including today. Days, 1..14; default 2."""
+    max_file_bytes: Annotated[int | None, IntRange(1, 65_536)] = None
+    """The size above which a note is not read; unset means `memoryd.limits.maxFileBytes`. Bytes, 1..65536; default
+    unset."""
+    max_file_chars: Annotated[int | None, IntRange(1, 10_000)] = None
+    """The maximum length of the text of one note; unset means 65,536. Characters, 1..10000; default unset."""
+    max_total_chars: Annotated[int | None, IntRange(1, 50_000)] = None
+    """The maximum length of the texts of all notes together, in addition to the limit of the request; unset means no
+    further limit. Characters, 1..50000; default unset."""
+
+
 _TRANSCRIPT_BYTES = 2 * 2**20
 
 
@@ -147,8 +167,8 @@ class MemoryFlushSettings(SettingsBlock):
     enabled: bool = True
     """Whether memoryd requests flushes. true or false; default true."""
     soft_threshold_tokens: Annotated[int, IntRange(0, fallback=4000)] = 4000
-    """A flush is due when no more than this number of tokens is left before the reserve. Tokens, at least 0; default
-    4000."""
+    """A flush is due when no more than this number of tokens is left before the reserve. If `reserveTokensFloor` is
+    unset, at most half of the window without the reserve. Tokens, at least 0; default 4000."""
     force_flush_transcript_bytes: Annotated[int, Size(_TRANSCRIPT_BYTES)] = _TRANSCRIPT_BYTES
     """The size of the transcript at which a flush is due regardless of the tokens; 0 disables this. Bytes, a number or
     a size such as `"2mb"`; default 2097152."""
@@ -162,10 +182,19 @@ class MemoryFlushSettings(SettingsBlock):
 class CompactionSettings(SettingsBlock):
     """The keys of the host's compaction that memoryd reads; the others are ignored."""
 
-    reserve_tokens_floor: Annotated[int, IntRange(0, fallback=20_000)] = 20_000
-    """The number of tokens that the host keeps free. Tokens, at least 0; default 20000."""
+    reserve_tokens_floor: Annotated[int | None, IntRange(0, fallback=None)] = None
+    """The number of tokens that the host keeps free; unset means 20000, but at most a quarter of the context window.
+    Tokens, at least 0; default unset."""
     post_index_sync: Literal["off", "async", "await"] = "async"
     """What a compaction does to the index: nothing, start a sync, or start a sync and wait for it. off, async, await;
     default "async"."""
     memory_flush: MemoryFlushSettings = MemoryFlushSettings()
     """The flush."""
+
+
+class ContextLimits(SettingsBlock):
+    """The limits of the host's context that memoryd reads; an agent's own takes precedence."""
+
+    memory_get_max_chars: Annotated[int | None, IntRange(1, 250_000)] = None
+    """The maximum length of the text of a MemoryGet, which is cut after a whole line if possible; unset means the limit
+    of the API (see `MemoryGetResponse`). Characters, 1..250000; default unset."""

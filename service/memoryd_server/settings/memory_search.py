@@ -1,11 +1,13 @@
-"""The `memorySearch` block: what is indexed for an agent, with which embedding provider, and how it is searched."""
+"""The `memory.search` block: what is indexed for an agent, with which embedding provider, and how it is searched."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PlainValidator, SecretStr, ValidationInfo, field_validator, model_validator
 
-from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock
+from memoryd_server.globs import Glob
+from memoryd_server.settings.rules import FloatRange, IntRange, KnownWord, SettingsBlock, kind_of
+from memoryd_server.settings.secret_input import SecretInput, SecretValue
 
 VECTOR_WEIGHT = 0.7
 TEXT_WEIGHT = 0.3
@@ -81,15 +83,19 @@ _MODEL_OF: Mapping[str, str] = {
     "voyage": "voyage-4-large",
     "mistral": "mistral-embed",
     "ollama": "nomic-embed-text",
+    "lmstudio": "text-embedding-nomic-embed-text-v1.5",
+    "deepinfra": "BAAI/bge-m3",
+    "bedrock": "amazon.titan-embed-text-v2:0",
 }
-_PROVIDERS = (
+PROVIDERS = (
     *("auto", "openai", "local", "gemini", "voyage", "mistral", "ollama", "none"),
     *("bedrock", "github-copilot", "lmstudio", "deepinfra", "openai-compatible"),
 )
 
-_FALLBACKS = tuple(provider for provider in _PROVIDERS if provider != "auto")
+_FALLBACKS = tuple(provider for provider in PROVIDERS if provider != "auto")
 
 SourceName = Literal["memory", "sessions"]
+InputType = Annotated[str | None, Field(min_length=1)]
 
 
 def default_model(provider: str) -> str:
@@ -119,7 +125,8 @@ class BatchSettings(SettingsBlock):
     """Batch jobs of OpenAI, Gemini and Voyage. They are used for at least `memoryd.batchMinChunks` chunks."""
 
     enabled: bool = True
-    """Whether large numbers of texts are embedded by the provider's batch jobs. true or false; default true."""
+    """Whether large numbers of texts are embedded by the provider's batch jobs. In the current layout, the default is
+    false. true or false; default true."""
     wait: bool = True
     """Whether a sync waits for its batch jobs. If not, a later sync stores their vectors. true or false; default true.
     """
@@ -139,8 +146,8 @@ class RemoteSettings(SettingsBlock):
 
     base_url: str | None = None
     """The base URL of the provider's API, instead of the provider's default. URL; default unset."""
-    api_key: SecretStr | None = None
-    """The API key; a blank key counts as unset. Secret; default unset."""
+    api_key: Annotated[SecretValue | None, SecretInput()] = None
+    """The API key, or a [SecretRef](#secretrefs); a blank key counts as unset. Secret; default unset."""
     headers: dict[str, SecretStr] | None = None
     """Headers of each request. If several files set them, those of the last file replace the others. Secrets; default
     unset."""
@@ -152,8 +159,8 @@ class RemoteSettings(SettingsBlock):
 
     @field_validator("api_key")
     @classmethod
-    def _blank_is_unset(cls, value: SecretStr | None) -> SecretStr | None:
-        return value if value and value.get_secret_value().strip() else None
+    def _blank_is_unset(cls, value: SecretValue | None) -> SecretValue | None:
+        return None if isinstance(value, SecretStr) and not value.get_secret_value().strip() else value
 
 
 class LocalSettings(SettingsBlock):
@@ -183,7 +190,7 @@ class StoreSettings(SettingsBlock):
     """The type of the store. sqlite; default "sqlite"."""
     path: str = ""
     """The file of the index; `{agentId}` is replaced by the id of the agent. Path; default <state
-    dir>/memory/{agentId}.sqlite."""
+    dir>/memory/{agentId}.memoryd.sqlite."""
     vector: VectorStoreSettings = VectorStoreSettings()
     """The vector extension."""
 
@@ -245,6 +252,43 @@ class CacheSettings(SettingsBlock):
     50000."""
 
 
+class ExtraPathSettings(SettingsBlock):
+    """An extra path with a pattern. A string instead of the object is a path without a pattern."""
+
+    path: str
+    """The folder, or a single Markdown file; absolute or relative to the workspace. Path; default none, the key is
+    required."""
+    pattern: str = ""
+    """The files of the folder that are memory: a glob of their paths relative to the folder, with `/` as the separator,
+    `*`, `?`, `[...]`, `**` and `{a,b}`. A wildcard does not match a name that begins with a dot. The pattern of a
+    single file is ignored. An empty pattern selects every Markdown file. Glob, at most 512 characters and 64
+    alternatives; default ""."""
+
+    @field_validator("pattern")
+    @classmethod
+    def _usable(cls, pattern: str) -> str:
+        if pattern:
+            Glob.parse(pattern)
+        return pattern
+
+
+def _extra_path(value: object) -> str | ExtraPathSettings:
+    """Return an extra path; a string if it has no pattern.
+
+    Raises:
+        ValueError: it is neither a string nor a valid object.
+    """
+    if isinstance(value, str):
+        return value.strip()
+    if not isinstance(value, Mapping | ExtraPathSettings):
+        raise ValueError(f"expected a string or an object, found {kind_of(value)}")  # noqa: TRY004 -- for pydantic
+    extra = ExtraPathSettings.model_validate(value)
+    return extra.model_copy(update={"path": extra.path.strip()}) if extra.pattern else extra.path.strip()
+
+
+ExtraPathItem = Annotated[str | ExtraPathSettings, PlainValidator(_extra_path)]
+
+
 class MemorySearchSettings(SettingsBlock):
     """An agent's memory: what is indexed, with which embedding provider, and how it is searched."""
 
@@ -253,22 +297,35 @@ class MemorySearchSettings(SettingsBlock):
     writing, sessions and entries continue to work (see docs/sessions.md). true or false; default true."""
     experimental: ExperimentalSettings = ExperimentalSettings()
     """Experimental settings."""
+    remember_across_conversations: bool = False
+    """Whether session transcripts are indexed, but only searched by requests that name them as a source. The default is
+    true in the current layout, unless `session.dmScope` is set to anything but `main` or a binding sets one; it is
+    false in the older layout. true or false; default false."""
     sources: Annotated[tuple[SourceName, ...], Field(strict=False)] = ("memory",)
-    """What is indexed; `sessions` requires `experimental.sessionMemory`, and is otherwise ignored with a warning.
-    memory, sessions; default ["memory"]."""
-    extra_paths: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Files and folders outside the workspace, absolute or relative to it. Those of an agent are added after those of
-    the defaults. Paths; default []."""
+    """What is indexed and searched; `sessions` requires `experimental.sessionMemory` or `rememberAcrossConversations`,
+    and is otherwise ignored with a warning. memory, sessions; default ["memory"]."""
+    extra_paths: Annotated[tuple[ExtraPathItem, ...], Field(strict=False)] = ()
+    """Files and folders outside the workspace, absolute or relative to it, with or without a pattern. Those of an agent
+    are added after those of the defaults. Paths, or objects with `path` and `pattern`; default []."""
     multimodal: MultimodalSettings = MultimodalSettings()
     """Media; not implemented."""
-    provider: Annotated[str, KnownWord(_PROVIDERS)] = "auto"
-    """The embedding provider: `auto`, `none`, or the id of a provider. Id; default "auto"."""
+    provider: Annotated[str, KnownWord(PROVIDERS, "embeddings are disabled")] = "auto"
+    """The embedding provider: `auto`, `none`, or the id of a provider, which may be an id of `models.providers`. In the
+    current layout, `auto` means `openai`, and the default is no provider. Id; default "auto"."""
     model: str = Field("", validate_default=True)
     """The embedding model. Name; default by provider."""
     output_dimensionality: Annotated[int | None, IntRange(1)] = None
     """The number of dimensions of the vectors, for models that support several. Dimensions, at least 1; default unset.
     """
-    fallback: Annotated[str, KnownWord(_FALLBACKS, "/")] = "none"
+    input_type: InputType = None
+    """The `input_type` of queries and documents for `openai-compatible`, `lmstudio`, `deepinfra` and compatible
+    providers of `models.providers`; other providers do not get it. Text; default unset."""
+    query_input_type: InputType = None
+    """The `input_type` of queries instead of `inputType`. Text; default unset."""
+    document_input_type: InputType = None
+    """The `input_type` of documents instead of `inputType`. Another value is a change of the model. Text; default
+    unset."""
+    fallback: Annotated[str, KnownWord(_FALLBACKS, "no other provider takes over", "/")] = "none"
     """The provider that is used when the configured one fails, alone or with its model, such as
     `ollama/mxbai-embed-large`; without a model, the provider's default. Id, id/model or none; default "none"."""
     remote: RemoteSettings | None = Field(RemoteSettings(), validate_default=True)
@@ -287,6 +344,22 @@ class MemorySearchSettings(SettingsBlock):
     """Cached embeddings."""
 
     @property
+    def query_type(self) -> str:
+        """The `input_type` of queries; empty if none is sent."""
+        return self.query_input_type or self.input_type or ""
+
+    @property
+    def document_type(self) -> str:
+        """The `input_type` of documents; empty if none is sent."""
+        return self.document_input_type or self.input_type or ""
+
+    @property
+    def indexed_sources(self) -> tuple[SourceName, ...]:
+        """Everything that is indexed: what ordinary searches find, and what only requests that name it find."""
+        remembered: tuple[SourceName, ...] = ("sessions",) if self.remember_across_conversations else ()
+        return tuple(dict.fromkeys((*self.sources, *remembered)))
+
+    @property
     def fallback_provider(self) -> str:
         """The id of the fallback provider, or "none"."""
         return self.fallback.partition("/")[0]
@@ -302,13 +375,19 @@ class MemorySearchSettings(SettingsBlock):
         cls, sources: tuple[SourceName, ...], info: ValidationInfo
     ) -> tuple[SourceName, ...]:
         experimental = info.data.get("experimental", ExperimentalSettings())
-        kept = [s for s in dict.fromkeys(sources) if s == "memory" or experimental.session_memory]
+        allowed = experimental.session_memory or info.data.get("remember_across_conversations", False)
+        kept = [s for s in dict.fromkeys(sources) if s == "memory" or allowed]
         return tuple(kept) or ("memory",)
 
     @field_validator("extra_paths")
     @classmethod
-    def _each_path_once(cls, paths: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(path.strip() for path in paths if path.strip()))
+    def _each_path_once(cls, paths: tuple[ExtraPathItem, ...]) -> tuple[ExtraPathItem, ...]:
+        return tuple(dict.fromkeys(each for each in paths if (each if isinstance(each, str) else each.path)))
+
+    @field_validator("input_type", "query_input_type", "document_input_type")
+    @classmethod
+    def _blank_is_unset(cls, value: str | None) -> str | None:
+        return (value or "").strip() or None
 
     @field_validator("model")
     @classmethod

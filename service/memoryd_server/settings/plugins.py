@@ -8,7 +8,8 @@ from pydantic import SecretStr, field_validator, model_validator
 
 from memoryd_server.settings.checking import Checker
 from memoryd_server.settings.layers import UnsetVariable, substitute_variables
-from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.memory_search import RemoteSettings
+from memoryd_server.settings.provider_access import AccessSources, ProviderAccess
 from memoryd_server.settings.rules import IntRange, KeyPath, SettingsBlock
 
 PLUGIN = "memory-lancedb"
@@ -16,6 +17,7 @@ ENTRY: KeyPath = ("plugins", "entries", PLUGIN)
 CONFIG: KeyPath = (*ENTRY, "config")
 
 _SLOT: KeyPath = ("plugins", "slots", "memory")
+_ENTRY_PROVIDERS = ("", "openai", "openai-compatible")
 _DIMENSIONS: Mapping[str, int] = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 
 
@@ -25,8 +27,11 @@ class EntryEmbeddingSettings(SettingsBlock):
     Without this block, entries use the provider of the agent's memory.
     """
 
-    api_key: SecretStr
-    """The API key; `${NAME}` is replaced by the environment variable. Secret; default none, the key is required."""
+    provider: str | None = None
+    """The provider: `openai`, or `openai-compatible` with `baseUrl`. No other one is called. Without `apiKey`, the keys
+    of the provider are used, as for memory search, and nothing is sent if this key is not set. Id; default unset."""
+    api_key: SecretStr | None = None
+    """The API key; `${NAME}` is replaced by the environment variable. Secret; default unset."""
     model: str = "text-embedding-3-small"
     """The embedding model. Name; default "text-embedding-3-small"."""
     base_url: str | None = None
@@ -43,8 +48,8 @@ class EntryEmbeddingSettings(SettingsBlock):
 
     @field_validator("api_key")
     @classmethod
-    def _not_blank(cls, value: SecretStr) -> SecretStr:
-        if not value.get_secret_value().strip():
+    def _not_blank(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None and not value.get_secret_value().strip():
             raise ValueError("the key must not be blank")
         return value
 
@@ -92,11 +97,20 @@ def entries_are_enabled(checker: Checker) -> bool:
     return checker.tree.at(*_SLOT) == PLUGIN and checker.tree.at(*ENTRY, "enabled") is not False
 
 
-def entry_access(settings: LanceDbSettings, environ: Mapping[str, str]) -> ProviderAccess | None:
+def entry_access(settings: LanceDbSettings, sources: AccessSources) -> ProviderAccess | None:
     """Return the access to the provider of entries; None if it is the provider of the agent's memory."""
     embedding = settings.embedding
     if embedding is None:
         return None
+    provider, environ = (embedding.provider or "").strip(), sources.variables.values
+    if provider not in _ENTRY_PROVIDERS:
+        return ProviderAccess(
+            problem=f'{PLUGIN} names the provider "{provider}", which memoryd does not use for entries'
+        )
+    if embedding.api_key is None:
+        if not provider:
+            return ProviderAccess(problem=f'set embedding.provider of {PLUGIN} to "openai" to use its key for entries')
+        return sources.access(provider, RemoteSettings(base_url=embedding.base_url))
     try:
         key = substitute_variables(embedding.api_key.get_secret_value(), f"{PLUGIN}.embedding.apiKey", environ)
         base_url = substitute_variables(embedding.base_url or "", f"{PLUGIN}.embedding.baseUrl", environ)

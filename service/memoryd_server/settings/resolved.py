@@ -11,9 +11,10 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from memoryd_server.credentials import MalformedReference, SecretReference
 from memoryd_server.errors import AgentNotFound, SettingsError
 from memoryd_server.settings.layers import DEFAULT, Blocker
-from memoryd_server.settings.memory import CompactionSettings, MemoryBlock
+from memoryd_server.settings.memory import CompactionSettings, MemoryBlock, StartupContextSettings
 from memoryd_server.settings.memory_search import MemorySearchSettings
 from memoryd_server.settings.plugins import CONFIG as ENTRIES
 from memoryd_server.settings.plugins import LanceDbSettings
@@ -31,7 +32,9 @@ class AgentSettings:
     `enabled` is whether memory search is on; if not, `disabled_reason` names the key that disables it. `memory_enabled`
     is whether any call is answered. `provider_access` has the
     embedding providers that the agent may use, `fallback_access` is the access to `memory_search.fallback`, and
-    `entry_access` the access to the provider of entries; None if they use the provider of the memory.
+    `entry_access` the access to the provider of entries; None if they use the provider of the memory. `agent_dir` is
+    the folder of the agent's auth profiles; None for the default one. `no_provider` is empty, or says which setting
+    would select a provider.
     """
 
     agent_id: str
@@ -42,6 +45,7 @@ class AgentSettings:
     memory_search: MemorySearchSettings
     memory: MemoryBlock
     compaction: CompactionSettings
+    startup_context: StartupContextSettings
     user_timezone: str | None
     index_path: Path
     default: bool
@@ -50,6 +54,13 @@ class AgentSettings:
     entries_enabled: bool
     entries: LanceDbSettings
     entry_access: ProviderAccess | None
+    agent_dir: Path | None = None
+    no_provider: str = ""
+    memory_get_max_chars: int | None = None
+
+    def search_keys(self) -> Iterator[KeyPath]:
+        """Yield the path of each key of `memory_search`."""
+        return (path for path, _ in flatten(self.memory_search, ()))
 
     def accesses(self) -> Iterator[tuple[tuple[str, str], ProviderAccess]]:
         """Yield each known access to a provider, with the path under which `describe` lists it."""
@@ -61,13 +72,28 @@ class AgentSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """Where a setting was written. `origin` is "default", the path of a file, "env NAME" or "flag --name".
+
+    `key` is the key in the file, and `layout` is "current" or "older" if only one layout has this key.
+    """
+
+    origin: str
+    key: str = ""
+    layout: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ResolvedSettings:
     """All settings, and the origin of each.
 
-    `origins` has every key of `describe`: "default", the path of a file, "env NAME" or "flag --name"; for the access to
-    a provider, the source of its key. `child_environment` has the variables that are passed on to commands.
+    `written` has every key of `describe`; for the access to a provider, its origin is the source of the key. `layout`
+    is the layout of OpenClaw's settings, "current" or "older", which determines the defaults that differ.
+    `default_agent` is empty if requests have to name an agent. `child_environment` has the variables that are passed on
+    to commands.
     `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
     that is reached over HTTP. `runtime_folder` is memoryd's folder below XDG_RUNTIME_DIR; None if that is not set.
+    `session_store` is OpenClaw's `session.store`; empty if it is not set.
     """
 
     state_dir: Path
@@ -75,10 +101,17 @@ class ResolvedSettings:
     agents: Mapping[str, AgentSettings]
     default_agent: str
     warnings: tuple[str, ...]
-    origins: Mapping[str, str]
+    written: Mapping[str, Written]
     child_environment: Mapping[str, str] = field(default_factory=dict)
     remote_embeddings_blocked_by: tuple[Blocker, ...] = ()
     runtime_folder: Path | None = None
+    layout: str = "older"
+    session_store: str = ""
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """The origin of every key of `describe`."""
+        return {key: written.origin for key, written in self.written.items()}
 
     def agent(self, agent_id: str) -> AgentSettings:
         """Return an agent by its id, ignoring case.
@@ -86,9 +119,10 @@ class ResolvedSettings:
         An empty id means `main` if it is configured, else the default agent.
 
         Raises:
-            AgentNotFound: no agent with this id is configured.
+            AgentNotFound: no agent with this id is configured, or the id is empty and there is no default agent.
         """
-        wanted = agent_id.strip().lower() or (MAIN if MAIN in self.agents else self.default_agent)
+        default = MAIN if MAIN in self.agents and self.default_agent else self.default_agent
+        wanted = agent_id.strip().lower() or default
         if wanted not in self.agents:
             shown = agent_id[:64]
             raise AgentNotFound(
@@ -102,9 +136,13 @@ class ResolvedSettings:
         return tuple(dict.fromkeys(blocker.visible_to(agent_id) for blocker in self.remote_embeddings_blocked_by))
 
     def describe(self) -> list[dict[str, object]]:
-        """Return the `key`, `value` and `origin` of every effective setting, ready for JSON; secrets are `***`."""
+        """Return every effective setting, ready for JSON; secrets are `***`.
+
+        Each has `key`, `value` and `origin`; from a file, also `writtenAs`, the key in the file, and `layout`, if only
+        one layout has this key.
+        """
         return [
-            {"key": key, "value": mask(value), "origin": self.origins.get(key, DEFAULT)}
+            {"key": key, "value": mask(value), **_shown_origin(self.written.get(key, Written(DEFAULT)))}
             for key, value in (
                 (dotted(path), value)
                 for path, value in effective(
@@ -112,6 +150,11 @@ class ResolvedSettings:
                 )
             )
         ]
+
+
+def _shown_origin(written: Written) -> dict[str, str]:
+    shown = {"origin": written.origin, "writtenAs": written.key, "layout": written.layout}
+    return {name: text for name, text in shown.items() if text}
 
 
 def effective(
@@ -130,6 +173,7 @@ def effective(
         *flatten(shared.memory, ("memory",)),
         *flatten(shared.entries, ENTRIES),
         *flatten(shared.compaction, ("agents", "defaults", "compaction")),
+        *flatten(shared.startup_context, ("agents", "defaults", "startupContext")),
         (("agents", "defaults", "userTimezone"), shared.user_timezone),
         *(entry for agent in agents.values() for entry in _of_agent(agent)),
     ]
@@ -140,8 +184,10 @@ def _of_agent(agent: AgentSettings) -> list[tuple[tuple[str, ...], object]]:
     return [
         ((*parent, "default"), agent.default),
         ((*parent, "workspace"), agent.workspace),
+        *((((*parent, "agentDir"), agent.agent_dir),) if agent.agent_dir else ()),
         ((*parent, "enabled"), agent.enabled),
         *flatten(agent.memory_search, (*parent, "memorySearch")),
+        ((*parent, "contextLimits", "memoryGetMaxChars"), agent.memory_get_max_chars),
         *(((*parent, *path), access.known_values()) for path, access in agent.accesses()),
     ]
 
@@ -167,6 +213,8 @@ def mask(value: object) -> object:
     """Return a value ready for JSON. Secrets are replaced by `***`, as are credentials in a URL."""
     if isinstance(value, SecretStr):
         return MASK
+    if isinstance(value, SecretReference | MalformedReference):
+        return f"SecretRef {value}" if isinstance(value, SecretReference) else "a malformed SecretRef"
     if isinstance(value, SettingsBlock):
         return {key: mask(getattr(value, name)) for name, key, _ in keys(type(value))}
     if isinstance(value, Mapping):

@@ -9,26 +9,19 @@ Each of them disables remote embeddings:
 
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.checking import CLOSE, Checker, agent_of, find_misspelt, ignored_message
-from memoryd_server.settings.environment import Overrides
-from memoryd_server.settings.layers import (
-    ABOUT_PROVIDERS,
-    DEFAULT,
-    OPENCLAW_FILE,
-    Findings,
-    UnreadKey,
-    absolute,
-    exists,
-)
+from memoryd_server.settings.includes import INCLUDE, FailedInclude
+from memoryd_server.settings.layers import ABOUT_PROVIDERS, Findings, exists
+from memoryd_server.settings.locations import Locations
 from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
 from memoryd_server.settings.provider_access import (
+    KEYLESS,
     PROVIDERS,
-    ModelProviders,
+    MissingSecret,
     ModelProviderSettings,
     ProviderAccess,
     gateway_names,
@@ -36,8 +29,9 @@ from memoryd_server.settings.provider_access import (
 from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.rules import KeyPath, keys, kind_of, nearest
 
-_INCLUDE = "$include"
+_AGENT_DEPTH = 3
 _MEMORY_SEARCH = "memorySearch"
+_ENTRIES = ("agents", "entries")
 _MEMORY_PLUGIN = "memory-core"
 _MEMORY_PLUGIN_ENTRY = ("plugins", "entries", _MEMORY_PLUGIN)
 _MEMORY_PLUGIN_CONFIG = (*_MEMORY_PLUGIN_ENTRY, "config")
@@ -62,15 +56,13 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     `agent_paths` are the paths of the agents.
     """
     agents = [("agents", "defaults"), *agent_paths]
-    for path in ((), ("agents",), *agents, ("memory",), ("models",), ("models", "providers"), *_PLUGINS):
-        check_include(checker, path)
     for path, origin, value in checker.tree.replaced:
         if path[0] in ABOUT_PROVIDERS:
             message = f"expected an object, found {kind_of(value)}; it is ignored"
             checker.report.block_remote(origin, path, message, agent_of(path))
     _check_keys(checker, (), read=("memory",))
     for path in agents:
-        _check_keys(checker, path, read=(_MEMORY_SEARCH,))
+        _check_keys(checker, path, read=("memory",) if path[:2] == _ENTRIES else (_MEMORY_SEARCH,))
     unread = [("agents", name) for name in checker.keys(("agents",)) if name not in {"defaults", "list", "entries"}]
     for path in (("agents",), *unread, _MEMORY_PLUGIN_ENTRY, _MEMORY_PLUGIN_CONFIG):
         _check_keys(checker, path, read=())
@@ -79,11 +71,33 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     _check_plugins(checker)
 
 
-def check_include(checker: Checker, path: KeyPath) -> None:
-    """Block remote embeddings for an `$include` at `path`, and remove it from the tree."""
-    if _INCLUDE in checker.keys(path):
-        checker.block_remote((*path, _INCLUDE), "memoryd does not read included files")
-        checker.tree.remove((*path, _INCLUDE))
+def check_includes(checker: Checker) -> None:
+    """Block remote embeddings for each `$include` that failed, and remove it from the tree.
+
+    An object that has no other key is removed, too, unless it is an agent, because a value of another type may belong
+    there.
+    """
+    for path, owner, reason in tuple(_failed_includes(checker.tree.values)):
+        checker.block_remote(path, reason)
+        del owner[INCLUDE]
+        parent = path[:-1]
+        is_agent = len(parent) == _AGENT_DEPTH and parent[0] == "agents"
+        if parent and not owner and not is_agent:
+            checker.tree.remove(parent)
+
+
+def _failed_includes(root: dict[str, Any]) -> Iterator[tuple[KeyPath, dict[str, Any], str]]:
+    """Yield the path, the object and the reason of each `$include` that failed."""
+    pending: list[tuple[KeyPath, Any]] = [((), root)]
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, list):
+            pending.extend(((*path, f"[{number}]"), item) for number, item in enumerate(value))
+        elif isinstance(value, dict):
+            failed = value.get(INCLUDE)
+            if isinstance(failed, FailedInclude):
+                yield (*path, INCLUDE), value, failed.reason
+            pending.extend(((*path, key), inner) for key, inner in value.items())
 
 
 def _check_keys(checker: Checker, path: KeyPath, *, read: tuple[str, ...]) -> None:
@@ -144,52 +158,18 @@ def _is_denied(plugin: str, name: object) -> bool:
 
 
 _UNREAD = "memoryd does not read it"
-_CONFIG_PATH, _HOME = "OPENCLAW_CONFIG_PATH", "OPENCLAW_HOME"
-_WORKSPACE, _PROFILE = "OPENCLAW_WORKSPACE_DIR", "OPENCLAW_PROFILE"
-# Of older versions; OpenClaw reads them if there is no newer file.
-_OLDER_FOLDER = ".clawdbot"
-_OLDER_FILES = ("clawdbot.json", "moltbot.json")
+# Of an older version.
+_OLDEST_FILE = "moltbot.json"
 _ABOUT_PROVIDERS = frozenset(
     {"provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"}
 )
-_BLANK = frozenset({"", "undefined", "null"})
 
 
-def check_files(overrides: Overrides, state_dir: Path, home: Path, report: Findings) -> None:
+def check_files(locations: Locations, report: Findings) -> None:
     """Block remote embeddings if OpenClaw's settings are in a file that memoryd does not read."""
-    file = state_dir / OPENCLAW_FILE
-    read = {file, absolute(overrides.config.text, None, home) if overrides.config.text else file}
-    config = _value(overrides.environ, _CONFIG_PATH)
-    if config and absolute(config, None, home) not in read:
-        report.block_remote(f"env {_CONFIG_PATH}", (), f"{_UNREAD}; the settings were read from {file}")
-    other_home = _value(overrides.environ, _HOME)
-    if other_home and overrides.state_dir.origin == DEFAULT and absolute(other_home, None, home) != home:
-        report.block_remote(f"env {_HOME}", (), f"{_UNREAD}; the settings were read from {file}")
-    if exists(file):
-        return
-    others = [state_dir / name for name in _OLDER_FILES]
-    if overrides.state_dir.origin == DEFAULT and not exists(state_dir):
-        others += [home / _OLDER_FOLDER / name for name in (OPENCLAW_FILE, *_OLDER_FILES)]
-    for other in others:
-        if exists(other):
-            report.block_remote(other, (), _UNREAD)
-
-
-def check_workspace(
-    default: AgentSettings, overrides: Overrides, state_dir: Path, home: Path, report: Findings
-) -> None:
-    """Block remote embeddings if a variable moves OpenClaw's default workspace while memoryd uses its own default.
-
-    The folder that memoryd indexes is then not OpenClaw's, and may hold texts that must not be sent.
-    """
-    if default.workspace != state_dir / "workspace":
-        return
-    folder = _value(overrides.environ, _WORKSPACE)
-    if folder and absolute(folder, None, home) != default.workspace:
-        report.block_remote(f"env {_WORKSPACE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
-    profile = _value(overrides.environ, _PROFILE)
-    if profile not in {"", "default"} and not folder and overrides.state_dir.origin == DEFAULT:
-        report.block_remote(f"env {_PROFILE}", (), f"{_UNREAD}; the workspace is {default.workspace}")
+    other = locations.state_dir / _OLDEST_FILE
+    if not exists(locations.openclaw_file) and exists(other):
+        report.block_remote(other, (), _UNREAD)
 
 
 def check_variables(environ: Mapping[str, str], report: Findings) -> None:
@@ -201,12 +181,6 @@ def check_variables(environ: Mapping[str, str], report: Findings) -> None:
             report.block_remote(f"env {name}", (), _UNREAD)
 
 
-def _value(environ: Mapping[str, str], name: str) -> str:
-    text = environ.get(name, "").strip()
-    return "" if text in _BLANK else text
-
-
-_SECRET = "a reference to a secret stored elsewhere; memoryd does not read it"  # noqa: S105 -- a message
 _BROKEN = "the file cannot be read, and a key from another source would be used"
 # Other programs read the base URL of a provider from these.
 _ADDRESSES: Mapping[str, tuple[str, ...]] = {
@@ -216,7 +190,6 @@ _ADDRESSES: Mapping[str, tuple[str, ...]] = {
     "mistral": ("MISTRAL_BASE_URL",),
 }
 _ENTRIES_PROVIDER = "openai"
-_KEYLESS = ("ollama",)
 
 
 class _Use(NamedTuple):
@@ -230,30 +203,36 @@ class _Use(NamedTuple):
     def may_send(self) -> bool:
         """Return whether requests are possible: there is a key, an address or headers, or the provider needs no key."""
         access = self.access
-        return bool(access.keys or access.base_url or access.headers) or self.provider in _KEYLESS
+        return bool(access.keys or access.base_url or access.headers) or self.provider in KEYLESS
 
 
-def check_providers(
-    checker: Checker, agents: Mapping[str, AgentSettings], providers: ModelProviders, environ: Mapping[str, str]
-) -> None:
-    """Block remote embeddings for each setting of a provider in use that memoryd does not understand."""
+def check_providers(checker: Checker, agents: Mapping[str, AgentSettings], environ: Mapping[str, str]) -> None:
+    """Block remote embeddings for each setting of a provider in use that memoryd does not understand.
+
+    A secret without a value is a warning: only the agents that need it are affected.
+    """
     uses = [use for agent in agents.values() if agent.enabled or _has_entries(agent) for use in _uses(agent)]
-    shared = set(providers.unread.values())
-    blocked: set[UnreadKey] = set()
     for use in uses:
         passed_over = use.access.passed_over
         if passed_over is not None:
-            blocked.add(passed_over)
-            owner = "" if passed_over in shared else use.agent_id
-            message = _SECRET if passed_over.key else _BROKEN
-            checker.report.block_remote(passed_over.origin, passed_over.key, message, owner)
+            checker.report.block_remote(passed_over.origin, passed_over.key, _BROKEN, use.agent_id)
         if use.access.keys and not use.access.base_url:
             _check_address(checker, use.provider, environ)
-    for unread in sorted(shared - blocked, key=lambda each: each.key):
-        checker.report.warn(unread.origin, unread.key, f"{_SECRET} and ignores it")
+    _warn_of_missing_secrets(checker, uses)
     for name in sorted({name for use in uses if use.may_send for name in gateway_names(use.provider)}):
         _check_block(checker, name)
         check_plugin(checker, name)
+
+
+def _warn_of_missing_secrets(checker: Checker, uses: Iterable[_Use]) -> None:
+    affected: dict[tuple[MissingSecret, str], list[str]] = {}
+    for use in uses:
+        if use.access.missing is not None and use.provider != "none":
+            affected.setdefault((use.access.missing, use.agent_id), []).append(use.provider)
+    for (missing, agent_id), names in affected.items():
+        effect = f"agent {agent_id} cannot use {', '.join(dict.fromkeys(names))} until it does, and uses no other key"
+        message = f"a SecretRef that does not resolve: {missing.reason}; {effect}"
+        checker.report.warn(missing.place.origin, missing.place.key, message)
 
 
 def _has_entries(agent: AgentSettings) -> bool:
@@ -283,7 +262,6 @@ def _check_block(checker: Checker, name: str) -> None:
         for key, meant in find_misspelt(blocks, (name,)):
             checker.block_remote((*PROVIDERS, key), ignored_message(meant))
     path = (*PROVIDERS, name)
-    check_include(checker, path)
     check_switches(checker, path)
     for key, meant in find_misspelt(checker.keys(path), [key for _, key, _ in keys(ModelProviderSettings)]):
         checker.block_remote((*path, key), ignored_message(meant))

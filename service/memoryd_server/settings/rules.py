@@ -193,10 +193,11 @@ class OneOf(ValueRule):
 class KnownWord(ValueRule):
     """A word that should be known. An unknown word is kept with a warning, because a newer OpenClaw may know it.
 
-    With a `separator`, any text may follow the word after it.
+    The warning ends with the `consequence`. With a `separator`, any text may follow the word after it.
     """
 
     words: tuple[str, ...]
+    consequence: str
     separator: str = ""
 
     @property
@@ -215,7 +216,9 @@ class KnownWord(ValueRule):
         word = raw.partition(self.separator)[0] if self.separator else raw
         if word in self.words:
             return None
-        return f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(word, self.words)}"
+        return (
+            f"{_shown(raw)} is not known to this version of memoryd{did_you_mean(word, self.words)}; {self.consequence}"
+        )
 
 
 def duration_ms(text: str) -> int | None:

@@ -146,6 +146,14 @@ class EntriesSettings(SettingsBlock):
     """
 
 
+class SecretsSettings(SettingsBlock):
+    """How memoryd reads the secrets that OpenClaw's settings refer to."""
+
+    exec: bool = False
+    """Whether memoryd runs the commands of the sources of the kind `exec` in `secrets.providers`. Counts only in
+    memoryd's own settings file, so that OpenClaw's file alone starts no program. true or false; default false."""
+
+
 class ServiceSettings(SettingsBlock):
     """The daemon itself. Only this block has keys that OpenClaw does not have."""
 
@@ -194,6 +202,8 @@ class ServiceSettings(SettingsBlock):
     """Metrics."""
     entries: EntriesSettings = EntriesSettings()
     """Entries."""
+    secrets: SecretsSettings = SecretsSettings()
+    """Secrets."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
     files_per_transaction: Annotated[int, IntRange(1, 10_000)] = 100

@@ -10,20 +10,34 @@ from memoryd_server.sources.files import (
     open_for_append,
     read_file,
     stat_file,
-    stat_files,
 )
 from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.generated_sessions import read_generated_sessions
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.inotify import SharedInotify
+from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
     LONG_TERM_NAMES,
     MEMORY_FOLDER,
     SUFFIX,
+    USER_FILE,
+    ExtraPath,
     Location,
     Roots,
     is_too_deep,
     resolve_for_append,
     resolve_path,
+)
+from memoryd_server.sources.session_database import change_signature
+from memoryd_server.sources.session_list import DATABASE_DEVICE
+from memoryd_server.sources.session_source import (
+    Transcript,
+    has_session,
+    last_session_messages,
+    list_session_files,
+    open_quickly,
+    open_transcript,
+    stat_sessions,
 )
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
@@ -33,7 +47,6 @@ from memoryd_server.sources.transcripts import (
     GrowthRule,
     ReadPosition,
     TranscriptFile,
-    TranscriptReader,
     last_messages,
     list_transcripts,
     read_transcript,
@@ -50,6 +63,7 @@ from memoryd_server.sources.watch_scope import (
 from memoryd_server.sources.watcher import Watcher, open_inotify
 
 __all__ = [
+    "DATABASE_DEVICE",
     "FLATTENING_VERSION",
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",
@@ -58,8 +72,10 @@ __all__ = [
     "START",
     "SUFFIX",
     "USER",
+    "USER_FILE",
     "Corpus",
     "Discovery",
+    "ExtraPath",
     "FileTooLarge",
     "ForgottenSources",
     "GrowthLimits",
@@ -71,29 +87,41 @@ __all__ = [
     "ReadPosition",
     "Roots",
     "SharedInotify",
+    "Transcript",
     "TranscriptFile",
-    "TranscriptReader",
     "UnreadableFolder",
     "WatchedRoot",
     "Watcher",
     "WatcherMode",
+    "change_signature",
+    "day_of",
     "discover_files",
     "file_stat",
     "file_system_of",
+    "has_session",
+    "is_curated",
     "is_named_by",
     "is_remote",
     "is_too_deep",
     "last_messages",
+    "last_session_messages",
+    "list_session_files",
     "list_transcripts",
+    "match_day",
+    "note_day",
     "open_directory",
     "open_for_append",
     "open_inotify",
+    "open_quickly",
+    "open_transcript",
+    "origin_of_file",
     "read_file",
+    "read_generated_sessions",
     "read_rules",
     "read_transcript",
     "resolve_for_append",
     "resolve_path",
     "session_id",
     "stat_file",
-    "stat_files",
+    "stat_sessions",
 ]

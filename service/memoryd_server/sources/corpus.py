@@ -1,13 +1,18 @@
 """The sources of one agent, its Markdown and its session transcripts, and the resolution of their paths."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from memoryd_server.errors import MemorydError, PathNotAllowed
-from memoryd_server.model import FileFailure, Source
+from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files
-from memoryd_server.sources.roots import Location, Roots, resolve_path
-from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript, list_transcripts
+from memoryd_server.sources.files import stat_files
+from memoryd_server.sources.generated_sessions import read_generated_sessions
+from memoryd_server.sources.roots import Location, Roots, resolve_dreams, resolve_path
+from memoryd_server.sources.session_list import is_transcript_name, session_path
+from memoryd_server.sources.session_source import discover_sessions, is_archive, list_archives, stat_sessions
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_rotated, is_transcript, list_transcripts, session_id
 
 _NOTHING = Discovery((), (), ())
 
@@ -16,13 +21,16 @@ _NOTHING = Discovery((), (), ())
 class Corpus:
     """The sources of one agent.
 
-    `sessions` is the absolute folder of the session transcripts, or empty if transcripts are not indexed. `memory` is
-    whether the Markdown is indexed; it can be read in either case.
+    `sessions` is the absolute folder of the session transcripts, or empty if transcripts are not indexed. `database` is
+    the absolute path of the agent's database of sessions, which need not exist, or empty. `memory` is whether the
+    Markdown is indexed; it can be read in either case.
     """
 
     roots: Roots
     sessions: str = ""
     memory: bool = True
+    database: str = ""
+    agent_id: str = ""
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -30,9 +38,26 @@ class Corpus:
         return (*((Source.MEMORY,) if self.memory else ()), *((Source.SESSIONS,) if self.sessions else ()))
 
     def discover(self) -> Discovery:
-        """Return every file of the sources, sorted by path. Reads folders, but opens no file except `.memoryignore`."""
+        """Return every file of the sources, sorted by path.
+
+        Reads folders and lists the sessions of the database, but opens no file except `.memoryignore`.
+        """
         found = discover_files(self.roots) if self.memory else _NOTHING
-        return _merge(found, discover_transcripts(Path(self.sessions))) if self.sessions else found
+        return _merge(found, self._discover_transcripts()) if self.sessions else found
+
+    def _discover_transcripts(self) -> Discovery:
+        """Return the transcripts in files and in the database; each once, even if it is in both."""
+        if not self.database:
+            return discover_transcripts(Path(self.sessions))
+        stored, excluded = discover_sessions(self.database, self.agent_id, self.sessions)
+        # OpenClaw makes the folder only when it archives a session.
+        may_be_missing = bool(stored.files or stored.failures)
+        files = discover_transcripts(Path(self.sessions), self.agent_id, may_be_missing=may_be_missing)
+        live = {session_id(file.parts[-1]) for file in stored.files if not is_rotated(file.parts[-1])}
+        kept = tuple(file for file in files.files if not _is_stored(file, live, excluded))
+        names = {file.parts[-1] for file in kept}
+        new = tuple(file for file in stored.files if file.parts[-1] not in names)
+        return _merge(replace(files, files=kept), replace(stored, files=new))
 
     def resolve(self, path: str) -> Location:
         """Return the location of a file. A path `sessions/<name>` with a transcript's name is a transcript.
@@ -40,8 +65,57 @@ class Corpus:
         Raises:
             PathNotAllowed: it is not a file of these sources, or not in canonical form.
         """
+        return self.locations(path)[0]
+
+    def locations(self, path: str) -> Sequence[Location]:
+        """Return the places where a file may be; the first is the one that is indexed under this path.
+
+        A transcript has other places, because a citation of it stays valid when OpenClaw moves it into its database, or
+        publishes it from there.
+
+        Raises:
+            PathNotAllowed: as `resolve`.
+        """
         name = transcript_name(path)
-        return resolve_path(self.roots, path) if name is None else self.transcript(name)
+        if name is not None:
+            return [self.transcript(name), *self._in_database(path, name)]
+        name = self._session_name(path)
+        if name is None:
+            return [resolve_path(self.roots, path)]
+        file = Location(path, self.sessions, (name,), Source.SESSIONS)
+        return [file, *self._in_database(path, name)] if is_archive(name) else [*self._in_database(path, name), file]
+
+    def _session_name(self, path: str) -> str | None:
+        """Return the file name in a path `sessions/<agent>/<name>`; None for any other path."""
+        prefix = session_path(self.agent_id, "")
+        name = path.removeprefix(prefix)
+        if not (self.sessions and self.database and path.startswith(prefix)):
+            return None
+        return name if is_transcript_name(name) else None
+
+    def _in_database(self, path: str, name: str) -> list[Location]:
+        return [Location(path, self.sessions, (name,), Source.SESSIONS, self.database)] if self.database else []
+
+    def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
+        """Return the stat of each location, or None for one that is missing or cannot be read."""
+        stored = [place.parts[-1] for place in locations if place.database]
+        archived = [place.parts[-1] for place in locations if is_archive(place.parts[-1])] if self.database else []
+        in_database = stat_sessions(self.database, {*stored, *archived}) if stored or archived else {}
+        files = iter(stat_files([place for place in locations if not place.database]))
+        stats = [in_database.get(place.parts[-1]) if place.database else next(files) for place in locations]
+        return [
+            in_database.get(place.parts[-1]) if stat is None and is_archive(place.parts[-1]) else stat
+            for place, stat in zip(locations, stats, strict=True)
+        ]
+
+    def locations_for_reading(self, path: str) -> Sequence[Location]:
+        """Return the places of a file that callers may read: those of `locations`, or that of `DREAMS.md`.
+
+        Raises:
+            PathNotAllowed: it is not such a file, or not in canonical form.
+        """
+        dreams = resolve_dreams(self.roots, path)
+        return self.locations(path) if dreams is None else [dreams]
 
     def transcript(self, file_name: str) -> Location:
         """Return the location of the transcript with this name.
@@ -63,24 +137,36 @@ def transcript_name(path: str) -> str | None:
     return name if folder == SESSIONS_FOLDER and "/" not in name and is_transcript(name) else None
 
 
-def discover_transcripts(folder: Path) -> Discovery:
-    """Return the transcripts of a folder.
+def _is_stored(file: SourceFile, live: set[str], excluded: frozenset[str]) -> bool:
+    """Return whether the database has the current transcript of a file's session, or excludes the session."""
+    name = file.parts[-1]
+    return session_id(name) in excluded or (not is_rotated(name) and session_id(name) in live)
+
+
+def discover_transcripts(folder: Path, agent_id: str = "", *, may_be_missing: bool = False) -> Discovery:
+    """Return the transcripts of a folder; with `agent_id`, also the compressed archives.
+
+    Those of scheduled runs and other sessions of the gateway itself are left out.
 
     If the folder cannot be read, no transcript counts as deleted. If it does not exist, all of them do, because it is
-    part of the state directory, which exists.
+    part of the state directory, which exists; this is an issue unless it `may_be_missing`.
     """
     unseen = UnreadableFolder(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
     try:
-        files = tuple(file.source_file for file in list_transcripts(folder))
+        listed = [file.source_file for file in list_transcripts(folder)]
+        listed += list_archives(folder, agent_id) if agent_id else []
+        generated, problem = read_generated_sessions(folder)
         device = folder.stat().st_dev
     except FileNotFoundError:
-        return Discovery((), (), (f"the folder of session transcripts, {folder}, does not exist",))
+        missing = f"the folder of session transcripts, {folder}, does not exist"
+        return Discovery((), (), () if may_be_missing else (missing,))
     except (OSError, MemorydError) as error:
         reason = error.message if isinstance(error, MemorydError) else f"cannot be read: {error.strerror}"
         failure = FileFailure(SESSIONS_FOLDER, Source.SESSIONS, f"folder {reason}")
         return Discovery((), (failure,), (), (replace(unseen, reason=reason),))
+    files = tuple(file for file in listed if session_id(file.parts[-1]) not in generated)
     emptied = replace(unseen, reason="is empty, but its files were indexed on another drive", device=device)
-    return Discovery(files, (), (), () if files else (emptied,))
+    return Discovery(files, (), (problem,) if problem else (), () if listed else (emptied,))
 
 
 def _merge(one: Discovery, other: Discovery) -> Discovery:

@@ -3,14 +3,16 @@
 Folders are listed through descriptors, files are only stat'ed, and symbolic links are never followed. The only files
 that are read are `.memoryignore` files.
 
-Candidates in order: MEMORY.md, memory.md, memory/, then each extra path. A file that two candidates contain, or that
-has two names, counts once, under the first name.
+Candidates in order: MEMORY.md, memory.md, USER.md, memory/, then each extra path. A file that two candidates contain,
+or that has two names, counts once, under the first name. Folders named `.openclaw-repair` are skipped, and so are
+folders in which the patterns of extra paths match no file.
 
 A missing file counts as deleted only if its folder could be read. An unmounted drive, an unresponsive server or a
 folder without permission hides files without deleting them; `UnreadableFolder` describes such a place.
 """
 
 import os
+import posixpath
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,11 +23,13 @@ from memoryd_server.model import FileFailure, Source, SourceFile
 from memoryd_server.sources.files import file_stat, open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
 from memoryd_server.sources.roots import (
-    LONG_TERM_NAMES,
+    CURATED_NAMES,
     MEMORY_FOLDER,
     MOST_FOLDERS,
+    REPAIR_FOLDER,
     SUFFIX,
     Roots,
+    is_in_repair_folder,
     is_too_deep,
     path_problem,
 )
@@ -37,7 +41,8 @@ class UnreadableFolder:
 
     `prefixes` are the display paths of the files in this place. A prefix that ends in "/", or is empty, covers all
     paths below it. If `device` (st_dev) is set, the place is an empty folder, possibly an unused mount point, and only
-    files that were indexed on another device count as hidden. Only files of `source` are affected.
+    files that were indexed on another device count as hidden. Only files of `source` are affected; of `database`, only
+    the transcripts in a database, otherwise only files.
     """
 
     place: str
@@ -45,6 +50,7 @@ class UnreadableFolder:
     prefixes: tuple[str, ...]
     device: int | None = None
     source: Source = Source.MEMORY
+    database: bool = False
 
     def would_hold(self, path: str) -> bool:
         """Return whether this place would contain the file with this display path."""
@@ -92,7 +98,7 @@ def discover_files(roots: Roots) -> Discovery:
     else:
         scan.issues.append(f"workspace {shown_path(roots.base())} does not exist or is not a folder")
         if isinstance(workspace, OSError):
-            scan.hide(roots.base(), f"cannot be found: {workspace.strerror}", (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
+            scan.hide(roots.base(), f"cannot be found: {workspace.strerror}", (*CURATED_NAMES, below(MEMORY_FOLDER)))
     for extra in roots.extras():
         _scan_extra(roots, extra, scan)
     if not scan.files and not scan.failures:
@@ -153,7 +159,8 @@ class _Scan:
 class _Place:
     """A file or folder during discovery: its display path, and its location for `sources.files`.
 
-    `rules` are the rules of the folder `depth` parts below the root.
+    `rules` are the rules of the folder `depth` parts below the root. `extras` is set below an extra path if there are
+    patterns.
     """
 
     path: str
@@ -161,6 +168,7 @@ class _Place:
     parts: tuple[str, ...]
     rules: IgnoreRules = NO_RULES
     depth: int = 0
+    extras: Roots | None = None
 
     def child(self, name: str) -> "_Place":
         path = name if self.path == os.curdir else f"{self.path}/{name}"
@@ -169,12 +177,21 @@ class _Place:
     def is_ignored(self, *, folder: bool) -> bool:
         return self.rules.ignores(self.parts[self.depth :], folder=folder)
 
+    def is_selected(self, *, folder: bool) -> bool:
+        """Return whether the file is memory, or the folder may contain memory."""
+        if folder and self.parts[-1] == REPAIR_FOLDER:
+            return False
+        if self.extras is None:
+            return True
+        absolute = posixpath.join(self.root, *self.parts)
+        return self.extras.may_include_below(absolute) if folder else self.extras.includes(absolute)
+
 
 def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
-    workspace = _with_rules(_Place(os.curdir, roots.base(), ()), (*LONG_TERM_NAMES, below(MEMORY_FOLDER)), scan)
+    workspace = _with_rules(_Place(os.curdir, roots.base(), ()), (*CURATED_NAMES, below(MEMORY_FOLDER)), scan)
     if workspace is None:
         return
-    for name in LONG_TERM_NAMES:
+    for name in CURATED_NAMES:
         status = _status(workspace.child(name), scan)
         if status is not None and stat.S_ISREG(status.st_mode):
             _add_file(workspace.child(name), status, scan)
@@ -183,10 +200,10 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
     memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan)
     after = _stat_path(roots.base())
     if not isinstance(after, os.stat_result) or not os.path.samestat(before, after):
-        scan.hide(roots.base(), _DISAPPEARED, (*LONG_TERM_NAMES, below(MEMORY_FOLDER)))
+        scan.hide(roots.base(), _DISAPPEARED, (*CURATED_NAMES, below(MEMORY_FOLDER)))
     elif not scan.files:
         # An existing memory/ has been checked already; it may be a separate mount point.
-        own = LONG_TERM_NAMES if memory else (*LONG_TERM_NAMES, below(MEMORY_FOLDER))
+        own = CURATED_NAMES if memory else (*CURATED_NAMES, below(MEMORY_FOLDER))
         scan.unseen.append(UnreadableFolder(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
 
 
@@ -205,7 +222,10 @@ def _scan_memory(folder: _Place, scan: _Scan) -> bool:
 
 
 def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
-    place = _Place(roots.display(extra), *roots.anchor(extra))
+    place = _Place(roots.display(extra), *roots.anchor(extra), extras=roots if roots.has_patterns() else None)
+    if is_in_repair_folder(extra):
+        scan.issues.append(f"extra path {shown_path(extra)} is in a folder named {REPAIR_FOLDER}: skipped")
+        return
     status = _status(place, scan)
     if status is None:
         scan.issues.append(f"extra path {shown_path(extra)} is missing, unreadable or reached through a link")
@@ -214,6 +234,7 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
         folder = _with_rules(place, (below(place.path),), scan)
         if folder is not None:
             _scan_folder(folder, status, scan)
+            _check_patterns(roots, extra, scan)
     elif not stat.S_ISREG(status.st_mode):
         scan.issues.append(f"extra path {shown_path(extra)} is {_describe_kind(status)}: skipped")
     elif is_too_deep(place.parts):
@@ -222,6 +243,13 @@ def _scan_extra(roots: Roots, extra: str, scan: _Scan) -> None:
         _add_file(place, status, scan)
     else:
         scan.issues.append(f"extra path {shown_path(extra)} is a file that does not end in {SUFFIX}: skipped")
+
+
+def _check_patterns(roots: Roots, extra: str, scan: _Scan) -> None:
+    patterns, files = roots.patterns(extra), below(roots.display(extra))
+    if patterns and not any(_begins(file.path, files) for file in scan.files.values()):
+        shown = ", ".join(shown_path(pattern.text) for pattern in patterns)
+        scan.issues.append(f"no file of extra path {shown_path(extra)} matches its pattern: {shown}")
 
 
 def _with_rules(top: _Place, prefixes: tuple[str, ...], scan: _Scan) -> _Place | None:
@@ -320,7 +348,7 @@ def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
             return []
         with os.scandir(descriptor) as entries:
             folders = [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
-            return [each for each in folders if not each.is_ignored(folder=True)]
+            return [each for each in folders if each.is_selected(folder=True) and not each.is_ignored(folder=True)]
     finally:
         os.close(descriptor)
 
@@ -335,7 +363,7 @@ def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], s
 
 
 def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterator[SourceFile]:
-    if place.is_ignored(folder=False):
+    if not place.is_selected(folder=False) or place.is_ignored(folder=False):
         return
     problem = path_problem(place.path)
     if problem:

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import translate
 from itertools import compress
-from typing import Final
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.globs import FOLDERS, NamePattern
 from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Location
 
@@ -21,8 +21,6 @@ MOST_BYTES = 64 * 1024
 MOST_RULES = 500
 
 _ESCAPED = re.compile(r"\\(.)|\[\^", re.DOTALL)
-# Matches any number of folders, including none.
-_FOLDERS: Final = None
 _ANY = re.compile(translate("*"))
 
 
@@ -32,9 +30,9 @@ class IgnoreFileUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line: the patterns of path segments, whether it matches folders only, and whether it re-includes matches."""
+    """One line: its pattern, whether it matches folders only, and whether it re-includes matches."""
 
-    segments: tuple[re.Pattern[str] | None, ...]
+    pattern: NamePattern
     folders_only: bool
     negated: bool
 
@@ -44,25 +42,8 @@ class _Rule:
 
     def match_prefixes(self, names: Sequence[str]) -> Iterator[bool]:
         """Yield, for each prefix of `names`, whether the rule matches it."""
-        places = self._skip_folders({0})
-        for name in names:
-            places = self._skip_folders({place for at in places for place in self._next_places(at, name)})
-            yield len(self.segments) in places
-
-    def _skip_folders(self, places: set[int]) -> set[int]:
-        """Add the places that are reached without consuming a name, because `**` may match no folder."""
-        for at, segment in enumerate(self.segments):
-            if segment is _FOLDERS and at in places:
-                places.add(at + 1)
-        return places
-
-    def _next_places(self, at: int, name: str) -> tuple[int, ...]:
-        if at == len(self.segments):
-            return ()
-        segment = self.segments[at]
-        if segment is _FOLDERS:
-            return (at,)
-        return (at + 1,) if segment.match(name) else ()
+        whole = len(self.pattern.names)
+        return (whole in places for places in self.pattern.match_prefixes(names))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +122,11 @@ def _parse_rule(line: str) -> _Rule | None:
         return None
     anchored = "/" in pattern
     parts = pattern.removeprefix("/").split("/")
-    segments = [_FOLDERS if part == "**" and anchored else _compile_segment(part) for part in parts]
-    if segments[-1] is _FOLDERS:
+    segments = [FOLDERS if part == "**" and anchored else _compile_segment(part) for part in parts]
+    if segments[-1] is FOLDERS:
         # The pattern matches the contents of a folder, but not the folder itself.
         segments.append(_ANY)
-    return _Rule(tuple(segments if anchored else [_FOLDERS, *segments]), folders_only, negated)
+    return _Rule(NamePattern(tuple(segments if anchored else [FOLDERS, *segments])), folders_only, negated)
 
 
 def _without_trailing_spaces(line: str) -> str:

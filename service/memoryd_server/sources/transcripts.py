@@ -26,13 +26,13 @@ from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
 from memoryd_server.model import FileStat, Source, SourceFile, stored
 from memoryd_server.sources.files import file_stat, open_directory, open_file
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_text import Message, parse_message
+from memoryd_server.sources.transcript_text import Message, TranscriptParser, turn_state
 
 SESSIONS_FOLDER = "sessions"
 """The first part of a transcript's display path."""
 
 _SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
-_EXCLUDED_SUFFIXES = (".bak", ".md", ".tmp", ".lock")
+_EXCLUDED_SUFFIXES = (".bak", ".md", ".tmp", ".lock", ".zst")
 
 _FIRST_TAIL_BYTES = 1 << 20
 _TAIL_GROWTH = 4
@@ -104,8 +104,10 @@ def _suffix(file_name: str) -> re.Match[str] | None:
     return None if "/" in file_name else _SUFFIX.search(file_name, 1)
 
 
-def list_transcripts(folder: Path) -> list[TranscriptFile]:
-    """Return the transcripts in a folder, by name, or none if it does not exist. Skips links, folders and backups.
+def list_transcripts(folder: Path, accepts: Callable[[str], bool] = is_transcript) -> list[TranscriptFile]:
+    """Return the files in a folder whose names are accepted, by name, or none if it does not exist.
+
+    Skips links and folders.
 
     Raises:
         OSError: the folder exists but cannot be read.
@@ -116,14 +118,14 @@ def list_transcripts(folder: Path) -> list[TranscriptFile]:
         return []
     try:
         with os.scandir(descriptor) as entries:
-            found = [file for entry in entries for file in _transcript(folder, entry)]
+            found = [file for entry in entries for file in _transcript(folder, entry, accepts)]
     finally:
         os.close(descriptor)
     return sorted(found, key=lambda file: file.file_name)
 
 
-def _transcript(folder: Path, entry: os.DirEntry[str]) -> Iterator[TranscriptFile]:
-    if not is_transcript(entry.name):
+def _transcript(folder: Path, entry: os.DirEntry[str], accepts: Callable[[str], bool]) -> Iterator[TranscriptFile]:
+    if not accepts(entry.name):
         return
     # Skip a file that is removed during the listing.
     with suppress(FileNotFoundError):
@@ -170,6 +172,8 @@ def last_messages(
 MOST_LINE_BYTES = 16 << 20
 
 _BLOCK_BYTES = 1 << 20
+_BACKWARD_BYTES = 64 << 10
+_USER = b'"user"'
 _MARK_HEAD_BYTES = 4 << 10
 _MARK_TAIL_BYTES = 64 << 10
 
@@ -199,12 +203,15 @@ class TranscriptLine:
 class TranscriptReader:
     """An open transcript; a context manager. `stat` is from the time of opening, and limits how much is read.
 
+    `skipped` is the number of lines that `lines` has skipped because they are too long.
+
     Raises:
         FileNotFound: the file does not exist.
         PathNotAllowed: it is a link or a special file.
     """
 
     def __init__(self, file: SourceFile | Location, *, max_line_bytes: int = MOST_LINE_BYTES) -> None:
+        self.skipped = 0
         self._max_line_bytes = max_line_bytes
         self._stream = os.fdopen(open_file(file.root, file.parts), "rb", _BLOCK_BYTES)
         self.stat: FileStat = file_stat(os.fstat(self._stream.fileno()))
@@ -277,7 +284,13 @@ class TranscriptReader:
         return None
 
     def lines(self, start: ReadPosition) -> Iterator[TranscriptLine]:
-        """Yield every line from `start` on."""
+        """Yield every line from `start` on.
+
+        If `start` is in the middle, the lines before it are read backwards up to the last message of a user, to know
+        whether a turn of the gateway has to be left out.
+        """
+        parser = TranscriptParser()
+        parser.in_left_out_turn = self._is_in_left_out_turn(start.offset)
         self._stream.seek(start.offset)
         if start.offset == 0:
             self._hash, self._hashed_bytes = hashlib.sha256(), 0
@@ -288,12 +301,42 @@ class TranscriptReader:
             if not length:
                 return
             position = ReadPosition(at + length, position.lines + 1)
-            message = None if data is None else parse_message(position.lines, data.decode("utf-8", "replace"))
+            message = None if data is None else parser.parse(position.lines, data.decode("utf-8", "replace"))
             if not ended and message is None:
                 return
             if self._hashed_bytes == at:
                 self._hash_line(data, position.offset)
+            self.skipped += data is None
             yield TranscriptLine(message, position)
+
+    def _is_in_left_out_turn(self, offset: int) -> bool:
+        for line in self._lines_before(offset):
+            if _USER in line and (state := turn_state(line.decode("utf-8", "replace"))) is not None:
+                return state
+        return False
+
+    def _lines_before(self, offset: int) -> Iterator[bytes]:
+        """Yield the lines before `offset`, the start of a line or the end of one, from the last to the first.
+
+        Lines that are too long are yielded empty, as `lines` skips them.
+        """
+        pieces: list[bytes] = []
+        length = 0
+        while offset > 0:
+            size = min(_BACKWARD_BYTES, offset)
+            offset -= size
+            first, *others = os.pread(self._stream.fileno(), size, offset).split(b"\n")
+            if others:
+                *whole, last = others
+                yield self._joined([*pieces, last], length + len(last))
+                yield from (self._joined([line], len(line)) for line in reversed(whole))
+                pieces, length = [], 0
+            length += len(first)
+            pieces = [*pieces, first] if length <= self._max_line_bytes else []
+        yield self._joined(pieces, length)
+
+    def _joined(self, pieces: list[bytes], length: int) -> bytes:
+        return b"".join(reversed(pieces)) if length <= self._max_line_bytes else b""
 
     def position_after(self, lines: int) -> ReadPosition:
         """Return the position after the first `lines` lines, or the end of a file with fewer lines."""
@@ -358,12 +401,14 @@ class TranscriptReader:
 class GrowthLimits:
     """The growth at which a transcript is due; 0 means any growth.
 
-    A transcript that was not written to for `quiet_seconds` is due in any case.
+    A transcript that was not written to for `quiet_seconds` is due in any case. A session in a database, of which no
+    bytes are counted, is due if its last indexed event is older than `database_seconds`.
     """
 
     bytes: int = 100_000
     messages: int = 50
     quiet_seconds: float = 900.0
+    database_seconds: float = 30.0
 
 
 class GrowthRule:
@@ -385,9 +430,17 @@ class GrowthRule:
         rewritten = seen is not None and grown == 0 and stored(file.stat).mtime_ns != seen.mtime_ns
         if is_rotated(file.parts[-1]) or before < 0 or grown < 0 or rewritten:
             return True
+        if file.database:
+            return self._is_database_due(seen, grown)
         if grown >= max(1, self._limits.bytes) or self._is_quiet(file.stat):
             return True
         return grown > 0 and self._has_messages(file, before, grown)
+
+    def _is_database_due(self, seen: FileStat | None, grown: int) -> bool:
+        """Return whether a session has enough new events, or new events while the indexed ones are old."""
+        if seen is None or grown >= max(1, self._limits.messages) or not self._limits.bytes:
+            return True
+        return self._now_ns() - seen.mtime_ns > self._limits.database_seconds * 1e9
 
     def _is_quiet(self, stat: FileStat) -> bool:
         return self._now_ns() - stat.mtime_ns > self._limits.quiet_seconds * 1e9

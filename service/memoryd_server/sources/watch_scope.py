@@ -16,19 +16,32 @@ from pathlib import Path
 from typing import Protocol
 
 from memoryd_server.errors import MemorydError
+from memoryd_server.globs import Glob
 from memoryd_server.sources.files import open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
-from memoryd_server.sources.roots import LONG_TERM_NAMES, MEMORY_FOLDER, MOST_FOLDERS, SUFFIX, Roots, is_within
+from memoryd_server.sources.roots import (
+    CURATED_NAMES,
+    MEMORY_FOLDER,
+    MOST_FOLDERS,
+    REPAIR_FOLDER,
+    SUFFIX,
+    Roots,
+    is_in_repair_folder,
+    is_within,
+)
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 
-IGNORED_FOLDERS = frozenset({".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__"})
+IGNORED_FOLDERS = frozenset(
+    {".git", "node_modules", ".pnpm-store", ".venv", "venv", ".tox", "__pycache__", REPAIR_FOLDER}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
     """A folder to watch. `files` and `folders` are the names that count directly in it; None means all.
 
-    If `transcripts` is set, only transcripts count. Paths that `ignored` excludes are neither entered nor counted.
+    If `transcripts` is set, only transcripts count. Paths that `ignored` excludes are neither entered nor counted, nor
+    are those that none of the `patterns` of an extra path matches.
 
     `identity` is the device and inode of the folder, so that a folder that was deleted and re-created is another scope.
     """
@@ -39,10 +52,13 @@ class WatchScope:
     folders: frozenset[str] | None = None
     transcripts: bool = False
     ignored: IgnoreRules = NO_RULES
+    patterns: tuple[Glob, ...] = ()
 
     def enters(self, parts: tuple[str, ...]) -> bool:
         """Return whether the folder `parts` below the top is watched."""
         if len(parts) > MOST_FOLDERS or any(part.lower() in IGNORED_FOLDERS for part in parts):
+            return False
+        if self.patterns and not any(pattern.may_match_below(parts) for pattern in self.patterns):
             return False
         wanted = not parts or self.folders is None or parts[0] in self.folders
         return wanted and not self.ignored.ignores_folder(parts)
@@ -54,6 +70,8 @@ class WatchScope:
         if parts == (IGNORE_FILE,):
             return True
         wanted = parts[-1].endswith(SUFFIX) and (len(parts) > 1 or self.files is None or parts[0] in self.files)
+        if self.patterns and not any(pattern.matches(parts) for pattern in self.patterns):
+            return False
         return wanted and not self.ignored.ignores(parts, folder=False)
 
     def covers(self, absolute: str) -> bool:
@@ -80,22 +98,29 @@ class WatchTarget:
 
 
 def targets(roots: Roots) -> Iterator[WatchTarget]:
-    """Yield the workspace (its long-term files and memory/), then each extra path, in their current state."""
-    files, folders = frozenset(LONG_TERM_NAMES), frozenset({MEMORY_FOLDER})
+    """Yield the workspace (its curated files and memory/), then each extra path, in their current state."""
+    files, folders = frozenset(CURATED_NAMES), frozenset({MEMORY_FOLDER})
     yield _with_rules(_make_target(os.curdir, roots.base(), (), files, folders), roots.base(), ())
     for extra in roots.extras():
         root, parts = roots.anchor(extra)
         display = roots.display(extra)
-        if parts and _is_plain_file(extra):
+        if is_in_repair_folder(extra):
+            yield WatchTarget(display, None, f"it is in a folder named {REPAIR_FOLDER}, which is not memory")
+        elif parts and _is_plain_file(extra):
             yield _make_target(display, root, parts[:-1], frozenset({parts[-1]}), frozenset())
         else:
-            yield _with_rules(_make_target(display, root, parts, None, None), root, parts)
+            target = _make_target(display, root, parts, None, None)
+            yield _with_rules(_with_patterns(target, roots.patterns(extra)), root, parts)
 
 
 def sessions_target(folder: str) -> WatchTarget:
     """Return the folder of an agent's transcripts in its current state."""
     target = _make_target(SESSIONS_FOLDER, folder, (), None, frozenset())
     return target if target.scope is None else replace(target, scope=replace(target.scope, transcripts=True))
+
+
+def _with_patterns(target: WatchTarget, patterns: tuple[Glob, ...]) -> WatchTarget:
+    return target if target.scope is None else replace(target, scope=replace(target.scope, patterns=patterns))
 
 
 def _with_rules(target: WatchTarget, root: str, parts: tuple[str, ...]) -> WatchTarget:

@@ -26,7 +26,7 @@ import apsw
 
 from memoryd_server.errors import IndexReadOnly, IndexTooNew, IndexUnavailable, MemorydError
 from memoryd_server.model import Degradation
-from memoryd_server.sqlite import maintenance, schema
+from memoryd_server.sqlite import maintenance, relocation, schema
 from memoryd_server.sqlite.connection import (
     APPLICATION_ID,
     JournalMode,
@@ -179,6 +179,27 @@ def usable_path(wanted: Path) -> tuple[Path, Degradation | None]:
     return sibling, impaired(wanted, sibling, f"{wanted} is another program's database and was not changed")
 
 
+def former_index(wanted: Path) -> Path | None:
+    """Return the path of an index that memoryd 0.1.0 has left for `wanted`; None if there is none."""
+    former = relocation.former_path(wanted)
+    if former is None or wanted.exists() or ready_path(wanted).exists():
+        return None
+    return former if _is_own(former) or _is_own(ready_path(former)) else None
+
+
+def move_former(wanted: Path, journal: JournalMode) -> None:
+    """Move the index of memoryd 0.1.0, if there is one, to the wanted path.
+
+    Raises:
+        IndexBusy: another process holds the index.
+        OSError: a file cannot be moved.
+    """
+    former = former_index(wanted)
+    if former is not None:
+        recover(former)
+        relocation.move_former(wanted, former, journal)
+
+
 def refuse_newer(path: Path, version: int) -> None:
     """Raise IndexTooNew if the schema version is one of a newer memoryd."""
     if version > schema.SCHEMA_VERSION:
@@ -205,8 +226,11 @@ def header_version(path: Path) -> int:
 
 def _is_foreign(path: Path) -> bool:
     """Return whether another program's SQLite database is at `path`. A damaged file does not count as foreign."""
-    header = _header(path)
-    return bool(header) and int.from_bytes(header[68:72], "big") != APPLICATION_ID
+    return bool(_header(path)) and not _is_own(path)
+
+
+def _is_own(path: Path) -> bool:
+    return int.from_bytes(_header(path)[68:72], "big") == APPLICATION_ID
 
 
 @contextmanager

@@ -14,9 +14,10 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import FileStat, Source
-from memoryd_server.sources import ReadPosition
+from memoryd_server.model import NO_ANNOTATIONS, Annotations, FileStat, Origin, Source
+from memoryd_server.sources import ReadPosition, origin_of_file
 from memoryd_server.sqlite import readers, schema, vector_mean
+from memoryd_server.sqlite.chunk_columns import line_origins, unpacked
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.keyword import (
     BM25,
@@ -83,9 +84,13 @@ def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptSta
         return None
     version, read_bytes, read_lines, chunk_count, language = row
     last = connection.execute(
-        "SELECT text, line_numbers FROM chunks WHERE id = (SELECT max(id) FROM chunks WHERE file_id = ?)", (file_id,)
+        "SELECT text, line_numbers, line_origins FROM chunks WHERE id = (SELECT max(id) FROM chunks WHERE file_id = ?)",
+        (file_id,),
     ).fetchone()
-    lines = () if last is None else tuple(zip(line_numbers(last[1]), last[0].split("\n"), strict=True))
+    lines: tuple[tuple[int, str, Origin], ...] = ()
+    if last is not None:
+        texts = last[0].split("\n")
+        lines = tuple(zip(line_numbers(last[1]), texts, line_origins(last[2], len(texts)), strict=True))
     return TranscriptState(version, ReadPosition(read_bytes, read_lines), chunk_count, language, lines)
 
 
@@ -96,15 +101,19 @@ MIN_LANGUAGE_SHARE = 0.02
 # interpreter lock: with a check every 2,000 steps, 64 callers lost a fifth of their throughput.
 _STEPS_PER_DEADLINE_CHECK = 50_000
 
-_FILE_COLUMNS = "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error"
+_FILE_COLUMNS = (
+    "id, path, source, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count, error, rows_version, skipped"
+)
 
 # What a search needs of the table of single values, read by one statement per snapshot.
 _META_OF_A_SEARCH = (
-    f"SELECT key, value FROM meta WHERE key IN ('revision', 'vector_identity', '{vector_mean.REVISION}')"  # noqa: S608 -- constants
+    "SELECT key, value FROM meta WHERE key IN"  # noqa: S608 -- constants
+    f" ('revision', 'vector_identity', '{schema.ANNOTATED}', '{vector_mean.REVISION}')"
 )
 
 # A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
+_ORIGINS = MappingProxyType({origin.value: origin for origin in Origin})
 
 
 @dataclass(slots=True)
@@ -163,7 +172,8 @@ class SqliteReader(VectorRows):
         least = max(1, MIN_LANGUAGE_SHARE * chunks)
         languages = tuple(language for language, count in chunks_by_language.most_common() if count >= least)
         sources = tuple(source for source in Source if any(row[1] == source and row[3] for row in rows))
-        return IndexCounts(revision, sum(row[2] for row in rows), chunks, languages, sources)
+        annotated = bool(self._meta.get(schema.ANNOTATED))
+        return IndexCounts(revision, sum(row[2] for row in rows), chunks, languages, sources, annotated)
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
@@ -291,17 +301,17 @@ class SqliteReader(VectorRows):
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
         """Return chunks without their texts, by id; unknown ids are left out."""
         query = (
-            "SELECT json_array(chunks.id, path, source, mtime_ns) AS row FROM chunks JOIN files ON files.id = file_id"
-            " WHERE chunks.id IN (SELECT value FROM json_each(?))"
+            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects) AS row"
+            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
         rows = readers.table(self._connection, query, (id_list(ids),))
-        return {row[0]: ChunkHead(row[0], row[1], _SOURCES[row[2]], row[3]) for row in rows}
+        return {row[0]: _chunk_head(row) for row in rows}
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
         query = (
             "SELECT json_array(chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns,"
-            " language, line_numbers) AS row"
+            " language, line_numbers, origin, importance, triggers, projects) AS row"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
         return {row[0]: _chunk_row(row) for row in readers.table(self._connection, query, (id_list(ids),))}
@@ -353,17 +363,25 @@ def memory_files(connection: apsw.Connection, paths: Collection[str]) -> dict[Fi
 
 
 def _file_row(row: tuple[object, ...]) -> FileRow:
-    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error = row
+    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error, version, skipped = row
     stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
-    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error)  # type: ignore[arg-type]
+    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error, version, skipped)  # type: ignore[arg-type]
+
+
+def _chunk_head(row: Sequence[Any]) -> ChunkHead:
+    chunk_id, path, source, mtime, importance, projects = row
+    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, unpacked(projects) if projects else ())
 
 
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:
-    chunk_id, path, source, start_line, end_line, text, breadcrumb, size, mtime, language, numbers = row
-    lines = line_numbers(numbers)
-    return ChunkRow(
-        chunk_id, path, _SOURCES[source], start_line, end_line, text, breadcrumb, size, mtime, language, lines
-    )
+    chunk_id, path, source, *fields, numbers, origin, importance, triggers, projects = row
+    source = _SOURCES[source]
+    # A row of an older version has no origin yet.
+    origin = _ORIGINS.get(origin) or origin_of_file(source, path)
+    has_none = importance is None and triggers is None and projects is None
+    annotations = NO_ANNOTATIONS if has_none else Annotations(importance, unpacked(triggers), unpacked(projects))
+    values = (chunk_id, path, source, *fields, line_numbers(numbers), origin, annotations)
+    return ChunkRow(*values)
 
 
 NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, Sequence[Source]], list[VectorHit]]

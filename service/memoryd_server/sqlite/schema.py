@@ -15,7 +15,7 @@ from memoryd_server.sqlite.connection import scalar, transaction
 from memoryd_server.store import TOKENIZER, BuildIdentity, Difference
 from memoryd_server.text import ANALYZER_VERSION
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 # How far each transcript was read, in bytes and lines, and by which version of the reader.
 TRANSCRIPTS = """CREATE TABLE transcripts(
@@ -43,6 +43,9 @@ _TABLES = (
         metadata TEXT,
         language TEXT NOT NULL DEFAULT '',
         error TEXT,
+        day TEXT,
+        rows_version INTEGER NOT NULL DEFAULT 0,
+        skipped INTEGER NOT NULL DEFAULT 0,
         UNIQUE(source, path))""",
     """CREATE TABLE chunks(
         id INTEGER PRIMARY KEY,
@@ -52,7 +55,13 @@ _TABLES = (
         content_hash BLOB NOT NULL,
         breadcrumb TEXT NOT NULL,
         text TEXT NOT NULL,
-        line_numbers TEXT)""",
+        line_numbers TEXT,
+        line_origins TEXT,
+        origin TEXT,
+        day TEXT,
+        importance INTEGER,
+        triggers TEXT,
+        projects TEXT)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     # Counting would otherwise read the blobs.
@@ -70,6 +79,8 @@ STAGED_IDENTITY = "staged_identity"
 # not know them, has changed the index.
 _STAGED_REVISION = "staged_revision"
 _MIXED_CHUNKING = "mixed_chunking"
+# Set when a chunk with an importance or projects is written. It stays set when the last one is removed.
+ANNOTATED = "annotated"
 _DELETED_WORDS = "deleted_words"
 
 # Unix milliseconds. A new revision is never below the current time, so that it rises even if the file with the earlier
@@ -213,10 +224,21 @@ def _add_transcripts(connection: apsw.Connection) -> None:
     connection.execute(TRANSCRIPTS)
 
 
+def _add_annotations(connection: apsw.Connection) -> None:
+    """Upgrade from 4 to 5, without reading a row. Syncs fill the columns of files whose `rows_version` is 0."""
+    connection.execute("ALTER TABLE files ADD COLUMN day TEXT")
+    connection.execute("ALTER TABLE files ADD COLUMN rows_version INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE files ADD COLUMN skipped INTEGER NOT NULL DEFAULT 0")
+    for name in ("line_origins", "origin", "day", "triggers", "projects"):
+        connection.execute(f"ALTER TABLE chunks ADD COLUMN {name} TEXT")
+    connection.execute("ALTER TABLE chunks ADD COLUMN importance INTEGER")
+
+
 _STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
     1: _add_vectors_and_languages,
     2: _add_pending_chunks,
     3: _add_transcripts,
+    4: _add_annotations,
 }
 
 

@@ -116,6 +116,7 @@ class SqliteStore:
         self._pool = ReaderPool(self.path, READERS, self._open_reader)
 
     def _open_file(self) -> None:
+        opening.move_former(self._wanted_path, self.journal)
         self.path, self._foreign = opening.usable_path(self._wanted_path)
         last = self._caches.counts
         opened = opening.open_index(self.path, self._identity, self.journal, last.revision if last else 0)
@@ -134,7 +135,7 @@ class SqliteStore:
     def _open_for_reading(self, refusal: MemorydError) -> None:
         with translated():
             self._lock.acquire_to_read()
-            self.path, self._foreign = opening.usable_path(self._wanted_path)
+            self.path, self._foreign = opening.usable_path(opening.former_index(self._wanted_path) or self._wanted_path)
             self._pool = open_read_only(self.path, READERS, refusal)
             self._refusal = refusal
             with self._pool.connection() as connection:

@@ -11,7 +11,16 @@ import apsw
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
 from memoryd_server.sqlite import schema, vector_mean
+from memoryd_server.sqlite.chunk_columns import (
+    COLUMNS,
+    batches_of,
+    mark_annotated,
+    refill_file,
+    refill_transcript,
+    values_of,
+)
 from memoryd_server.sqlite.connection import scalar, transaction, translated
+from memoryd_server.sqlite.kept_vectors import KeptVectors
 from memoryd_server.sqlite.reader import all_files, memory_files, transcript_state
 from memoryd_server.sqlite.vector_rows import (
     STAGED,
@@ -24,6 +33,7 @@ from memoryd_server.sqlite.vector_rows import (
     promote_staged,
 )
 from memoryd_server.store import (
+    ROWS_VERSION,
     FileKey,
     FileRow,
     PreparedFile,
@@ -35,6 +45,8 @@ from memoryd_server.store import (
 )
 
 _COPY_BATCH = 500
+_REFILL_BATCH = 500
+_STAT_ASSIGNMENTS = "size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?"
 
 
 class SqliteWriter(VectorSetWriter):
@@ -53,6 +65,8 @@ class SqliteWriter(VectorSetWriter):
         super().__init__(connection, observer=observer)
         self._identity_json = identity_json
         self._removed_chunks: list[int] = []
+        self._inserted_vectors: dict[int, bytes] = {}
+        self._kept = KeptVectors(connection)
 
     @translated()
     def files(self) -> dict[FileKey, FileRow]:
@@ -72,7 +86,7 @@ class SqliteWriter(VectorSetWriter):
     @translated()
     def write(self, files: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
         """Replace and remove whole files and append to transcripts, in one transaction; return the new revision."""
-        self._removed_chunks = []
+        self._removed_chunks, self._inserted_vectors = [], {}
         with transaction(self._connection):
             if files and self._identity_json:
                 schema.record_chunking(self._connection, self._identity_json)
@@ -84,18 +98,16 @@ class SqliteWriter(VectorSetWriter):
                 else:
                     self._replace(file)
             revision = schema.raise_revision(self._connection)
-        if self._observer is not None and self._removed_chunks:
-            self._observer.apply({}, self._removed_chunks)
+        if self._observer is not None and (self._removed_chunks or self._inserted_vectors):
+            self._observer.apply(self._inserted_vectors, self._removed_chunks)
         return revision
 
     @translated()
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Store the new stats of files whose bytes have not changed. The revision does not change."""
         with transaction(self._connection):
-            self._connection.executemany(
-                "UPDATE files SET size_bytes=?, mtime_ns=?, ctime_ns=?, device=?, inode=? WHERE id=?",
-                [(*_stat_values(stat), row.id) for row, stat in rows],
-            )
+            for row, stat in rows:
+                self._store_stat(row.id, stat)
 
     @translated()
     def record_sync(self, completed_at_ms: int) -> None:
@@ -113,6 +125,25 @@ class SqliteWriter(VectorSetWriter):
         """Return the ids of the transcripts that were read by another version of the reader."""
         rows = self._connection.execute("SELECT file_id FROM transcripts WHERE version <> ?", (version,))
         return frozenset(row[0] for row in rows)
+
+    @translated()
+    def refill_transcript(self, row: FileRow, chunks: Iterable[Chunk], should_stop: StopSign) -> None:
+        """Fill the columns of a transcript that an older version indexed; its text and vectors do not change.
+
+        `chunks` are those of the indexed part, in order. Each transaction fills some hundred of them.
+
+        Raises:
+            SyncCancelled: `should_stop` returned true; the next run fills all of them.
+        """
+        after = 0
+        for batch in batches_of(chunks, _REFILL_BATCH):
+            if should_stop():
+                raise SyncCancelled("the sync run was cancelled; what it has filled stays filled")
+            with transaction(self._connection):
+                after = refill_transcript(self._connection, row.id, after, batch)
+        with transaction(self._connection):
+            self._connection.execute("UPDATE files SET rows_version = ? WHERE id = ?", (ROWS_VERSION, row.id))
+            schema.raise_revision(self._connection)
 
     @translated()
     def record_failover(self, record: str) -> None:
@@ -174,9 +205,22 @@ class SqliteWriter(VectorSetWriter):
 
     def _replace(self, file: PreparedFile) -> None:
         file_id = self._id_of(file.source, file.path)
+        if file_id is not None and file.same_bytes and refill_file(self._connection, file_id, file):
+            self._store_stat(file_id, file.stat)
+            return
         if file_id is not None:
+            self._keep_vectors(file_id, file.path, {chunk.content_hash for chunk in file.chunks})
             self._remove(file_id)
         self._insert_chunks(self._insert_file(file), file)
+        self._kept.clear()
+
+    def _store_stat(self, file_id: int, stat: FileStat) -> None:
+        values = (*_stat_values(stat), file_id)
+        self._connection.execute(f"UPDATE files SET {_STAT_ASSIGNMENTS} WHERE id = ?", values)  # noqa: S608 -- a constant
+
+    def _keep_vectors(self, file_id: int, path: str, hashes: Collection[bytes] | None) -> None:
+        """Keep the vectors of a file that is about to be removed, of the texts `hashes` only, or of all."""
+        self._kept.keep(path, file_id, () if hashes == set() else self._vector_tables(), hashes)
 
     def _id_of(self, source: Source, path: str) -> int | None:
         row = self._connection.execute("SELECT id FROM files WHERE source = ? AND path = ?", (source, path)).fetchone()
@@ -185,6 +229,7 @@ class SqliteWriter(VectorSetWriter):
     def _add_part(self, part: TranscriptPart) -> None:
         file_id = self._id_of(part.source, part.moved_from or part.path)
         if part.replaces_all and file_id is not None:
+            self._keep_vectors(file_id, part.path, {c.content_hash for c in part.chunks} if part.is_last else None)
             self._remove(file_id)
             file_id = None
         if file_id is None:
@@ -193,12 +238,14 @@ class SqliteWriter(VectorSetWriter):
         if part.replaces_last:
             self._remove_chunks("SELECT max(id) FROM chunks WHERE file_id = ?", file_id)
         self._insert_chunks(file_id, part)
+        if part.is_last:
+            self._kept.clear()
         record_read_position(self._connection, file_id, part)
 
     def _insert_file(self, file: PreparedFile) -> int:
         self._connection.execute(
             "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
-            " metadata, language, error) VALUES(?,?,?,?,?,?,?,?,?,?,?,?)",
+            " metadata, language, error, day, rows_version) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 file.source,
                 file.path,
@@ -208,6 +255,8 @@ class SqliteWriter(VectorSetWriter):
                 json.dumps(file.metadata, ensure_ascii=False) if file.metadata else None,
                 file.language,
                 file.error,
+                file.day or None,
+                ROWS_VERSION,
             ),
         )
         return self._connection.last_insert_rowid()
@@ -215,18 +264,21 @@ class SqliteWriter(VectorSetWriter):
     def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart) -> None:
         first = self._next_chunk_id()
         self._connection.executemany(
-            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers)"
-            " VALUES(?,?,?,?,?,?,?,?)",
+            "INSERT INTO chunks(id, file_id, start_line, end_line, content_hash, breadcrumb, text, line_numbers,"
+            f" {COLUMNS})"
+            " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             [
-                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c))
-                for i, c in enumerate(file.chunks)
+                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c), *values)
+                for i, (c, values) in enumerate((c, values_of(c, file.origin)) for c in file.chunks)
             ],
         )
+        mark_annotated(self._connection, file.chunks)
         for tables in self._vector_tables():
             self._connection.executemany(
                 f"INSERT INTO {tables.pending} VALUES(?)",
                 [(first + i,) for i in range(len(file.chunks))],
             )
+        self._inserted_vectors |= self._kept.insert(file.path, first, file.chunks)
         self._connection.executemany(
             "INSERT INTO keyword(rowid, body, context) VALUES(?,?,?)",
             [(first + i, body, context) for i, (body, context) in enumerate(file.tokens)],
@@ -253,6 +305,9 @@ class SqliteWriter(VectorSetWriter):
             self._connection.executemany(f"DELETE FROM {table} WHERE {column} = ?", [(each,) for each in ids])  # noqa: S608 -- constants
         if self._observer is not None:
             self._removed_chunks += ids
+            # An id is used again for the next chunk, which may have no vector.
+            for each in ids:
+                self._inserted_vectors.pop(each, None)
 
 
 def _copy(
@@ -283,13 +338,14 @@ def record_read_position(connection: apsw.Connection, file_id: int, part: Transc
     """Store how far a transcript was read, within the caller's transaction that writes its chunks."""
     connection.execute(
         "UPDATE files SET path = ?, hash = ?, size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?,"
-        " language = ?, error = NULL, chunk_count = chunk_count + ? WHERE id = ?",
+        " language = ?, error = NULL, chunk_count = chunk_count + ?, skipped = skipped + ? WHERE id = ?",
         (
             part.path,
             part.mark,
             *_stat_values(part.stat),
             part.language,
             len(part.chunks) - part.replaces_last,
+            part.skipped,
             file_id,
         ),
     )

@@ -16,6 +16,7 @@ from memoryd_server.store.protocol import (
     Writer,
 )
 from memoryd_server.store.rows import (
+    ROWS_VERSION,
     BatchJob,
     CacheKey,
     ChunkHead,
@@ -39,6 +40,7 @@ from memoryd_server.store.rows import (
 )
 
 __all__ = [
+    "ROWS_VERSION",
     "TOKENIZER",
     "BatchJob",
     "BatchJobTable",

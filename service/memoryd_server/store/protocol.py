@@ -17,7 +17,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import Degradation, FileStat, Source
+from memoryd_server.model import Chunk, Degradation, FileStat, Source
 from memoryd_server.store.identity import BuildIdentity, Difference, VectorIdentity
 from memoryd_server.store.rows import (
     BatchJob,
@@ -258,10 +258,23 @@ class Writer(VectorWriter, Protocol):
         """Return the ids of the transcripts that were read by another version of the reader."""
 
     def write(self, documents: Sequence[PreparedFile | TranscriptPart], removed: Iterable[FileRow] = ()) -> int:
-        """Replace and remove whole files, append to transcripts; return the new revision."""
+        """Replace and remove whole files, append to transcripts; return the new revision.
+
+        Chunks of a replaced file whose texts do not change keep their vectors. For an outdated file with the same
+        chunks, only the columns are filled that an older version did not have.
+        """
 
     def touch(self, rows: Sequence[tuple[FileRow, FileStat]]) -> None:
         """Store the new stats of files whose bytes have not changed. The revision does not change."""
+
+    def refill_transcript(self, row: FileRow, chunks: Iterable[Chunk], should_stop: StopSign) -> None:
+        """Fill the columns of a transcript that an older version indexed, in several transactions.
+
+        `chunks` are those of the indexed part, in order. Neither texts nor vectors change.
+
+        Raises:
+            SyncCancelled: `should_stop` returned true.
+        """
 
     def record_sync(self, completed_at_ms: int) -> None:
         """Store when a sync completed (Unix milliseconds)."""

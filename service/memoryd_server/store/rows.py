@@ -6,9 +6,9 @@ Values that a search creates by the hundred are named tuples, which are faster t
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from memoryd_server.model import Chunk, FileStat, Source
+from memoryd_server.model import NO_ANNOTATIONS, Annotations, Chunk, FileStat, Origin, Source
 from memoryd_server.sources import ReadPosition
 from memoryd_server.text import Analyzer
 
@@ -16,9 +16,19 @@ from memoryd_server.text import Analyzer
 MOST_TITLE_CHARS = 200
 
 
+ROWS_VERSION: Final = 1
+"""Stored with each file. Increased by every change that gives other chunks or other columns for some of the files.
+
+Files with a smaller version are read again by the next sync. Their unchanged chunks keep their vectors.
+"""
+
+
 @dataclass(frozen=True, slots=True)
 class FileRow:
-    """An indexed file. `error` says why it could not be indexed, in which case it has no chunks."""
+    """An indexed file. `error` says why it could not be indexed, in which case it has no chunks.
+
+    `skipped` is the number of records of a transcript that are not indexed because they are damaged or too large.
+    """
 
     id: int
     path: str
@@ -27,6 +37,13 @@ class FileRow:
     stat: FileStat
     chunk_count: int
     error: str | None
+    rows_version: int = ROWS_VERSION
+    skipped: int = 0
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether an older version wrote the rows of this file, so that it has to be read again."""
+        return self.error is None and self.rows_version < ROWS_VERSION
 
 
 FileKey = tuple[Source, str]
@@ -40,6 +57,8 @@ class ChunkHead(NamedTuple):
     path: str
     source: Source
     mtime_ns: int
+    importance: int | None = None
+    projects: tuple[str, ...] = ()
 
 
 class ChunkRow(NamedTuple):
@@ -56,6 +75,8 @@ class ChunkRow(NamedTuple):
     mtime_ns: int
     language: str = ""
     line_numbers: tuple[int, ...] = ()
+    origin: Origin = Origin.UNTRUSTED
+    annotations: Annotations = NO_ANNOTATIONS
 
 
 class KeywordHit(NamedTuple):
@@ -77,7 +98,7 @@ class IndexCounts:
     """The size of an index at one revision.
 
     `languages` are those of at least 2 % of the chunks, most frequent first, as the analyzer names them; `sources` are
-    those with at least one chunk.
+    those with at least one chunk. `annotated` is whether a chunk may have an importance or projects.
     """
 
     revision: int
@@ -85,6 +106,7 @@ class IndexCounts:
     chunks: int
     languages: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
+    annotated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +140,8 @@ class PreparedFile:
     """A file that was read, chunked and analyzed, ready to be written.
 
     `tokens` holds one (body, context) pair per chunk, in the analyzer's spelling. `language` is the language it was
-    analyzed as.
+    analyzed as, `day` the date of a note (YYYY-MM-DD, or empty). `same_bytes` is set if the file was read only because
+    its row is outdated.
     """
 
     path: str
@@ -130,20 +153,24 @@ class PreparedFile:
     metadata: Mapping[str, str | list[str]] = field(default_factory=dict)
     language: str = ""
     error: str | None = None
+    origin: Origin = Origin.UNTRUSTED
+    day: str = ""
+    same_bytes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TranscriptState:
     """How far a transcript was read and by which reader version, and the chunk that the next messages continue.
 
-    `last_chunk` holds the numbered lines of its last chunk; `language` is the language of its first chunk.
+    `last_chunk` holds the lines of its last chunk with their numbers and origins; `language` is the language of its
+    first chunk.
     """
 
     version: str
     read: ReadPosition
     chunk_count: int
     language: str
-    last_chunk: Sequence[tuple[int, str]] = ()
+    last_chunk: Sequence[tuple[int, str, Origin]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +178,10 @@ class TranscriptPart:
     """The next chunks of a transcript, ready to be written.
 
     With `replaces_all`, the chunks replace everything that the index has of the transcript; with `replaces_last`, its
-    last chunk. `moved_from` is the path under which the transcript is indexed, empty if the path has not changed.
-    `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not the last has a stat
-    that no file can have, so that the transcript counts as changed until its last part is written.
+    last chunk. `moved_from` is the path under which the transcript, or another form of it, is indexed; empty if the
+    path has not changed. `mark` is the digest of the bytes read (`TranscriptReader.prefix_digest`). A part that is not
+    the last has a stat that no file can have, so that the transcript counts as changed until its last part is written.
+    `skipped` is the number of records of this part that are damaged or too large.
     """
 
     path: str
@@ -168,11 +196,17 @@ class TranscriptPart:
     replaces_last: bool = False
     moved_from: str = ""
     is_last: bool = True
+    skipped: int = 0
 
     @property
     def source(self) -> Source:
         """Always `Source.SESSIONS`."""
         return Source.SESSIONS
+
+    @property
+    def origin(self) -> Origin:
+        """The origin of a line without its own: that of an unknown sender."""
+        return Origin.UNTRUSTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from memoryd_server.sources import Discovery
 from memoryd_server.store import FileRow, Store, Writer
 from memoryd_server.sync.approval import RebuildApproval, price_files
 from memoryd_server.sync.executor import MAX_TRANSACTION_CHARS, PlanExecutor
-from memoryd_server.sync.plan import FULL_SCOPE, LastComparison, SyncPlan, SyncPlanner, SyncScope
+from memoryd_server.sync.plan import FULL_SCOPE, LastComparison, Rows, SyncPlan, SyncPlanner, SyncScope, as_current
 from memoryd_server.sync.prepare import FilePreparer
 from memoryd_server.sync.progress import (
     EmbeddingReporter,
@@ -210,7 +210,11 @@ class SyncEngine:
         self, writer: Writer, observer: SyncObserver, should_stop: Callable[[], bool], *, rebuilding: bool = False
     ) -> SyncOutcome:
         began_ns = self._clock.now_ns()
-        plan, rows = self._planner.take(writer, everything=rebuilding or not self._store.has_completed_sync)
+        plan, rows = self._planner.take(
+            writer,
+            everything=rebuilding or not self._store.has_completed_sync,
+            refills=rebuilding or not self._store.build_differences,
+        )
         executor = PlanExecutor(
             writer,
             self._preparer,
@@ -301,7 +305,9 @@ class SyncEngine:
         began_ns = self._clock.now_ns()
         discovery = self._planner.discover()
         with self._store.read() as reader:
-            rows = reader.files()
+            rows: Rows = reader.files()
+        if self._store.build_differences:
+            rows = as_current(rows)
         plan = self._planner.plan(discovery, rows)
         self.last_comparison.record(plan, began_ns)
         return DiskComparison(discovery, rows, plan, self.last_comparison.agreed_ns)

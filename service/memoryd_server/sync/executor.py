@@ -10,7 +10,7 @@ from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
 from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
 from memoryd_server.sync.plan import SyncPlan
-from memoryd_server.sync.prepare import FilePreparer, MissingFile, UnchangedFile, failure_reason
+from memoryd_server.sync.prepare import READER_VERSION, FilePreparer, MissingFile, UnchangedFile, failure_reason
 from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 
 # A transaction is committed at this many characters of text, even with fewer files than it may have.
@@ -42,7 +42,6 @@ class PlanExecutor:
         self._monotonic = monotonic
         self._next_event = 0.0
         self._prepared: list[PreparedFile | TranscriptPart] = []
-        self._replaced_paths: list[FileRow] = []
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
         self._progress = SyncProgress(phase=SyncPhase.INDEXING)
@@ -67,7 +66,7 @@ class PlanExecutor:
             self._index(file, self._indexed_row(file, plan, rows))
         self._commit()
         # Last, so that the files of a folder that was moved are never all missing from the index.
-        self._remove((*plan.removed, *self._replaced_paths))
+        self._remove(plan.removed)
         self._progress = replace(self._progress, pending_files=0)
         self._report_progress(force=True)
         return self._outcome
@@ -113,6 +112,13 @@ class PlanExecutor:
 
     def _index_transcript(self, file: SourceFile, known: FileRow | None) -> None:
         state = None if known is None else self._writer.transcript(known.id)
+        # A transcript that another version of the reader has read is replaced instead.
+        if known is not None and known.is_outdated and state is not None and state.version == READER_VERSION:
+            self._commit()
+            chunks = self._preparer.transcripts.indexed_chunks(file, state)
+            self._writer.refill_transcript(known, chunks, self._should_stop)
+            # The origins of the last chunk's lines, which the next messages continue.
+            state = self._writer.transcript(known.id)
         parts = self._preparer.transcripts.parts(file, known, state)
         has_parts = False
         while True:
@@ -126,8 +132,6 @@ class PlanExecutor:
             if part is None:
                 break
             has_parts = True
-            if part.replaces_all and known is not None and known.path != file.path:
-                self._replaced_paths.append(known)
             self._add_part(part)
         if not has_parts:
             self._add_unchanged(known, UnchangedFile(file.stat))
@@ -152,6 +156,10 @@ class PlanExecutor:
             self._add_missing(known)
         elif prepared.error is not None:
             self._add_failed(prepared, known)
+        elif prepared.same_bytes:
+            self._prepared.append(prepared)
+            self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
+            self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
         else:
             self._add_changed(prepared)
 

@@ -12,13 +12,29 @@ from typing import Self
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import FileFailure, Source, SourceFile, as_signed, differs, identity_of, is_settled
-from memoryd_server.sources import Corpus, Discovery, GrowthRule, UnreadableFolder, session_id, stat_file
-from memoryd_server.store import FileRow, Writer
+from memoryd_server.sources import (
+    DATABASE_DEVICE,
+    Corpus,
+    Discovery,
+    GrowthRule,
+    UnreadableFolder,
+    session_id,
+    stat_file,
+)
+from memoryd_server.store import ROWS_VERSION, FileRow, Writer
 from memoryd_server.sync.prepare import READER_VERSION
 
 EVERY_SOURCE = frozenset(Source)
 
 Rows = Mapping[tuple[Source, str], FileRow]
+
+
+def as_current(rows: Rows) -> Rows:
+    """Return the rows as if the present version had written them.
+
+    While a rebuild waits, files would be split into chunks of the new sizes, which the rebuild waits to be allowed.
+    """
+    return {key: replace(row, rows_version=ROWS_VERSION) for key, row in rows.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +51,14 @@ class SyncPlan:
     """What a sync has to do.
 
     `changed` are files that are new or whose stat differs; reading may show that their bytes are the same. `doubtful`
-    are files that were last read so soon after a change that an equal stat does not exclude another change. `retried`
+    are files that were last read so soon after a change that an equal stat does not exclude another change, and files
+    whose rows an older version wrote. `retried`
     are files that failed before and have not changed since. `removed` are the rows of files that are gone. `failures`
     are files that discovery could not stat. `hidden` are folders whose files are neither found nor known to be gone.
-    `waiting` are transcripts that have not grown enough to be read. `moved` has the rows of transcripts whose path has
-    changed, by the new path. `covers_every_source` is False if the plan leaves a source out; `of_named_files` is True
-    if it covers only some files that were named.
+    `skipped` are databases that could not be read, if the index has nothing of them. `waiting` are transcripts that
+    have not grown enough to be read. `moved` has the rows of transcripts whose path has changed, by the new path.
+    `covers_every_source` is False if the plan leaves a source out; `of_named_files` is True if it covers only some
+    files that were named.
     """
 
     changed: tuple[SourceFile, ...]
@@ -50,6 +68,7 @@ class SyncPlan:
     unchanged: int
     failures: tuple[FileFailure, ...]
     hidden: tuple[HiddenFiles, ...] = ()
+    skipped: tuple[HiddenFiles, ...] = ()
     waiting: tuple[SourceFile, ...] = ()
     moved: Mapping[str, FileRow] = field(default_factory=dict)
     covers_every_source: bool = True
@@ -82,12 +101,19 @@ def make_plan(discovery: Discovery, rows: Rows) -> SyncPlan:
             changed.append(file)
         elif row.error is not None:
             retried.append(file)
-        elif not is_settled(row.stat):
+        elif row.is_outdated or not is_settled(row.stat):
             doubtful.append(file)
     on_disk = {(file.source, file.path) for file in discovery.files}
     removed, hidden = _split_absent([row for key, row in rows.items() if key not in on_disk], discovery.unseen)
     unchanged = len(discovery.files) - len(changed) - len(doubtful) - len(retried)
-    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, discovery.failures, hidden)
+    places = {each.place for each in hidden}
+    skipped = tuple(
+        HiddenFiles(each.place, each.reason, 0)
+        for each in discovery.unseen
+        if each.database and each.place not in places
+    )
+    failures = discovery.failures
+    return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, failures, hidden, skipped)
 
 
 def _split_absent(
@@ -107,14 +133,36 @@ def _split_absent(
 
 
 def _hides(unseen: UnreadableFolder, row: FileRow) -> bool:
-    if unseen.source is not row.source:
+    if unseen.source is not row.source or unseen.database != (row.stat.device == DATABASE_DEVICE):
         return False
     elsewhere = unseen.device is None or as_signed(unseen.device) != row.stat.device
     return elsewhere and unseen.would_hold(row.path)
 
 
-def _moved_transcripts(files: Sequence[SourceFile], rows: Rows) -> dict[str, FileRow]:
-    """Return the rows of transcripts that were renamed, for example by rotation, by their new path."""
+def _moved_transcripts(files: Sequence[SourceFile], rows: Rows, removed: Sequence[FileRow]) -> dict[str, FileRow]:
+    """Return the rows of transcripts that have another path now, by this path.
+
+    A renamed file, for example a rotated one, has the same inode. If OpenClaw moved a transcript into its database, or
+    from there into an archive, another form of the session is gone; texts that are in both keep their vectors.
+    """
+    renamed = _renamed_transcripts(files, rows)
+    used = {row.id for row in renamed.values()}
+    candidates = [row for row in removed if row.source is Source.SESSIONS and row.error is None and row.id not in used]
+    # If several forms of a session are gone, the one with the most chunks is taken.
+    gone = {_session_of(row.path): row for row in sorted(candidates, key=lambda row: row.chunk_count)}
+    if not gone:
+        return renamed
+    new = [file.path for file in files if file.source is Source.SESSIONS and (file.source, file.path) not in rows]
+    others = {path: row for path in new if path not in renamed and (row := gone.pop(_session_of(path), None))}
+    return {**renamed, **others}
+
+
+def _session_of(path: str) -> str:
+    return session_id(path.rpartition("/")[2])
+
+
+def _renamed_transcripts(files: Sequence[SourceFile], rows: Rows) -> dict[str, FileRow]:
+    """Return the rows of transcripts that were renamed, by their new path."""
     on_disk = {file.path: identity_of(file.stat) for file in files if file.source is Source.SESSIONS}
     moved = {
         identity_of(row.stat): row
@@ -222,10 +270,10 @@ class SyncPlanner:
     def _is_wanted(self, file: SourceFile) -> bool:
         return file.source is Source.MEMORY or not self._is_forgotten(session_id(file.parts[-1]))
 
-    def take(self, index: Writer, *, everything: bool) -> tuple[SyncPlan, Rows]:
+    def take(self, index: Writer, *, everything: bool, refills: bool = True) -> tuple[SyncPlan, Rows]:
         """Take the pending scope; return the plan for it and the rows that the plan compares.
 
-        With `everything`, plan for FULL_SCOPE.
+        With `everything`, plan for FULL_SCOPE. Without `refills`, rows that an older version wrote count as current.
         """
         scope = FULL_SCOPE if self._pending is None else self._pending.take()
         if everything:
@@ -237,6 +285,8 @@ class SyncPlanner:
                 return plan, rows
             scope = scope.union(DUE_SCOPE)
         all_rows = self._with_outdated(index)
+        if not refills:
+            all_rows = as_current(all_rows)
         return self.plan(self.discover(), all_rows, scope), all_rows
 
     def _with_outdated(self, index: Writer) -> Rows:
@@ -280,7 +330,7 @@ class SyncPlanner:
         plan = make_plan(discovery, rows)
         if not self.corpus.sessions and scope.covers_every_source:
             return plan
-        moved = _moved_transcripts(discovery.files, rows)
+        moved = _moved_transcripts(discovery.files, rows, plan.removed)
         due, waiting = self._split_due(plan.changed, rows, moved, scope)
         moved_ids = {row.id for row in moved.values()}
         return replace(
@@ -323,18 +373,20 @@ class LastComparison:
     """The result of the last comparison of disk and index. May be read from any thread.
 
     `agreed_ns` is when the latest comparison began after which disk and index agreed (Unix nanoseconds; None before the
-    first). `hidden` are the folders that the latest comparison could not read, with the number of files that they hide.
+    first). `hidden` are the folders that the latest comparison could not read, with the number of files that they hide;
+    `skipped` are those that hide none.
     """
 
     def __init__(self) -> None:
         self.agreed_ns: int | None = None
         self.hidden: tuple[HiddenFiles, ...] = ()
+        self.skipped: tuple[HiddenFiles, ...] = ()
 
     def record(self, plan: SyncPlan, began_ns: int, *, carried_out: bool = False) -> None:
         """Record a plan from a comparison that began at `began_ns`; `carried_out` if nothing of it is left to do.
 
         Disk and index do not agree while files are hidden: it is unknown whether they have changed.
         """
-        self.hidden = plan.hidden
+        self.hidden, self.skipped = plan.hidden, plan.skipped
         if plan.covers_every_source and not plan.hidden and (carried_out or not plan.pending):
             self.agreed_ns = max(began_ns, self.agreed_ns or 0)

@@ -8,15 +8,20 @@ import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, indexable_chunks, split_front_matter
+from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, memory_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, settled
 from memoryd_server.sources import (
     FLATTENING_VERSION,
     START,
     ForgottenSources,
+    Message,
     ReadPosition,
-    TranscriptReader,
+    Transcript,
+    is_curated,
+    note_day,
+    open_transcript,
+    origin_of_file,
     read_file,
 )
 from memoryd_server.store import (
@@ -62,7 +67,7 @@ class FilePreparer:
         forgotten: ForgottenSources | None = None,
         *,
         read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
@@ -76,7 +81,8 @@ class FilePreparer:
     def prepare(self, file: SourceFile, known: FileRow | None) -> PreparedFile | UnchangedFile | MissingFile:
         """Return the rows for `file`, or that its bytes are those of `known`, or that it is gone.
 
-        A file that cannot be read is returned without chunks, with the reason in `error`.
+        If an older version wrote the rows of `known`, the new rows are returned in any case. A file that cannot be read
+        is returned without chunks, with the reason in `error`.
         """
         try:
             data, stat = self._read(file, self._max_file_bytes)
@@ -86,11 +92,12 @@ class FilePreparer:
             return PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
         stat = settled(stat, self._now_ns())
         content_hash = hashlib.sha256(data).digest()
-        if known is not None and known.error is None and known.content_hash == content_hash:
+        same_bytes = known is not None and known.error is None and known.content_hash == content_hash
+        if same_bytes and known is not None and not known.is_outdated:
             return UnchangedFile(stat)
         if self._forgotten is not None and self._forgotten.check_excluded(file.path, content_hash):
-            return PreparedFile(file.path, file.source, stat, content_hash)
-        return self._rows(file, data, stat, content_hash)
+            return PreparedFile(file.path, file.source, stat, content_hash, same_bytes=same_bytes)
+        return replace(self._rows(file, data, stat, content_hash), same_bytes=same_bytes)
 
     def chunks_of(self, file: SourceFile, known: FileRow | None) -> Iterator[list[Chunk]] | None:
         """Yield the file's chunks in batches; None if its bytes are those of `known`.
@@ -108,18 +115,33 @@ class FilePreparer:
             return None
         if self._forgotten is not None and self._forgotten.excludes(file.path, content_hash):
             return iter(())
-        return iter([self._chunks(split_front_matter(_decode(data)).body, 1)])
+        return iter([self._chunks(file, split_front_matter(_decode(data)).body, 1)])
 
     def _rows(self, file: SourceFile, data: bytes, stat: FileStat, content_hash: bytes) -> PreparedFile:
         matter = split_front_matter(_decode(data))
-        chunks = self._chunks(matter.body, matter.first_line)
+        chunks = self._chunks(file, matter.body, matter.first_line)
         name = file_name(file.path, matter.metadata)
         language = language_of(self.analyzer, [chunk.text for chunk in chunks])
         tokens = [keyword_tokens(self.analyzer, c.text, c.breadcrumb, name, language) for c in chunks]
-        return PreparedFile(file.path, file.source, stat, content_hash, chunks, tokens, matter.metadata, language)
+        day = note_day(file.path, matter.metadata)
+        return PreparedFile(
+            file.path,
+            file.source,
+            stat,
+            content_hash,
+            chunks,
+            tokens,
+            matter.metadata,
+            language,
+            origin=origin_of_file(file.source, file.path),
+            day=day.isoformat() if day else "",
+        )
 
-    def _chunks(self, body: str, first_line: int) -> list[Chunk]:
-        return indexable_chunks(body, self._identity.chunk_tokens, self._identity.chunk_overlap, first_line)
+    def _chunks(self, file: SourceFile, body: str, first_line: int) -> list[Chunk]:
+        identity = self._identity
+        return memory_chunks(
+            body, identity.chunk_tokens, identity.chunk_overlap, first_line, curated=is_curated(file.path)
+        )
 
 
 def _decode(data: bytes) -> str:
@@ -150,7 +172,7 @@ class TranscriptPreparer:
         self,
         analyzer: Analyzer,
         identity: BuildIdentity,
-        open_transcript: Callable[[SourceFile], TranscriptReader] = TranscriptReader,
+        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self._analyzer = analyzer
@@ -169,7 +191,7 @@ class TranscriptPreparer:
         with self._open_transcript(file) as reader:
             resume = _resume_point(reader, known, state)
             resumed = known is not None and resume.state is not None
-            moved_from = known.path if known is not None and resumed and known.path != file.path else ""
+            moved_from = known.path if known is not None and known.path != file.path else ""
             if moved_from or not resumed or resume.position.offset < reader.stat.size_bytes:
                 yield from self._read(file, reader, resume, moved_from)
 
@@ -182,10 +204,27 @@ class TranscriptPreparer:
         except (MemorydError, OSError):
             return
 
+    def indexed_chunks(self, file: SourceFile, state: TranscriptState) -> Iterator[Chunk]:
+        """Yield the chunks of the part of `file` that is indexed according to `state`; none if it cannot be read."""
+        chunker = TranscriptChunker(self._identity.chunk_tokens, self._identity.chunk_overlap)
+        try:
+            with self._open_transcript(file) as reader:
+                for line in reader.lines(START):
+                    if line.after.offset > state.read.offset:
+                        break
+                    if line.message is not None:
+                        message = line.message
+                        yield from chunker.add(message.line, message.label, message.text, message.origin)
+        except (MemorydError, OSError):
+            return
+        last = chunker.last()
+        if last is not None:
+            yield last
+
     def _read(
         self,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         resume: _ResumePoint,
         moved_from: str,
         *,
@@ -198,7 +237,7 @@ class TranscriptPreparer:
         for line in reader.lines(position):
             position = line.after
             if line.message is not None:
-                builder.add(line.message.line, line.message.label, line.message.text)
+                builder.add(line.message)
                 if builder.chars > self._part_chars:
                     yield builder.part(position, is_last=False)
         yield builder.part(position, is_last=True)
@@ -212,7 +251,7 @@ class _PartBuilder:
         analyzer: Analyzer | None,
         identity: BuildIdentity,
         file: SourceFile,
-        reader: TranscriptReader,
+        reader: Transcript,
         state: TranscriptState | None,
     ) -> None:
         self._analyzer = analyzer
@@ -227,12 +266,13 @@ class _PartBuilder:
         self._language = "" if state is None else state.language
         self._written = self._chunker.last()
         self._complete: list[Chunk] = []
+        self._skipped = reader.skipped
         self.chars = 0
 
-    def add(self, number: int, label: str, text: str) -> None:
+    def add(self, message: Message) -> None:
         """Add a message."""
-        self._complete += self._chunker.add(number, label, text)
-        self.chars += len(text)
+        self._complete += self._chunker.add(message.line, message.label, message.text, message.origin)
+        self.chars += len(message.text)
 
     def part(self, read: ReadPosition, *, is_last: bool) -> TranscriptPart:
         """Return everything new since the last part."""
@@ -256,7 +296,9 @@ class _PartBuilder:
             replaces_last=replaces,
             moved_from=self.moved_from,
             is_last=is_last,
+            skipped=self._reader.skipped - self._skipped,
         )
+        self._skipped = self._reader.skipped
         self._chunk_count += len(new) - replaces
         self._written, self._complete, self.chars = last, [], 0
         self._begins_anew, self.moved_from = False, ""
@@ -266,7 +308,7 @@ class _PartBuilder:
         return keyword_tokens(analyzer, chunk.text, chunk.breadcrumb, "", self._language)
 
 
-def _resume_point(reader: TranscriptReader, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
+def _resume_point(reader: Transcript, known: FileRow | None, state: TranscriptState | None) -> _ResumePoint:
     """Return the end of the indexed part if the file has at most grown since; else the beginning."""
     beginning = _ResumePoint(START, None)
     if known is None or known.error is not None or state is None or state.version != READER_VERSION:
@@ -279,7 +321,7 @@ def _resume_point(reader: TranscriptReader, known: FileRow | None, state: Transc
     return beginning if position is None else _ResumePoint(position, state)
 
 
-def _is_unchanged_by_ends(reader: TranscriptReader, known: FileRow, state: TranscriptState) -> bool:
+def _is_unchanged_by_ends(reader: Transcript, known: FileRow, state: TranscriptState) -> bool:
     """Return whether the row has the digest of an earlier version, which covered the file's ends only, and it is equal.
 
     Such a row gets the new digest with the next part. Without this, an upgrade would index every transcript again.

@@ -23,6 +23,7 @@ from memoryd_server.sources import (
     Roots,
     TranscriptFile,
     last_messages,
+    last_session_messages,
     list_transcripts,
     open_directory,
     read_file,
@@ -74,8 +75,10 @@ class Archiver:
         self._draft = f".{agent_id}.archive.tmp"
         self._mutex = threading.Lock()
 
-    def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest) -> ArchiveReceipt:
+    def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest, database: str = "") -> ArchiveReceipt:
         """Write the archive, and return its path once it is on disk. Blocks.
+
+        The messages are read from the gateway's `database` of sessions if it has the session, else from a file.
 
         Raises:
             PathNotAllowed: the transcript's name is not valid, or the memory folder is a link.
@@ -83,10 +86,10 @@ class Archiver:
             WorkspaceReadOnly: the file system or its permissions refuse the write.
             DiskFull: no space is left; nothing was written.
         """
-        file, messages = read_messages(transcripts, request.transcript, request.count)
+        session, messages = _conversation(transcripts, request.transcript, request.count, database)
         if not messages:
             return ArchiveReceipt()
-        title, body = _title(request.local), _body(file.session_id, request.session_key, messages)
+        title, body = _title(request.local), _body(session, request.session_key, messages)
         with self._mutex:
             existing = _find_equal(roots, request.local.date(), body)
             if existing:
@@ -204,6 +207,24 @@ def archive_paths(day: date, slug: str) -> Iterator[str]:
 _TOPIC = "-topic-"
 # "/new" and "/model gpt" are commands to the gateway; "/etc/hosts is missing" is a message to the agent.
 _COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
+
+
+def _conversation(folder: Path, name: str, count: int, database: str) -> tuple[str, list[Message]]:
+    """Return the id of the session that `name` means, and its last messages without commands."""
+    session = session_id(name)
+    # The name of a rotated file means that file.
+    stored = None
+    if database and name in {session, f"{session}.jsonl"}:
+        stored = last_session_messages(database, str(folder), session, count, _is_conversation)
+    if stored:
+        return session, stored
+    try:
+        file, messages = read_messages(folder, name, count)
+    except FileNotFound:
+        if stored is None:
+            raise
+        return session, []
+    return file.session_id, messages
 
 
 def read_messages(folder: Path, name: str, count: int) -> tuple[TranscriptFile, list[Message]]:

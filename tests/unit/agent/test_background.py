@@ -64,8 +64,20 @@ async def watch(fixture):
     started = []
     threads = ThreadPoolExecutor(2)
 
-    async def watch(*, differs=lambda: False, clean_up=None, turns=None, idle_at_first=False, awaited=1, **changes):
-        fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=differs(), changed=CHANGED))
+    async def watch(
+        *,
+        differs=lambda: False,
+        waiting=lambda: (),
+        database="",
+        clean_up=None,
+        turns=None,
+        idle_at_first=False,
+        awaited=1,
+        **changes,
+    ):
+        fixture.engine.compare = lambda: SimpleNamespace(
+            plan=SimpleNamespace(needs_run=differs(), changed=CHANGED, waiting=waiting())
+        )
         watchers = []
 
         def make(on_change, on_transcripts):
@@ -84,6 +96,8 @@ async def watch(fixture):
             idle_at_first=idle_at_first,
             transcript_window_seconds=DEBOUNCE,
             first_turn_seconds=0.2,
+            database=database,
+            database_poll_seconds=0.01,
         )
         await background.start()
         started.append(background)
@@ -193,7 +207,9 @@ async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture,
     background, _ = await watch(clean_up=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
     found = iter([True, *[False] * 1000])
-    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=next(found), changed=()))
+    fixture.engine.compare = lambda: SimpleNamespace(
+        plan=SimpleNamespace(needs_run=next(found), changed=(), waiting=())
+    )
     await passes(fixture, 2)
     assert len(calls) == 2, "it was not begun again while it was under way"
     hang.set()
@@ -268,7 +284,9 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
         return bool(due)
 
     _, watcher = await watch()
-    fixture.engine.compare = lambda: SimpleNamespace(plan=SimpleNamespace(needs_run=look(), changed=CHANGED))
+    fixture.engine.compare = lambda: SimpleNamespace(
+        plan=SimpleNamespace(needs_run=look(), changed=CHANGED, waiting=())
+    )
     loop = asyncio.get_running_loop()
     await asyncio.gather(*(loop.run_in_executor(None, watcher.on_transcripts) for _ in range(100)))
     await eventually(lambda: looks)
@@ -336,3 +354,47 @@ async def test_unexpected_exception_of_a_reconcile_step_is_reported_once(fixture
     before = watcher.checks
     await eventually(lambda: watcher.checks > before + 3)
     assert reported == ["a fault"]
+
+
+async def test_a_change_of_the_session_database_is_followed_by_a_pass(fixture, watch, tmp_path):
+    database = tmp_path / "openclaw-agent.sqlite"
+    database.write_bytes(b"x")
+    differs = iter([True])
+    await watch(differs=lambda: next(differs, False), database=str(database), awaited=2)
+    assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
+    differs = iter([True])
+    (tmp_path / "openclaw-agent.sqlite-wal").write_bytes(b"x")
+    await passes(fixture, 3)
+
+
+async def test_events_that_are_not_due_yet_are_checked_again_without_a_further_change(fixture, watch, tmp_path):
+    checks = []
+
+    def waiting():
+        checks.append(len(checks))
+        return (SimpleNamespace(database="x"),) if len(checks) < 4 else ()
+
+    database = tmp_path / "openclaw-agent.sqlite"
+    database.write_bytes(b"x")
+    await watch(waiting=waiting, database=str(database))
+    await eventually(lambda: len(checks) >= 4)
+    count = len(checks)
+    await asyncio.sleep(0.1)
+    assert len(checks) == count
+
+
+async def test_without_watching_the_session_database_is_not_polled(fixture, watch, tmp_path):
+    checks = []
+    await watch(waiting=lambda: checks.append(1) or (), database=str(tmp_path / "x.sqlite"), watch=False)
+    await asyncio.sleep(0.1)
+    assert checks == []
+
+
+async def test_a_session_database_that_is_missing_starts_no_check_until_it_is_there(fixture, watch, tmp_path):
+    checks = []
+    database = tmp_path / "openclaw-agent.sqlite"
+    await watch(waiting=lambda: checks.append(1) or (), database=str(database))
+    await asyncio.sleep(0.1)
+    assert checks == []
+    database.write_bytes(b"x")
+    await eventually(lambda: checks)

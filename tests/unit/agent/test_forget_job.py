@@ -30,6 +30,7 @@ class ForgetFixture(TranscriptFixture):
             roots=self.roots,
             sync=SimpleNamespace(max_file_bytes=self.max_file_bytes),
             sessions_folder=self.sessions,
+            session_database=self.path.parent / "openclaw-agent.sqlite",
             chunk_tokens=400,
             chunk_overlap=80,
         )

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 
 from memoryd_server.chunk.markdown import ChunkLimits, cjk_length
 from memoryd_server.chunk.transcript import TranscriptChunker, split_message
+from memoryd_server.model import Origin
 
 WORDS = st.sampled_from(["heron", "weir", "quince", "鹭", "堰", "🐦", "e\u0301", "x" * 50, "漢" * 40, "a-b", "…"])
 TEXTS = st.lists(WORDS, min_size=1, max_size=60).map(" ".join)
 MESSAGES = st.lists(st.tuples(st.sampled_from(["User", "Assistant"]), TEXTS), max_size=25)
+ORIGINS = list(Origin)
 SIZES = st.sampled_from([(1, 0), (20, 0), (20, 19), (50, 10), (400, 80)])
 
 
@@ -19,13 +21,17 @@ def chunks_of(messages, tokens, overlap, last_chunk=(), first=1):
     chunker = TranscriptChunker(tokens, overlap, last_chunk)
     found = []
     for number, (label, text) in enumerate(messages, first):
-        found += chunker.add(3 * number, label, text)
+        found += chunker.add(3 * number, label, text, ORIGINS[number % len(ORIGINS)])
     last = chunker.last()
     return found if last is None else [*found, last]
 
 
 def numbered(chunk):
     return list(zip(chunk.line_numbers, chunk.text.split("\n"), strict=True))
+
+
+def lines_of(chunk):
+    return list(zip(chunk.line_numbers, chunk.text.split("\n"), chunk.line_origins, strict=True))
 
 
 @given(MESSAGES, SIZES)
@@ -51,7 +57,7 @@ def test_nothing_that_was_said_is_lost(messages, sizes):
 def test_chunks_made_in_two_parts_are_those_made_at_once(messages, sizes, cut):
     whole = chunks_of(messages, *sizes)
     first = chunks_of(messages[:cut], *sizes)
-    last = numbered(first[-1]) if first else ()
+    last = lines_of(first[-1]) if first else ()
     then = chunks_of(messages[cut:], *sizes, last, first=len(messages[:cut]) + 1)
     assert [*first[:-1], *then] == whole
 

@@ -16,7 +16,12 @@ from fake_providers import KINDS, SERVERS, fake_provider
 TESTS = Path(__file__).parents[2]
 KEY = "key-of-the-test"
 GOOGLE = "/v1beta/models/gemini-embedding-001:embedContent"
-PATHS = {"gemini": GOOGLE, "ollama": "/api/embed"}
+PATHS = {
+    "gemini": GOOGLE,
+    "ollama": "/api/embed",
+    "deepinfra": "/v1/openai/embeddings",
+    "bedrock": "/model/cohere.embed-v4%3A0/invoke",
+}
 
 
 @pytest.fixture
@@ -36,6 +41,8 @@ def post():
 def good(server):
     if server.provider == "gemini":
         return {"content": {"parts": [{"text": "a"}]}}
+    if server.provider == "bedrock":
+        return {"texts": ["a"], "input_type": "search_document"}
     return {"model": server.model, "input": ["a"]}
 
 
@@ -46,6 +53,9 @@ ERRORS = {
     "voyage": lambda body: body["detail"],
     "mistral": lambda body: json.dumps(body.get("message") or body["detail"]),
     "ollama": lambda body: body["error"],
+    "lmstudio": lambda body: body["error"]["message"],
+    "deepinfra": lambda body: body["error"]["message"],
+    "bedrock": lambda body: body["message"],
 }
 
 
@@ -62,7 +72,7 @@ def test_a_right_request_is_answered_and_a_wrong_field_gets_the_providers_own_er
 def test_a_wrong_key_gets_the_providers_own_error(name, post):
     with fake_provider(name, [KEY]) as server:
         refused = post(server, good(server), key="wrong")
-        assert refused.status_code == (400 if name == "gemini" else 401)
+        assert refused.status_code == {"gemini": 400, "bedrock": 403}.get(name, 401)
         assert ERRORS[name](refused.json())
 
 
@@ -83,6 +93,9 @@ WRONG = [
     ("mistral", {"model": "mistral", "input": ["a"]}, 400),
     ("ollama", {"model": "unknown", "input": ["a"]}, 404),
     ("ollama", {"model": "nomic-embed-text", "input": []}, 400),
+    ("bedrock", {"texts": ["a"]}, 400),
+    ("bedrock", {"texts": [], "input_type": "search_query"}, 400),
+    ("bedrock", {"texts": ["a"], "input_type": "search_query", "output_dimension": 5}, 400),
 ]
 
 
@@ -118,7 +131,7 @@ def test_every_fault_can_be_asked_for_over_http_and_passes(name, kind, post):
         assert post(server, wanted, path="/_control").json()["faults_to_come"] == 2
         for _ in range(2):
             try:
-                assert post(server, good(server)).status_code in {200, 400, 401, 402, 429, 500, 503}
+                assert post(server, good(server)).status_code in {200, 400, 401, 402, 403, 429, 500, 503}
             except httpx.TransportError:
                 assert kind == "reset"
         assert post(server, good(server)).status_code == 200

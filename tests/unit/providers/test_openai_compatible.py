@@ -8,6 +8,7 @@ import pytest
 
 from fake_providers import Fault, vector
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
+from memoryd_server.providers.http_client import is_loopback
 from memoryd_server.providers.openai import openai_compatible
 from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.providers.provider import EmbeddingFailure, ProviderState, RemoteConfig
@@ -408,6 +409,20 @@ def test_loopback_is_reached_without_the_proxy_and_others_with_it(server, make, 
         "/v1/embeddings",
         "http://embeddings.invalid/v1/embeddings",
     ]
+
+
+@pytest.mark.parametrize("host", ["127.1", "2130706433", "0x7f.0.0.1", "0.0.0.0", "[::ffff:127.0.0.1]"])
+def test_this_machine_is_reached_without_the_proxy_in_every_spelling_of_its_address(server, make, monkeypatch, host):
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    make(base_url=server.url.replace("127.0.0.1", host)).embed_query("a", soon())
+    assert [request.path for request in server.requests] == ["/v1/embeddings"]
+
+
+@pytest.mark.parametrize("host", ["128.1", "localhost.example.org", "127.0.0.1.example.org", "[::2]", "127.0.0.1%20x"])
+def test_other_hosts_are_not_this_machine(host):
+    assert not is_loopback(f"http://{host}/v1")
+    assert is_loopback("http://localhost.:11434")
 
 
 @pytest.mark.parametrize("url", ["example.org/v1", "ftp://example.org", "http://", "http://[bad", "file:///etc/passwd"])

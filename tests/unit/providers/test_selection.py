@@ -1,5 +1,6 @@
 import gc
 import time
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -111,8 +112,9 @@ def test_none_is_none(pool, model):
 @pytest.mark.parametrize(
     ("config", "why"),
     [
-        (asking_for("bedrock", keys=("k",)), "the provider bedrock is not supported by this version"),
-        (asking_for("openai-compatible", keys=("k",)), "needs memorySearch.remote.baseUrl"),
+        (asking_for("qdrant", keys=("k",)), "the provider qdrant is not supported by this version"),
+        (asking_for("bedrock", base_url=BASE), "memoryd does not sign requests"),
+        (asking_for("openai-compatible", keys=("k",)), "needs memory.search.remote.baseUrl"),
         *((asking_for(name), f"no API key is configured for the provider {name}") for name in KEYED),
         (asking_for("gemini", no_key="the variable G is not set"), "provider gemini: the variable G is not set"),
         (asking_for("gemini", keys=("{}",)), "JSON without a token"),
@@ -239,7 +241,7 @@ def test_of_many_settings_the_first_ones_are_named(pool):
 
 
 def test_a_provider_that_this_version_does_not_have_hands_nothing_to_its_fallback(pool):
-    for provider in ("bedrock", "NONE"):
+    for provider in ("bedrock", "github-copilot", "NONE"):
         selection = pool.select(EmbeddingConfig(provider, fallback=asking_for("gemini", keys=("k",))))
         assert (selection.provider, selection.fallback) == (None, None)
         assert "its fallback gemini is not used either" in selection.reason
@@ -254,6 +256,32 @@ def test_remote_providers_are_closed_and_made_again_when_they_are_asked_for(pool
     again = pool.select(asking_for("openai", keys=("k",))).provider
     assert again is not first
     assert again.status().reason == ""
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        asking_for("openai", missing_secret="the key does not resolve"),
+        automatic(remote("openai", missing_secret="the key does not resolve"), remote("mistral", keys=("k",))),
+        automatic(
+            remote("openai-compatible", missing_secret="the key does not resolve"), remote("openai", keys=("k",))
+        ),
+    ],
+    ids=["named", "automatic", "server"],
+)
+def test_a_provider_whose_secret_is_missing_is_replaced_by_no_other(pool, config):
+    fallback = asking_for("voyage", keys=("k",))
+    selection = pool.select(replace(config, fallback=fallback))
+    assert (selection.provider, selection.fallback, selection.blocked) == (None, None, True)
+    assert selection.reason == "remote embeddings are disabled, because the key does not resolve"
+    assert pool.providers() == []
+
+
+def test_a_fallback_whose_secret_is_missing_does_not_affect_the_provider(pool):
+    fallback = asking_for("voyage", missing_secret="the key does not resolve")
+    selection = pool.select(replace(asking_for("openai", keys=("k",)), fallback=fallback))
+    check(selection, RemoteProvider, "openai")
+    assert selection.fallback().reason == "remote embeddings are disabled, because the key does not resolve"
 
 
 def test_a_provider_over_http_is_freed_when_nothing_refers_to_it(pool):

@@ -75,7 +75,9 @@ def test_tokens_are_the_servers_own_count_where_it_gives_one(made, name):
     provider, server = made(name)
     provider.embed_documents(["a text of five words"], never)
     prefixed = provider.spec.document_prefix + "a text of five words"
-    assert provider.status().tokens == (-(-len(prefixed) // 4) if name == "gemini" else server.tokens([prefixed]))
+    assert provider.status().tokens == (
+        -(-len(prefixed) // 4) if name in {"gemini", "bedrock"} else server.tokens([prefixed])
+    )
 
 
 BODIES = {
@@ -83,6 +85,12 @@ BODIES = {
     "openai-compatible": ("/v1/embeddings", {"model": "words", "input": ["a"]}, {}),
     "mistral": ("/v1/embeddings", {"model": "mistral-embed", "input": ["a"]}, {}),
     "ollama": ("/api/embed", {"model": "nomic-embed-text", "input": ["search_query: a"]}, {}),
+    "lmstudio": (
+        "/v1/embeddings",
+        {"model": "text-embedding-nomic-embed-text-v1.5", "input": ["search_query: a"]},
+        {},
+    ),
+    "deepinfra": ("/v1/openai/embeddings", {"model": "BAAI/bge-m3", "input": ["a"]}, {}),
     "voyage": (
         "/v1/embeddings",
         {"model": "voyage-4-large", "input": ["a"], "input_type": "query"},
@@ -140,6 +148,9 @@ def test_the_newer_gemini_gets_the_role_of_a_text_as_words(made):
         ("voyage", "voyage-3.5", "output_dimension"),
         ("mistral", "codestral-embed", "output_dimension"),
         ("ollama", "all-minilm", "dimensions"),
+        ("lmstudio", "m", "dimensions"),
+        ("deepinfra", "m", "dimensions"),
+        ("bedrock", "cohere.embed-v4:0", "output_dimension"),
     ],
 )
 def test_the_length_of_vectors_is_asked_for_in_each_providers_words(made, name, model, field):
@@ -158,8 +169,9 @@ def test_a_model_that_has_one_length_alone_says_so(made, name, why):
         provider.embed_documents(["a", "b"], never)
 
 
-def test_ollama_gets_a_key_only_where_there_is_one(made):
-    provider, server = made("ollama", keys=(), accepted=())
+@pytest.mark.parametrize("name", ["ollama", "lmstudio", "openai-compatible"])
+def test_a_key_is_sent_only_where_there_is_one(made, name):
+    provider, server = made(name, keys=(), accepted=())
     provider.embed_query("a", soon())
     assert "authorization" not in server.requests[0].headers
 
@@ -195,7 +207,7 @@ def test_a_query_in_the_base_url_stays_at_its_end(made, name):
 def test_a_refused_key_is_no_fault_of_the_texts_and_never_shows(made, name):
     provider, server = made(name, keys=("wrong-" + KEY,))
     for ask in (lambda: provider.embed_documents(["a", "b"], never), lambda: provider.embed_query("a", soon())):
-        with pytest.raises(EmbeddingUnavailable, match="refuses the key") as caught:
+        with pytest.raises(EmbeddingUnavailable, match=r"refuses the key|check the provider's apiKey") as caught:
             ask()
         assert KEY not in caught.value.message
     assert len(server.requests) == 2
@@ -260,7 +272,10 @@ def test_a_server_that_takes_fewer_texts_gets_fewer_from_then_on(made, name, mos
     assert max(len(request.texts) for request in server.requests) <= most_items
 
 
-@pytest.mark.parametrize("name", [name for name in SERVERS if name != "openai-compatible"])
+KNOWS_ITS_MODELS = ("openai", "gemini", "voyage", "mistral", "ollama")
+
+
+@pytest.mark.parametrize("name", KNOWS_ITS_MODELS)
 def test_a_model_that_the_server_does_not_know_is_no_fault_of_the_texts(made, name):
     provider, server = made(name, "no-such-model")
     with pytest.raises(EmbeddingUnavailable, match="no-such-model"):
@@ -283,5 +298,5 @@ def test_an_answer_of_another_form_is_the_servers_fault(made, name, reply):
 
 def test_indexing_waits_longer_for_a_machine_of_ones_own(made):
     seconds = {name: made(name)[0]._http._indexing_seconds for name in SERVERS}
-    assert seconds.pop("ollama") == 600
+    assert seconds.pop("ollama") == seconds.pop("lmstudio") == 600
     assert set(seconds.values()) == {120}

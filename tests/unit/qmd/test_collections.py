@@ -4,7 +4,7 @@ import pytest
 
 from memoryd_server.model import Source
 from memoryd_server.qmd.home import Collection, ConfiguredPath, collections_of, matches
-from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.roots import ExtraPath, Roots
 
 ROOTS = Roots("/w", ("../extra", "notes/one.md"))
 
@@ -15,10 +15,19 @@ def made(*paths, default_memory=False, sessions_folder=None, roots=ROOTS):
 
 def test_the_workspaces_memory_has_the_name_that_users_know():
     memory, extra, file = made(default_memory=True)
-    assert memory == Collection("memory-root", "/w", "{MEMORY.md,memory.md,memory/**/*.md}", builtin=True)
+    assert memory == Collection("memory-root", "/w", "{MEMORY.md,memory.md,USER.md,memory/**/*.md}", builtin=True)
     assert extra == Collection("extra-1", "/extra", "**/*.md", builtin=True)
     assert file == Collection("extra-2", "/w/notes", "one.md", builtin=True)
     assert [collection.is_one_file for collection in (memory, extra, file)] == [False, False, True]
+
+
+def test_each_pattern_of_an_extra_path_is_a_collection():
+    roots = Roots("/w", (ExtraPath("../extra", "docs\\**"), ExtraPath("../extra", "*.md"), "../other"))
+    assert made(default_memory=True, roots=roots)[1:] == (
+        Collection("extra-1", "/extra", "docs/**", builtin=True),
+        Collection("extra-1-2", "/extra", "*.md", builtin=True),
+        Collection("extra-2", "/other", "**/*.md", builtin=True),
+    )
 
 
 def test_transcripts_are_a_collection_of_their_own():

@@ -11,7 +11,7 @@ from memoryd_server.qmd.client import QmdRow
 from memoryd_server.qmd.hits import CollectionFiles, rank, within_budgets
 from memoryd_server.qmd.home import Collection
 from memoryd_server.search.query import RankingConfig, SearchMode, SearchQuery
-from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.roots import ExtraPath, Roots
 
 TEXT = "# Title\n\none\ntwo\nthree\nfour\n"
 PLAIN = RankingConfig(decay=False)
@@ -42,6 +42,28 @@ def write(folder, path, text=TEXT):
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(text if isinstance(text, bytes) else text.encode())
     return file
+
+
+def test_a_file_that_the_pattern_of_an_extra_path_matches_is_no_hit_unless_it_is_memory(folder):
+    extra = folder / "extra"
+    for name in ("a.md", "b.txt", ".openclaw-repair/c.md"):
+        write(extra, name)
+    collections = (Collection("extra-1", str(extra), "**", builtin=True),)
+    files = CollectionFiles(Roots(str(folder / "w"), (ExtraPath(str(extra), "**"),)), collections, 1_000)
+    assert files.locate("extra-1", "a.md").path == "../extra/a.md"
+    assert files.locate("extra-1", "b.txt") is None
+    assert files.locate("extra-1", ".openclaw-repair/c.md") is None
+
+
+def test_the_ignore_file_of_an_extra_path_holds_for_a_pattern_that_names_one_file(folder):
+    for name in ("a.md", "b.md"):
+        write(folder, f"extra/{name}")
+    write(folder, "extra/.memoryignore", "a.md\n")
+    extra = str(folder / "extra")
+    collections = tuple(Collection(name[0], extra, name, builtin=True) for name in ("a.md", "b.md"))
+    files = CollectionFiles(Roots(str(folder / "w"), (ExtraPath(extra, "{a,b}.md"),)), collections, 1_000)
+    assert files.location_of(row("qmd://a/a.md")) is None
+    assert files.location_of(row("qmd://b/b.md")).path == "../extra/b.md"
 
 
 def row(uri="qmd://memory-root/memory/a.md", *, snippet="one\ntwo\n", start=3, count=2, score=0.5, line=3):

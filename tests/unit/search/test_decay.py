@@ -102,6 +102,11 @@ def test_the_older_never_keeps_more(one, other, half_life, floor):
     assert multiplier(older, half_life, floor) <= multiplier(younger, half_life, floor)
 
 
+@pytest.mark.parametrize(("path", "evergreen"), [("USER.md", True), ("user.md", False), ("users/x/USER.md", False)])
+def test_the_user_file_does_not_age(path, evergreen):
+    assert is_evergreen(path) is evergreen
+
+
 @given(st.text())
 def test_any_path_has_an_age_or_none(path):
     assert not (day_of(path) and is_evergreen(path))

@@ -13,7 +13,7 @@ NOW = datetime(2026, 2, 8, 12, 0, tzinfo=UTC)
 MIB = 1024 * 1024
 POLICY = FlushPolicy(
     enabled=True,
-    reserve_tokens_floor=20_000,
+    reserve_tokens_floor=None,
     soft_threshold_tokens=4_000,
     force_flush_transcript_bytes=2 * MIB,
     prompt=None,
@@ -42,7 +42,7 @@ INPUTS = st.builds(
 POLICIES = st.builds(
     FlushPolicy,
     enabled=st.booleans(),
-    reserve_tokens_floor=COUNTS,
+    reserve_tokens_floor=st.none() | COUNTS,
     soft_threshold_tokens=COUNTS,
     force_flush_transcript_bytes=st.sampled_from([0, 2 * MIB]),
     prompt=st.none() | st.text(max_size=20),
@@ -66,12 +66,40 @@ def check(flush, reason, policy=POLICY, **inputs):
         ({"effective_reserve_tokens": 10_000}, 176_000),
         ({"reserve_tokens_floor": 0, "soft_threshold_tokens": 0}, 200_000),
         ({"soft_threshold_tokens": 10_000}, 170_000),
-        ({"context_window_tokens": 24_000}, 0),
-        ({"context_window_tokens": 8_000}, 0),
+        ({"context_window_tokens": 80_000}, 56_000),
+        ({"context_window_tokens": 32_768}, 20_576),
+        ({"context_window_tokens": 24_000}, 14_000),
+        ({"context_window_tokens": 8_000}, 3_000),
+        ({"context_window_tokens": 1}, 1),
+        ({"context_window_tokens": 32_768, "soft_threshold_tokens": 20_000}, 12_288),
+        ({"context_window_tokens": 32_768, "effective_reserve_tokens": 20_000}, 8_768),
+        ({"context_window_tokens": 24_000, "effective_reserve_tokens": 20_000}, 2_000),
+        ({"context_window_tokens": 24_000, "effective_reserve_tokens": 24_000}, 0),
+        ({"context_window_tokens": 32_768, "reserve_tokens_floor": 20_000}, 8_768),
+        ({"context_window_tokens": 24_000, "reserve_tokens_floor": 20_000}, 0),
     ],
 )
 def test_the_threshold_is_the_window_less_the_larger_reserve_and_the_soft_threshold(inputs, threshold):
     assert decide_flush(FlushInputs(now=NOW, **inputs), POLICY).threshold_tokens == threshold
+
+
+@pytest.mark.parametrize(("window", "threshold"), [(200_000, 176_000), (32_768, 8_768), (24_000, 0), (8_000, 0)])
+def test_a_reserve_in_the_settings_is_not_reduced_in_a_small_window(window, threshold):
+    policy = replace(POLICY, reserve_tokens_floor=20_000)
+    assert decide_flush(FlushInputs(now=NOW, context_window_tokens=window), policy).threshold_tokens == threshold
+
+
+@given(st.integers(1, 400_000), st.integers(0, 1_000), st.integers(0, 400_000), st.none() | COUNTS)
+def test_the_threshold_grows_with_the_window_and_is_never_above_it(window, more, soft, effective):
+    policy = replace(POLICY, soft_threshold_tokens=soft)
+
+    def threshold(tokens):
+        inputs = FlushInputs(now=NOW, context_window_tokens=tokens, effective_reserve_tokens=effective)
+        return decide_flush(inputs, policy).threshold_tokens
+
+    assert threshold(window) <= threshold(window + more)
+    assert (threshold(window) > 0) == (window > (effective or 0))
+    assert threshold(window) <= window
 
 
 @pytest.mark.parametrize(
@@ -89,7 +117,9 @@ def test_the_threshold_is_the_window_less_the_larger_reserve_and_the_soft_thresh
         (False, "TOKENS_UNKNOWN", {"total_tokens": 0, "incoming_prompt_tokens": 500_000}),
         (False, "TOKENS_UNKNOWN", {"incoming_prompt_tokens": 500_000}),
         (False, "TOKENS_UNKNOWN", {"total_tokens": 500_000, "total_tokens_fresh": False}),
-        (False, "NO_THRESHOLD", {"total_tokens": 23_000, "context_window_tokens": 24_000}),
+        (True, "TOKEN_THRESHOLD", {"total_tokens": 20_576, "context_window_tokens": 32_768}),
+        (False, "BELOW_THRESHOLD", {"total_tokens": 20_575, "context_window_tokens": 32_768}),
+        (False, "NO_THRESHOLD", {"total_tokens": 23_000, "context_window_tokens": 24_000, "reserve_tokens_floor": 20_000}),  # noqa: E501 -- one case a line
         (False, "TOKENS_UNKNOWN", {"context_window_tokens": 24_000}),
         (True, "TRANSCRIPT_SIZE", {"transcript_bytes": 2 * MIB}),
         (False, "TOKENS_UNKNOWN", {"transcript_bytes": 2 * MIB - 1}),

@@ -1,5 +1,6 @@
 """A session's context: the right files in the right order, within the budget, and what was cut can be read."""
 
+import os
 from datetime import date
 
 import pytest
@@ -8,7 +9,8 @@ from hypothesis import strategies as st
 
 from memoryd_server.agent.files import read_range
 from memoryd_server.sessions import context
-from memoryd_server.sessions.context import MOST_CHARS, load_context, log_paths
+from memoryd_server.sessions.context import MOST_CHARS, MOST_TOTAL_CHARS, USER_CHARS, load_context
+from memoryd_server.sessions.daily_notes import StartupContext, log_paths
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.roots import Roots
 from properties import examples
@@ -30,9 +32,14 @@ def put(workspace, **texts):
         (workspace / names[name]).write_bytes(text if isinstance(text, bytes) else text.encode())
 
 
-def load(workspace, *, main=True, budget=None, today=TODAY, most_bytes=MOST_BYTES):
+def load(workspace, *, main=True, budget=None, today=TODAY, most_bytes=MOST_BYTES, **startup):
     return load_context(
-        Roots(str(workspace)), main_session=main, today=today, max_total_chars=budget, max_file_bytes=most_bytes
+        Roots(str(workspace)),
+        main_session=main,
+        today=today,
+        max_total_chars=budget,
+        max_file_bytes=most_bytes,
+        startup=StartupContext(**startup),
     )
 
 
@@ -174,3 +181,111 @@ def test_shown_text_is_within_the_budget_and_at_its_stated_lines(workspace, cont
 
 def test_the_constants_leave_room_for_a_reply():
     assert 4 * 3 * context.MOST_CHARS < 1024 * 1024
+    assert 4 * context.MOST_TOTAL_CHARS <= 2 * 1024 * 1024
+
+
+def put_notes(workspace, *names, text="note"):
+    """Write notes, each changed a second after the one before."""
+    for number, name in enumerate(names):
+        (workspace / "memory" / name).write_text(text)
+        os.utime(workspace / "memory" / name, (1_000 + number, 1_000 + number))
+
+
+def test_the_user_file_follows_the_long_term_memory_in_the_private_main_session_only(workspace):
+    put(workspace, long_term="I", today="here")
+    (workspace / "USER.md").write_text("born in Oslo")
+    assert list(texts(load(workspace)).items())[:2] == [("MEMORY.md", "I"), ("USER.md", "born in Oslo")]
+    assert list(texts(load(workspace, main=False))) == [YESTERDAYS, TODAYS]
+
+
+def test_the_user_file_has_a_limit_of_its_own(workspace):
+    put(workspace, long_term="m\n" * 5_000)
+    (workspace / "USER.md").write_text("u\n" * 5_000)
+    long_term, user, *_ = load(workspace)
+    assert (long_term.truncated, len(long_term.text)) == (False, 10_000)
+    assert (user.truncated, user.start_line) == (True, 1)
+    assert USER_CHARS - 2 <= len(user.text) <= USER_CHARS
+
+
+def test_a_user_file_that_is_a_link_is_reported(workspace):
+    (workspace / "secret").write_text("secret")
+    (workspace / "USER.md").symlink_to(workspace / "secret")
+    user = load(workspace)[1]
+    assert (user.path, user.text, "link" in user.problem) == ("USER.md", "", True)
+
+
+def test_the_notes_of_a_day_follow_its_log(workspace):
+    put_notes(workspace, "2026-02-08-b.md", "2026-02-07-x.md", "2026-02-08-a.md", "2026-02-06-old.md")
+    assert [file.path for file in load(workspace, main=False)] == [
+        YESTERDAYS,
+        "memory/2026-02-07-x.md",
+        TODAYS,
+        "memory/2026-02-08-b.md",
+        "memory/2026-02-08-a.md",
+    ]
+
+
+def test_of_many_notes_of_a_day_the_four_that_changed_last_are_loaded(workspace):
+    put_notes(workspace, *(f"2026-02-08-{name}.md" for name in "feabdc"))
+    slugged = [file.path for file in load(workspace, main=False)][2:]
+    assert slugged == [f"memory/2026-02-08-{name}.md" for name in "abdc"]
+
+
+def test_only_markdown_files_with_the_day_and_a_hyphen_are_notes(workspace):
+    put_notes(workspace, "2026-02-08.txt", "2026-02-08-a.txt", "2026-02-08x.md", "2026-02-08-.MD", "x-2026-02-08-a.md")
+    (workspace / "memory" / "2026-02-08-folder.md").mkdir()
+    (workspace / "memory" / "2026-02-08-link.md").symlink_to(workspace / "memory" / "2026-02-08x.md")
+    (workspace / "memory" / os.fsdecode(b"2026-02-08-\xff.md")).write_text("no text")
+    assert [file.path for file in load(workspace, main=False)] == [YESTERDAYS, TODAYS]
+
+
+def test_notes_that_the_ignore_file_excludes_are_not_loaded(workspace):
+    put_notes(workspace, "2026-02-08-draft.md", "2026-02-08-kept.md")
+    (workspace / ".memoryignore").write_text("*-draft.md\n")
+    assert [file.path for file in load(workspace, main=False)][2:] == ["memory/2026-02-08-kept.md"]
+    (workspace / ".memoryignore").write_text("*\n" * 1_000)
+    assert [file.path for file in load(workspace, main=False)] == [YESTERDAYS, TODAYS]
+
+
+def test_a_note_that_is_too_long_keeps_its_beginning_and_a_log_its_end(workspace):
+    put(workspace, today="1\n2\n3")
+    put_notes(workspace, "2026-02-08-a.md", text="1\n2\n3")
+    _, log, note = load(workspace, main=False, max_file_chars=3)
+    assert (log.text, note.text) == ("2\n3", "1\n2")
+
+
+@pytest.mark.parametrize(
+    ("startup", "paths"),
+    [
+        ({"daily_memory_days": 1}, [TODAYS, "memory/2026-02-08-a.md"]),
+        ({"daily_memory_days": 3}, ["memory/2026-02-06.md", YESTERDAYS, TODAYS, "memory/2026-02-08-a.md"]),
+        ({"enabled": False}, []),
+    ],
+)
+def test_the_settings_select_the_days(workspace, startup, paths):
+    put_notes(workspace, "2026-02-08-a.md")
+    assert [file.path for file in load(workspace, main=False, **startup)] == paths
+
+
+def test_the_limits_of_notes_do_not_apply_to_the_long_term_memory(workspace):
+    put(workspace, long_term="m" * 500, yesterday="y" * 500, today="t" * 500)
+    files = load(workspace, max_file_chars=100, max_total_chars=120)
+    assert [len(file.text) for file in files] == [500, 60, 60]
+    assert [len(file.text) for file in load(workspace, budget=90, max_total_chars=40)] == [50, 20, 20]
+
+
+def test_a_note_above_the_size_limit_names_the_setting(workspace):
+    put(workspace, long_term="m" * 50, today="t" * 50)
+    long_term, _, today = load(workspace, max_file_bytes=20)
+    assert (long_term.text, today.text) == ("m" * 50, "")
+    assert today.problem == "it has more than 20 bytes (agents.defaults.startupContext.maxFileBytes)"
+    assert "memoryd.limits" in load(workspace, most_bytes=10, max_file_bytes=20)[2].problem
+
+
+def test_many_long_notes_are_limited_together(workspace):
+    for day in range(1, 9):
+        (workspace / "memory" / f"2026-02-0{day}.md").write_text("x" * MOST_CHARS)
+        put_notes(workspace, f"2026-02-0{day}-a.md", text="y" * MOST_CHARS)
+    files = load(workspace, main=False, daily_memory_days=14)
+    assert sum(len(file.text) for file in files) <= MOST_TOTAL_CHARS
+    assert len([file for file in files if file.text]) == 16

@@ -2,6 +2,8 @@
 
 import pytest
 
+from memoryd_server.settings import ExtraPathSettings
+
 
 def search(**keys):
     return {"agents": {"defaults": {"memorySearch": keys}}}
@@ -11,6 +13,27 @@ SEARCH = "agents.defaults.memorySearch"
 FLUSH = "agents.defaults.compaction.memoryFlush"
 
 REFUSED = [
+    ({"memory": {"search": {"provder": "none"}}}, 'memory.search.provder: unknown key (did you mean "provider"?)'),
+    ({"memory": {"serch": {}}}, 'memory.serch: unknown key (did you mean "search"?)'),
+    (
+        {"memory": {"search": {"sources": ["sesions"]}}},
+        "memory.search.sources[0]: expected one of memory, sessions (did",
+    ),
+    ({"memory": {"search": {"inputType": ""}}}, "memory.search.inputType: "),
+    (
+        {"agents": {"entries": {"a": {"memory": {"search": {"querry": {}}}}}}},
+        'agents.entries.a.memory.search.querry: unknown key (did you mean "query"?)',
+    ),
+    (
+        {"agents": {"entries": {"a": {"memory": {"serch": {}}}}}},
+        'agents.entries.a.memory.serch: unknown key (did you mean "search"?)',
+    ),
+    ({"agents": {"entries": {"a": {"memory": 5}}}}, "agents.entries.a.memory: expected an object, found a number"),
+    ({"agents": {"entries": {"a": []}}}, "agents.entries.a: expected an object, found an array"),
+    ({"agents": {"entries": {"a": {"workspace": 1}}}}, "agents.entries.a.workspace: expected a string, found a num"),
+    ({"agents": {"entries": {"a": {"agentDir": 1}}}}, "agents.entries.a.agentDir: expected a string, found a num"),
+    ({"agents": {"entries": {"a": {"default": 1}}}}, "agents.entries.a.default: expected true or false, found a num"),
+    ({"agents": {"entries": {"A": {}, "a": {}}}}, 'agents.entries.a: another agent has the id "a"'),
     (search(qurey={}), f'{SEARCH}.qurey: unknown key (did you mean "query"?)'),
     (search(max_results=1), f"{SEARCH}.max_results: unknown key"),
     (search(zzzzzz=1), f"{SEARCH}.zzzzzz: unknown key\n"),
@@ -22,8 +45,19 @@ REFUSED = [
     (search(query=[]), f"{SEARCH}.query: expected an object, found an array"),
     (search(enabled="yes"), f"{SEARCH}.enabled: expected true or false, found a string"),
     (search(extraPaths="x"), f"{SEARCH}.extraPaths: expected an array, found a string"),
-    (search(extraPaths=["x", 5]), f"{SEARCH}.extraPaths[1]: expected a string, found a number"),
-    (search(extraPaths=[None]), f"{SEARCH}.extraPaths[0]: expected a string, found null"),
+    (search(extraPaths=["x", 5]), f"{SEARCH}.extraPaths[1]: expected a string or an object, found a number"),
+    (search(extraPaths=[None]), f"{SEARCH}.extraPaths[0]: expected a string or an object, found null"),
+    (search(extraPaths=[{"pattern": "*"}]), f"{SEARCH}.extraPaths[0].path: the key is required"),
+    (search(extraPaths=[{"path": 5}]), f"{SEARCH}.extraPaths[0].path: expected a string, found a number"),
+    (
+        search(extraPaths=["x", {"path": "y", "patern": "*"}]),
+        f'{SEARCH}.extraPaths[1].patern: unknown key (did you mean "pattern"?)',
+    ),
+    (
+        search(extraPaths=[{"path": "x", "pattern": "{a,b}" * 100}]),
+        f"{SEARCH}.extraPaths[0].pattern: the braces have more than 64 alternatives",
+    ),
+    (search(extraPaths=[{"path": "x", "pattern": "!(a)"}]), f'{SEARCH}.extraPaths[0].pattern: the pattern has "!("'),
     (search(sources=["memroy"]), f'{SEARCH}.sources[0]: expected one of memory, sessions (did you mean "memory"?)'),
     (search(sources=[7]), f"{SEARCH}.sources[0]: expected one of memory, sessions\n"),
     (search(remote={"apiKey": 5}), f"{SEARCH}.remote.apiKey: expected a string, found a number"),
@@ -86,22 +120,46 @@ def test_a_mistake_overridden_by_a_later_file_does_no_harm(home):
 
 WARNED = [
     (search(multimodal={"enabled": True}), f"{SEARCH}.multimodal: a key of OpenClaw; memoryd does not implement"),
-    (search(inputType="x"), f"{SEARCH}.inputType: a key of a newer version"),
-    (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of a newer version"),
-    (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of a newer version"),
-    (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of a newer"),
-    (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of a newer version"),
-    (search(extraPaths=["a", {"path": "b"}]), f"{SEARCH}.extraPaths: {{path, pattern}} is a form of a newer version"),
-    (search(remote={"apiKey": {"source": "env"}}), f"{SEARCH}.remote.apiKey: a reference to a secret stored elsewhere"),
-    ({"memory": {"search": {"x": 1}}}, "memory.search: a key of a newer version"),
-    ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of a newer version"),
+    (search(store={"fts": {"tokenizer": "trigram"}}), f"{SEARCH}.store.fts: a key of OpenClaw"),
+    (search(local={"contextSize": 5}), f"{SEARCH}.local.contextSize: a key of OpenClaw"),
+    (search(sync={"embeddingBatchTimeoutSeconds": 5}), f"{SEARCH}.sync.embeddingBatchTimeoutSeconds: a key of OpenC"),
+    (search(qmd={"extraCollections": []}), f"{SEARCH}.qmd: a key of OpenClaw"),
+    (
+        {"memory": {"search": {"multimodal": {"enabled": True}}}},
+        "memory.search.multimodal: a key of OpenClaw; memoryd does not implement it and ignores it: images and audio",
+    ),
+    (
+        {"agents": {"entries": {"a": {"memory": {"search": {"store": {"fts": {"tokenizer": "trigram"}}}}}}}},
+        "agents.entries.a.memory.search.store.fts: a key of OpenClaw",
+    ),
+    ({"memory": {"search": {"query": {"minScore": 2}}}}, "memory.search.query.minScore: 2 is not within 0..1; 1 is us"),
+    (
+        {"agents": {"defaults": {"startupContext": {"dailyMemoryDays": 20}}}},
+        "agents.defaults.startupContext.dailyMemoryDays: 20 is not a whole number, 1..14; 14 is used",
+    ),
+    (
+        {"agents": {"defaults": {"startupContext": {"dailyMemoryDay": 3}}}},
+        'agents.defaults.startupContext.dailyMemoryDay: the key is ignored (did you mean "dailyMemoryDays"?)',
+    ),
+    (
+        {"agents": {"defaults": {"userTimezone": "Mars/Base"}}},
+        "agents.defaults.userTimezone: unknown time zone; the ho",
+    ),
+    (
+        {"agents": {"defaults": {"contextLimits": {"memoryGetMaxChars": 0}}}},
+        "agents.defaults.contextLimits.memoryGetMaxChars: 0 is not a whole number, 1..250000; 1 is used",
+    ),
+    (
+        search(remote={"apiKey": {"source": "env"}}),
+        f"{SEARCH}.remote.apiKey: a SecretRef that does not resolve: it has",
+    ),
+    ({"memory": {"qmd": {"rerank": False}}}, "memory.qmd.rerank: a key of OpenClaw"),
     ({"memory": {"qmd": {"mcporter": {"enabled": True}}}}, "memory.qmd.mcporter: a key of OpenClaw"),
-    ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of a newer version"),
-    ({"agents": {"entries": {}}}, "agents.entries: a key of a newer version"),
-    ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of a newer"),
+    ({"memory": {"qmd": {"update": {"startup": "off"}}}}, "memory.qmd.update.startup: a key of OpenClaw"),
+    ({"agents": {"defaults": {"compaction": {"memoryFlush": {"model": "x"}}}}}, f"{FLUSH}.model: a key of OpenClaw"),
     (
         search(provider="opnai"),
-        f'{SEARCH}.provider: "opnai" is not known to this version of memoryd (did you mean "ope',
+        f'{SEARCH}.provider: "opnai" is not known to this version of memoryd (did you mean "openai"?); emb',
     ),
     (search(query={"maxResults": 0}), f"{SEARCH}.query.maxResults: 0 is not a whole number, 1..50; 1 is used"),
     (search(cache={"maxEntries": 2.5}), f"{SEARCH}.cache.maxEntries: 2.5 is not a whole number, at least 1; 2 is used"),
@@ -158,8 +216,26 @@ def test_an_ignored_value_is_neither_used_nor_shown(home):
     assert settings.origins["agents.list[main].memorySearch.multimodal.enabled"] == "default"
 
 
-def test_a_glob_among_the_extra_paths_leaves_the_others(home):
-    assert home.search(extraPaths=["a", {"path": "b"}, "c"]).extra_paths == ("a", "c")
+def test_an_extra_path_is_a_string_or_an_object_with_a_pattern(home):
+    listed = ["a", {"path": " b "}, {"path": "c", "pattern": "*.md"}, {"path": "c ", "pattern": "*.md"}, "c", "b", " "]
+    paths = home.search(extraPaths=[*listed, {"path": " ", "pattern": "x"}]).extra_paths
+    assert paths == ("a", "b", ExtraPathSettings(path="c", pattern="*.md"), "c")
+
+
+def test_an_extra_path_with_a_pattern_is_described_as_it_is_written(home):
+    written = ["a", {"path": "c", "pattern": "*.md"}]
+    settings = home.load(own=search(extraPaths=written))
+    (value,) = [entry["value"] for entry in settings.describe() if entry["key"].endswith("memorySearch.extraPaths")]
+    assert value == written
+
+
+def test_the_keys_of_the_startup_context_that_are_the_hosts_are_ignored(home):
+    startup = {"applyOn": ["new"], "enabled": False, "dailyMemoryDays": 3, "maxTotalChars": 50}
+    loaded = home.load({"agents": {"defaults": {"startupContext": startup}}})
+    assert loaded.warnings == ()
+    read = loaded.agent("").startup_context
+    assert (read.enabled, read.daily_memory_days, read.max_total_chars, read.max_file_chars) == (False, 3, 50, None)
+    assert loaded.origins["agents.defaults.startupContext.dailyMemoryDays"] == str(home.reference)
 
 
 def test_control_characters_of_a_file_reach_no_terminal(home):

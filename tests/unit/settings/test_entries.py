@@ -47,7 +47,6 @@ def test_entries_are_on_by_the_slot_or_by_our_own_key(home, given, on):
     ("config", "said"),
     [
         ({"embeding": KEY}, "embeding"),
-        ({"embedding": {}}, "apiKey"),
         ({"embedding": {"apiKey": " "}}, "must not be blank"),
         ({"embedding": {**KEY, "model": "mine"}}, "dimensions"),
         ({"embedding": {**KEY, "dimensions": "1536"}}, "dimensions"),
@@ -105,3 +104,35 @@ def test_a_relative_path_is_resolved_from_its_settings_file(home):
 def test_without_a_provider_of_their_own_entries_use_the_agent_s(home):
     own = {"agents": {"defaults": {"memorySearch": {"provider": "none"}}}}
     assert entries(home, own=own).embedding.provider == "none"
+
+
+def access(home, **embedding):
+    settings = home.load(reference=plugin({"embedding": embedding}))
+    return settings.agent("").entry_access
+
+
+def test_entries_use_the_key_of_a_provider_only_if_the_settings_name_it(home):
+    home.environ["OPENAI_API_KEY"] = "of-the-variable"
+    unnamed = access(home)
+    assert (unnamed.keys, "embedding.provider" in unnamed.problem) == ((), True)
+    named = access(home, provider="openai")
+    assert ([key.get_secret_value() for key in named.keys], named.problem) == (["of-the-variable"], "")
+
+
+def test_key_of_openai_is_not_sent_to_another_address_of_entries(home):
+    home.environ["OPENAI_API_KEY"] = "of-the-variable"
+    assert access(home, provider="openai", baseUrl="https://elsewhere.invalid/v1").keys == ()
+    assert len(access(home, provider="openai", baseUrl="https://api.openai.com/v1").keys) == 1
+
+
+def test_entries_of_another_provider_send_nothing(home):
+    home.environ["GEMINI_API_KEY"] = "of-the-variable"
+    found = access(home, provider="gemini", **KEY)
+    assert (found.keys, 'the provider "gemini"' in found.problem) == ((), True)
+
+
+def test_keys_of_entries_that_are_not_implemented_are_warnings_with_their_consequence(home):
+    config = {"embedding": KEY, "recallMaxChars": 400, "customTriggers": ["note that"]}
+    first, second = home.load(reference=plugin(config)).warnings
+    assert "memory-lancedb.config.recallMaxChars: a key of OpenClaw" in first
+    assert second.endswith("SuggestCapture uses only its own phrases")

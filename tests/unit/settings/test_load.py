@@ -14,7 +14,7 @@ def test_without_any_file_main_lives_in_the_default_workspace(home):
     agent = settings.agent("")
     assert list(settings.agents) == ["main"]
     assert agent.workspace == home.state / "workspace"
-    assert agent.index_path == home.state / "memory" / "main.sqlite"
+    assert agent.index_path == home.state / "memory" / "main.memoryd.sqlite"
     assert agent.enabled
     assert agent.default
     assert settings.warnings == ()

@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from memoryd_server.providers.gemini import BASE_URL as GEMINI_BASE_URL
+from memoryd_server.providers.ollama import BASE_URL as OLLAMA_BASE_URL
+from memoryd_server.providers.openai import MISTRAL_BASE_URL, OPENAI_BASE_URL, VOYAGE_BASE_URL
 from memoryd_server.settings.resolved import changed_keys
 
 SECRET = "sk-of-the-test"
@@ -54,6 +57,9 @@ def test_a_key_is_taken_from_the_first_place_that_has_one(home, first):
         ("voyage", "VOYAGE_API_KEY"),
         ("mistral", "MISTRAL_API_KEY"),
         ("ollama", "OLLAMA_API_KEY"),
+        ("lmstudio", "LM_API_TOKEN"),
+        ("deepinfra", "DEEPINFRA_API_KEY"),
+        ("bedrock", "AWS_BEARER_TOKEN_BEDROCK"),
     ],
 )
 def test_each_provider_has_its_variables(home, provider, variable):
@@ -131,10 +137,10 @@ def test_headers_are_merged_and_those_of_remote_count(home):
     found = access(
         home,
         blocks={"openai": {"headers": {"X-Team": "red", "X-A": "a"}, "baseUrl": "http://block/v1"}},
-        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://remote/v1"},
+        remote={"headers": {"x-team": "blue", "X-B": "b"}, "baseUrl": "http://BLOCK:80/v1/"},
     )
     assert headers(found) == {"x-team": "blue", "x-a": "a", "x-b": "b"}
-    assert found.base_url == "http://remote/v1"
+    assert found.base_url == "http://BLOCK:80/v1/"
     assert access(home, blocks={"openai": {"baseUrl": " http://block/v1 "}}).base_url == "http://block/v1"
 
 
@@ -200,13 +206,6 @@ def test_other_keys_in_the_gateways_blocks_are_ignored(home):
     assert keys(settings.agent("").provider_access["openai"]) == ["k"]
 
 
-def test_a_reference_to_a_secret_kept_elsewhere_is_reported_and_ignored(home):
-    blocks = {"openai": {"apiKey": {"source": "env", "id": "X"}}}
-    settings = settings_of(home, provider="openai", blocks=blocks)
-    assert any("models.providers.openai.apiKey: a reference to a secret" in warning for warning in settings.warnings)
-    assert keys(settings.agent("").provider_access["openai"]) == []
-
-
 def test_auto_knows_the_access_to_each_and_a_named_provider_to_its_own_alone(home):
     home.environ.update({"GEMINI_API_KEY": "g", "VOYAGE_API_KEY": "v"})
     found = settings_of(home).agent("").provider_access
@@ -261,3 +260,94 @@ def test_a_key_that_changed_is_a_changed_setting(home):
     after = settings_of(home, provider="openai", profiles={"x": profile("two")})
     assert changed_keys(before, after) == ("agents.list[main].access.openai",)
     assert changed_keys(after, after) == ()
+
+
+# A key stays at its own address
+
+ELSEWHERE = "https://elsewhere.invalid/v1"
+OWN_ADDRESSES = {
+    "openai": OPENAI_BASE_URL,
+    "gemini": GEMINI_BASE_URL,
+    "voyage": VOYAGE_BASE_URL,
+    "mistral": MISTRAL_BASE_URL,
+    "ollama": OLLAMA_BASE_URL,
+}
+
+
+def with_key(home, place, provider="openai"):
+    """Return settings with a key of a provider in a place other than `remote`."""
+    if place == "environment":
+        home.environ[f"{provider.upper()}_API_KEY"] = SECRET
+    return {
+        "blocks": {provider: {"apiKey": SECRET}} if place == "block" else None,
+        "profiles": {"a": profile(SECRET, provider)} if place == "profile" else None,
+    }
+
+
+@pytest.mark.parametrize("place", PLACES[1:])
+@pytest.mark.parametrize("provider", OWN_ADDRESSES)
+def test_a_provider_s_own_key_is_sent_only_to_its_own_address(home, place, provider):
+    given = with_key(home, place, provider)
+    found = access(home, provider, remote={"baseUrl": ELSEWHERE}, **given)
+    assert (found.keys, found.base_url) == ((), ELSEWHERE)
+    if provider == "ollama":
+        # It is called without a key.
+        assert found.problem == ""
+    else:
+        assert f"remote.baseUrl is not the address of {provider}, so its own key" in found.problem
+    own = access(home, provider, remote={"baseUrl": OWN_ADDRESSES[provider]}, **given)
+    assert (keys(own), own.problem) == ([SECRET], "")
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "http://api.openai.com/v1",
+        "https://api.openai.com:8443/v1",
+        "https://api.openai.com.elsewhere.invalid/v1",
+        "https://api.openai.com@elsewhere.invalid/v1",
+        "https://elsewhere.invalid/api.openai.com",
+        "https://elsewhere.invalid#@api.openai.com",
+        "https://[::1",
+        "https://api.openai.com:port/v1",
+        "api.openai.com",
+    ],
+)
+def test_an_address_that_only_looks_like_the_provider_s_own_gets_no_key(home, address):
+    assert access(home, remote={"baseUrl": address}, **with_key(home, "environment")).keys == ()
+
+
+@pytest.mark.parametrize("address", ["https://api.openai.com", "https://API.OpenAI.com:443/v2"])
+def test_another_path_of_the_provider_s_own_address_gets_its_key(home, address):
+    assert keys(access(home, remote={"baseUrl": address}, **with_key(home, "environment"))) == [SECRET]
+
+
+def test_the_address_of_the_provider_s_block_is_its_own(home):
+    home.environ["OPENAI_API_KEY"] = SECRET
+    blocks = {"openai": {"baseUrl": "https://proxy.invalid/v1", "headers": {"X-Team": "red"}}}
+    own = access(home, blocks=blocks, remote={"baseUrl": "https://PROXY.invalid:443/v1/"})
+    assert (keys(own), headers(own)) == ([SECRET], {"x-team": "red"})
+    other = access(home, blocks=blocks, remote={"baseUrl": OPENAI_BASE_URL, "headers": {"X-Mine": "1"}})
+    assert (keys(other), headers(other)) == ([], {"x-mine": "1"})
+
+
+def test_a_server_without_an_address_of_its_own_gets_the_key_of_its_block(home):
+    blocks = {"openai-compatible": {"apiKey": SECRET}}
+    assert keys(access(home, "openai-compatible", blocks=blocks, remote={"baseUrl": ELSEWHERE})) == [SECRET]
+
+
+@pytest.mark.parametrize("remote", [{"apiKey": "mine"}, {"headers": {"Authorization": "Bearer mine"}}])
+def test_the_key_of_remote_is_sent_to_its_address_without_a_warning(home, remote):
+    home.environ["OPENAI_API_KEY"] = SECRET
+    settings = settings_of(home, provider="openai", remote={"baseUrl": ELSEWHERE, **remote})
+    found = settings.agent("").provider_access["openai"]
+    assert keys(found) == (["mine"] if "apiKey" in remote else [])
+    assert settings.warnings == ()
+
+
+def test_the_fallback_s_own_key_stays_at_its_own_address_too(home):
+    home.environ["GEMINI_API_KEY"] = SECRET
+    settings = settings_of(home, provider="local", fallback="gemini", remote={"baseUrl": ELSEWHERE})
+    found = settings.agent("").fallback_access
+    assert found.keys == ()
+    assert "its own key (env GEMINI_API_KEY) is not sent there" in found.problem

@@ -18,10 +18,16 @@ from memoryd_server.settings.service import ServiceSettings
 from properties import examples
 
 scalars = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=8), st.sampled_from(["~", "5m", "unix:x"])
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=8),
+    st.sampled_from(["~", "5m", "unix:x", "${X}", "$${X}", "${UNSET}", "included.json5", "gone.json5"]),
 )
+keys_of_any = st.text(max_size=8) | st.just("$include")
 anything = st.recursive(
-    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(keys_of_any, inner, max_size=3)
 )
 
 
@@ -55,6 +61,8 @@ files = st.fixed_dictionaries(
         "memory": shaped(MemoryBlock) | anything,
         "memoryd": shaped(ServiceSettings) | anything,
         "plugins": anything,
+        "models": anything,
+        "env": st.fixed_dictionaries({}, optional={"vars": anything, "shellEnv": anything}) | anything,
     },
 )
 environs = st.dictionaries(
@@ -62,12 +70,14 @@ environs = st.dictionaries(
 )
 
 
-def check(reference: str, own: str, environ=None, flags=None):
+def check(reference: str, own: str, environ=None, flags=None, *, included="{}", dotenv=""):
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / ".openclaw"
         state.mkdir()
         (state / "openclaw.json").write_bytes(reference.encode("utf-8", "surrogatepass"))
         (state / "memoryd.json5").write_bytes(own.encode("utf-8", "surrogatepass"))
+        (state / "included.json5").write_bytes(included.encode("utf-8", "surrogatepass"))
+        (state / ".env").write_bytes(dotenv.encode("utf-8", "surrogatepass"))
         try:
             loaded = load(environ=environ or {}, home=Path(folder), flags=flags)
         except SettingsError as error:
@@ -81,6 +91,14 @@ def check(reference: str, own: str, environ=None, flags=None):
 @given(files, files)
 def test_no_content_of_the_files_raises_anything_but_a_settings_error(reference, own):
     check(json.dumps(reference), json.dumps(own))
+
+
+@settings(deadline=None, max_examples=examples(150), suppress_health_check=[HealthCheck.too_slow])
+@given(files | anything, files | anything, st.text())
+def test_no_content_of_included_files_raises_anything_but_a_settings_error(reference, included, dotenv):
+    root = reference if isinstance(reference, dict) else {"agents": reference}
+    main = json.dumps({"$include": "included.json5", **root})
+    check(main, "{}", {"X": "/x"}, included=json.dumps(included), dotenv=dotenv)
 
 
 @settings(deadline=None)

@@ -63,7 +63,7 @@ def test_numbers_that_make_no_sense_for_compaction_and_qmd_become_the_default(ho
         "memory": {"qmd": {"limits": {"timeoutMs": 0, "maxResults": -3}, "update": {"debounceMs": 0}}},
     }
     agent = home.load(own=own).agent("")
-    assert agent.compaction.reserve_tokens_floor == 20_000
+    assert agent.compaction.reserve_tokens_floor is None
     assert agent.compaction.memory_flush.soft_threshold_tokens == 9
     assert (agent.memory.qmd.limits.timeout_ms, agent.memory.qmd.limits.max_results) == (4000, 6)
     assert agent.memory.qmd.update.debounce_ms == 0

@@ -36,6 +36,18 @@ def said(role, text, **more):
         ("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>> never ends", "<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>> never ends"),
         ("tell me about HEARTBEAT_OK", "tell me about HEARTBEAT_OK"),
         ("what is in HEARTBEAT.md?", "what is in HEARTBEAT.md?"),
+        ("[OpenClaw heartbeat poll] What is this?", "[OpenClaw heartbeat poll] What is this?"),
+        ("Why do I see [OpenClaw cron wake]", "Why do I see [OpenClaw cron wake]"),
+        ("[OpenClaw exec completion]\nWhat is this?", "[OpenClaw exec completion] What is this?"),
+        ("Explain the heartbeat monitor scratch context", "Explain the heartbeat monitor scratch context"),
+        (
+            "Follow the heartbeat monitor scratch context: is that a prompt?",
+            "Follow the heartbeat monitor scratch context: is that a prompt?",
+        ),
+        ("It says: Exec finished (node=n1, code 0)", "It says: Exec finished (node=n1, code 0)"),
+        ("exec completed, and what now?", "exec completed, and what now?"),
+        ("Exec failed (see the log, please)", "Exec failed (see the log, please)"),
+        ("Delivery: next week", "Delivery: next week"),
     ],
 )
 def test_the_wrapping_of_a_users_message_is_left_out(text, kept):
@@ -49,6 +61,21 @@ def test_the_wrapping_of_a_users_message_is_left_out(text, kept):
         "Look into HEARTBEAT.md, and reply HEARTBEAT_OK when there is nothing.",
         NOTICE,
         "[cron:0b1c daily] Write the report",
+        "[OpenClaw heartbeat poll]",
+        "\n [OpenClaw heartbeat poll] \n",
+        "[OpenClaw cron wake]",
+        "[OpenClaw session event]",
+        "[OpenClaw exec completion]",
+        "[OpenClaw exec completion]\nDisable automatic completion turns with tools.exec.notifyOnExit=false; and more.",
+        "Delivery: to send a message, use the tool.\n\n[OpenClaw heartbeat poll]",
+        "Follow the heartbeat monitor scratch context when there is one. If nothing needs attention, reply NO_REPLY.",
+        "Follow the heartbeat monitor scratch context when there is one. Use heartbeat_respond to report.\nMore",
+        "Run the following periodic tasks (only those due now):\nAfter completing all due tasks, reply NO_REPLY.",
+        "Exec finished (node=n1 id=7, code 0)\nbuilt",
+        "exec finished: the build",
+        "Exec completed (keen-fox, code 0) :: built",
+        "Exec failed (keen_fox, signal SIGTERM)",
+        "An async command completion event was triggered, but no command output was found.",
         "[Inter-session message] from=agent:main:sub\nhello",
         "A new session was started via /new or /reset. Greet the user.",
         INTERNAL,
@@ -82,6 +109,12 @@ def test_an_agents_silence_is_left_out(text, kept):
 def test_a_record_marked_as_not_spoken_is_left_out(kind):
     assert said("user", "hello", provenance={"kind": kind}) is None
     assert said("user", "hello", provenance={"kind": "user"}) == "User: hello"
+
+
+def test_an_answer_to_another_session_is_kept():
+    assert said("assistant", "hello", provenance={"kind": "inter_session"}) == "Assistant: hello"
+    assert said("assistant", "hello", provenance={"kind": "internal_system"}) is None
+    assert said("user", "hello", provenance={"kind": ["inter_session"], "sourceTool": {}}) == "User: hello"
 
 
 @pytest.mark.parametrize(

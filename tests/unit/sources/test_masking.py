@@ -91,9 +91,9 @@ def test_no_text_breaks_it_and_nothing_but_secrets_changes_its_lines(text):
 def test_the_time_grows_with_the_length_alone(piece):
     def seconds(length):
         text = (piece * (length // len(piece) + 1))[:length] + " key token secret -- :// cookie login"
-        began = time.perf_counter()
+        began = time.thread_time()
         mask_secrets(text)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     seconds(1_000)
     assert seconds(400_000) < 5.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.roots import Location
-from memoryd_server.sources.transcript_text import parse_message
+from memoryd_server.sources.transcript_text import TranscriptParser
 from memoryd_server.sources.transcripts import (
     START,
     ReadPosition,
@@ -20,12 +20,26 @@ from memoryd_server.sources.transcripts import (
     list_transcripts,
     session_id,
 )
-from transcript_fixture import assistant, user
+from transcript_fixture import assistant, record, user
 
 SAME = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 A, B = user("a").encode(), assistant("b").encode()
+HEARTBEAT = record("user", "wake", provenance={"kind": "internal_system", "sourceTool": "heartbeat"}).encode()
+OTHER_SESSION = record("user", "from there", provenance={"kind": "inter_session"}).encode()
 LINES = st.sampled_from(
-    [A, B, A[:-1], A[: len(A) // 2], b"\n", b"\r\n", b"{}\n", b"\xff\xfe\0\n", A.replace(b"\n", b"\r\n")]
+    [
+        HEARTBEAT,
+        OTHER_SESSION,
+        A,
+        B,
+        A[:-1],
+        A[: len(A) // 2],
+        b"\n",
+        b"\r\n",
+        b"{}\n",
+        b"\xff\xfe\0\n",
+        A.replace(b"\n", b"\r\n"),
+    ]
 )
 BYTES = st.lists(LINES | st.binary(max_size=30), max_size=12).map(b"".join)
 
@@ -41,7 +55,8 @@ def read(reader, start=START):
 
 def expected(data):
     """By the plainest means: each line that holds a whole message."""
-    found = [parse_message(number, line.decode("utf-8", "replace")) for number, line in enumerate(data.split(b"\n"), 1)]
+    parser = TranscriptParser()
+    found = [parser.parse(number, line.decode("utf-8", "replace")) for number, line in enumerate(data.split(b"\n"), 1)]
     return [(message.line, message.text) for message in found if message]
 
 
@@ -88,6 +103,68 @@ def _bytes_of(data, lines):
     return len(b"".join(piece + b"\n" for piece in data.split(b"\n")[:lines]))
 
 
+@pytest.mark.parametrize("tool", ["heartbeat", "memory_search", "memory_get"])
+def test_everything_from_a_turn_of_the_gateway_to_the_next_user_message_is_left_out(tmp_path, tool):
+    turn = record("user", "wake", provenance={"kind": "internal_system", "sourceTool": tool}).encode()
+    with reader_of(tmp_path, A + B + turn + B + b"{}\n" + B + OTHER_SESSION + B + turn + B + A + B) as reader:
+        assert [line for line, _ in read(reader)] == [1, 2, 8, 11, 12]
+
+
+def test_a_session_of_a_current_openclaw_is_read_as_openclaw_reads_it(tmp_path):
+    """The session 9999 of the fixture, whose messages 2, 3, 5 and 9 OpenClaw 2026.9.6 indexes."""
+    other = {"kind": "inter_session", "sourceSessionKey": "agent:main:main", "sourceTool": "sessions_send"}
+    picture = [{"type": "text", "text": "With a picture of a kite."}, {"type": "image", "data": "aGVsbG8="}]
+    lines = [
+        '{"type": "session", "version": 4}\n',
+        user("A typed question about the lighthouse."),
+        assistant("A typed answer about the lighthouse."),
+        record("user", "Sent by another session about tulips.", provenance=other),
+        assistant("Answer to the other session about tulips."),
+        record("user", "[OpenClaw heartbeat poll]", provenance={"kind": "internal_system", "sourceTool": "heartbeat"}),
+        assistant("Answer in a heartbeat turn."),
+        user("System: [2026-11-20 10:00:00] Node connected."),
+        record("user", picture, __openclaw={"senderId": "7", "senderName": "Ann"}),
+        assistant("NO_REPLY"),
+    ]
+    with reader_of(tmp_path, "".join(lines).encode()) as reader:
+        assert [line.message.labelled for line in reader.lines(START) if line.message] == [
+            "User: A typed question about the lighthouse.",
+            "Assistant: A typed answer about the lighthouse.",
+            "Assistant: Answer to the other session about tulips.",
+            "User: With a picture of a kite.",
+        ]
+        assert [line for line, _ in read(reader)] == [2, 3, 5, 9]
+
+
+def test_another_message_of_the_gateway_does_not_hide_the_answer(tmp_path):
+    event = record("user", "wake", provenance={"kind": "internal_system", "sourceTool": "exec"}).encode()
+    with reader_of(tmp_path, event + B) as reader:
+        assert [line for line, _ in read(reader)] == [2]
+
+
+@SAME
+@given(BYTES, st.integers(0, 15))
+def test_reading_from_the_middle_gives_the_end_of_what_reading_all_gives(tmp_path, data, skipped):
+    with reader_of(tmp_path, data) as reader:
+        position = reader.position_after(skipped)
+        assert read(reader, position) == [(line, text) for line, text in expected(data) if line > position.lines]
+
+
+@pytest.mark.parametrize("filler", [b"{}\n" * 100_000, b'{"pad": "%s"}\n' % (b"x" * 200_000), B * 2_000])
+def test_a_turn_that_began_far_before_is_still_left_out(tmp_path, filler):
+    data = HEARTBEAT + filler
+    with reader_of(tmp_path, data + B + A) as reader:
+        start = ReadPosition(len(data), data.count(b"\n"))
+        assert [text for _, text in read(reader, start)] == ["a"]
+        assert [message.text for message in reader.tail_messages(len(A + B) + 1)] == ["a"]
+
+
+def test_a_user_message_that_is_too_long_to_be_read_ends_no_turn(tmp_path):
+    data = HEARTBEAT + user("x" * 1_000).encode()
+    with reader_of(tmp_path, data + B, max_line_bytes=200) as reader:
+        assert read(reader) == read(reader, ReadPosition(len(data), 2)) == []
+
+
 @pytest.mark.parametrize("change", [b"X", b""])
 def test_a_mark_differs_if_the_beginning_or_the_end_differs(tmp_path, change):
     data = A * 20_000
@@ -104,6 +181,7 @@ def test_a_line_beyond_the_bound_is_passed_over_and_those_after_it_are_not(tmp_p
     data = A + user("x" * 1_000).encode() + B
     with reader_of(tmp_path, data, max_line_bytes=200) as reader:
         assert read(reader) == [(1, "a"), (3, "b")]
+        assert reader.skipped == 1
     with reader_of(tmp_path, data[: -len(B) - 1], max_line_bytes=200) as reader:
         assert [line.after.lines for line in reader.lines(START)] == [1], "what may go on is left for the next time"
 

@@ -13,13 +13,14 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from memoryd_server.errors import DeadlineTooShort, SyncCancelled
-from memoryd_server.model import Chunk, FileStat, Source
+from memoryd_server.model import NO_ANNOTATIONS, Annotations, Chunk, FileStat, Origin, Source
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Store
 from memoryd_server.store.rows import PreparedFile
@@ -243,6 +244,23 @@ class StoreContract:
             (hit,) = reader.keyword_hits([QueryTerm("heron")], (), 10)
             assert reader.chunks([hit.chunk_id])[hit.chunk_id].path == "notes/0.md"
 
+    def test_a_chunk_is_stored_with_its_origin_and_annotations(self, store):
+        annotations = Annotations(7, ("a phrase", "b"), ("x/y",))
+        plain = document("a.md", ("heron", ""), ("weir", ""))
+        chunks = [replace(plain.chunks[0], annotations=annotations), plain.chunks[1]]
+        with store.read() as reader:
+            assert not reader.counts().annotated
+        store.writer().write([replace(plain, chunks=chunks, origin=Origin.AGENT)])
+        with store.read() as reader:
+            assert reader.counts().annotated
+            ids = [reader.keyword_hits([QueryTerm(word)], (), 1)[0].chunk_id for word in ("heron", "weir")]
+            rows, heads = reader.chunks(ids), reader.heads(ids)
+        assert [(rows[each].origin, rows[each].annotations) for each in ids] == [
+            (Origin.AGENT, annotations),
+            (Origin.AGENT, NO_ANNOTATIONS),
+        ]
+        assert [(heads[each].importance, heads[each].projects) for each in ids] == [(7, ("x/y",)), (None, ())]
+
     def test_a_sound_index_needs_no_repair(self, store):
         assert store.health.damage is None
         assert not store.repair()
@@ -433,6 +451,19 @@ class StoreContract:
             found = {pending.chunk_id: pending.text for pending in each.pending_chunks(0, 1_000, everything=False)}
             assert list(found.values()) == ["heron"]
             assert {stored.chunk_id for stored in each.stored_vectors(0, 1_000)} == set(left) - set(found)
+
+    def test_both_sets_keep_the_vectors_of_the_unchanged_texts_of_a_file(self, filled):
+        writer, _ = self.staging(filled, 1_000)
+        before = [
+            {row.content_hash: row.vector for row in each.stored_vectors(0, 1_000)}
+            for each in (writer, writer.staged())
+        ]
+        old = next(each for each in library(40) if each.path == "notes/0.md")
+        writer.write([document("notes/0.md", ("heron", ""), *old.tokens)])
+        for each, vectors_before in zip((writer, writer.staged()), before, strict=True):
+            pending = each.pending_chunks(0, 1_000, everything=False)
+            assert [chunk.text for chunk in pending] == ["heron"]
+            assert {row.content_hash: row.vector for row in each.stored_vectors(0, 1_000)} == vectors_before
 
     def test_a_copy_has_both_sets(self, filled):
         writer, ids = self.staging(filled, 7)

@@ -53,8 +53,9 @@ const (
 	ErrorReason_ERROR_REASON_AGENT_NOT_FOUND ErrorReason = 8
 	// [NOT_FOUND] The path is allowed, but the file does not exist.
 	ErrorReason_ERROR_REASON_FILE_NOT_FOUND ErrorReason = 9
-	// [FAILED_PRECONDITION] Memory search is disabled for this agent (`memorySearch.enabled: false`), and the call needs
-	// the index; or memory is disabled (`plugins.slots.memory: "none"`). The message names the setting.
+	// [FAILED_PRECONDITION] Memory search is disabled for this agent (`memory.search.enabled: false` or, in the older
+	// layout, `memorySearch.enabled: false`), and the call needs the index; or memory is disabled (`plugins.slots.memory:
+	// "none"`). The message names the setting.
 	ErrorReason_ERROR_REASON_MEMORY_DISABLED ErrorReason = 10
 	// [FAILED_PRECONDITION] The request requires vector search, and no embedding provider is configured.
 	ErrorReason_ERROR_REASON_EMBEDDING_NOT_CONFIGURED ErrorReason = 11

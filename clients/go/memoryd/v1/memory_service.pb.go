@@ -390,9 +390,14 @@ type MemorySearchRequest struct {
 	MaxTotalChars *int32 `protobuf:"varint,12,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
 	// The caller's time, used for relative dates such as "yesterday" and for temporal decay. If unset, the daemon's clock
 	// is used.
-	Now           *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Now *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=now,proto3" json:"now,omitempty"`
+	// Keys of the projects that the session works on, at most 16 of at most 1,024 bytes. They are compared with the
+	// annotations `<!-- project: key -->` of chunks, with the part before the first "/" in lower case. The score of a chunk
+	// whose projects are all active is multiplied by 1.15, and that of any other annotated chunk by 0.9. If there are none,
+	// projects do not change scores.
+	ActiveProjects []string `protobuf:"bytes,14,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *MemorySearchRequest) Reset() {
@@ -516,6 +521,13 @@ func (x *MemorySearchRequest) GetNow() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *MemorySearchRequest) GetActiveProjects() []string {
+	if x != nil {
+		return x.ActiveProjects
+	}
+	return nil
+}
+
 // Response message for MemorySearch. Results are not paginated, because a second page could come from another revision
 // of the index. To get more results, increase `max_results`.
 type MemorySearchResponse struct {
@@ -578,7 +590,8 @@ type MemoryGetRequest struct {
 	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Path as in search results: relative to the workspace, or absolute and below a configured root. Only Markdown memory
-	// files and, if they are a configured source, transcripts (`sessions/<file name>`) can be read. Each line of a
+	// files and, if they are a configured source, transcripts can be read: `sessions/<file name>`, or
+	// `sessions/<agent>/<file name>` for a session in OpenClaw's database or a compressed archive. Each line of a
 	// transcript is returned as the text of its message. A call with any other path fails with PERMISSION_DENIED
 	// (PATH_NOT_ALLOWED), whether or not the path exists.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
@@ -857,8 +870,8 @@ type StatusResponse struct {
 	Qmd *QmdStatus `protobuf:"bytes,14,opt,name=qmd,proto3" json:"qmd,omitempty"`
 	// The current sync run. Unset if there is none.
 	ActiveSync *ActiveSync `protobuf:"bytes,15,opt,name=active_sync,json=activeSync,proto3" json:"active_sync,omitempty"`
-	// Problems with the sources, for example an extra path that does not exist. If they exceed 256 KiB, the last one is
-	// the number of those that are left out.
+	// Problems with the sources, for example an extra path that does not exist, or the number of damaged records of
+	// transcripts. If they exceed 256 KiB, the last one is the number of those that are left out.
 	SourceIssues []string `protobuf:"bytes,16,rep,name=source_issues,json=sourceIssues,proto3" json:"source_issues,omitempty"`
 	// Files that could not be indexed, at most 20. ListFiles lists all of them.
 	FailedFiles   []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
@@ -1598,13 +1611,14 @@ type FlushDecisionRequest struct {
 	LastOutputTokens int64 `protobuf:"varint,5,opt,name=last_output_tokens,json=lastOutputTokens,proto3" json:"last_output_tokens,omitempty"`
 	// Size of the model's context window in tokens. 0 means 200,000.
 	ContextWindowTokens int64 `protobuf:"varint,6,opt,name=context_window_tokens,json=contextWindowTokens,proto3" json:"context_window_tokens,omitempty"`
-	// Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` (20,000 by
-	// default) applies.
+	// Number of tokens reserved for the model's reply. If unset, the setting `compaction.reserveTokensFloor` applies. If
+	// that is unset too, 20,000, but at most a quarter of the context window.
 	ReserveTokensFloor *int64 `protobuf:"varint,7,opt,name=reserve_tokens_floor,json=reserveTokensFloor,proto3,oneof" json:"reserve_tokens_floor,omitempty"`
 	// Number of tokens that the host's compaction reserves, if that is more than `reserve_tokens_floor`.
 	EffectiveReserveTokens *int64 `protobuf:"varint,8,opt,name=effective_reserve_tokens,json=effectiveReserveTokens,proto3,oneof" json:"effective_reserve_tokens,omitempty"`
 	// Distance in tokens: a flush becomes due this many tokens before the reserve starts. If unset, the setting
-	// `memoryFlush.softThresholdTokens` (4,000 by default) applies.
+	// `memoryFlush.softThresholdTokens` (4,000 by default) applies. If no `reserve_tokens_floor` is set, it is at most half
+	// of the context window without the reserve.
 	SoftThresholdTokens *int64 `protobuf:"varint,9,opt,name=soft_threshold_tokens,json=softThresholdTokens,proto3,oneof" json:"soft_threshold_tokens,omitempty"`
 	// Size of the transcript in bytes. Unset means unknown.
 	TranscriptBytes *int64 `protobuf:"varint,10,opt,name=transcript_bytes,json=transcriptBytes,proto3,oneof" json:"transcript_bytes,omitempty"`
@@ -1959,7 +1973,8 @@ type MemoryAppendRequest struct {
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// Markdown to append, at most 256 KiB. Must not be blank or contain NUL.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// File to append to: `MEMORY.md`, or a `.md` file below `memory/`. Empty means today's log, `memory/YYYY-MM-DD.md`.
+	// File to append to: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`. Empty means today's log,
+	// `memory/YYYY-MM-DD.md`.
 	// The file is created if it does not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// Key of this append, 1..128 printable ASCII characters. If a call repeats a key with the same contents, nothing is
@@ -2394,8 +2409,8 @@ type SessionContextRequest struct {
 	// The caller's time. If unset, the daemon's clock is used.
 	Now *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=now,proto3" json:"now,omitempty"`
 	// Maximum combined length of all texts in code points, at least 1. Each file gets an equal share, and the unused part
-	// of a share is given to the other files. If unset, the combined length is not limited. The text of each file is
-	// always limited to 65,536 code points.
+	// of a share is given to the other files. The text of `USER.md` is always limited to 4,000 code points, the text of
+	// each other file to 65,536, and the combined length to 524,288.
 	MaxTotalChars *int32 `protobuf:"varint,5,opt,name=max_total_chars,json=maxTotalChars,proto3,oneof" json:"max_total_chars,omitempty"`
 	// Whether to set `recall_prompt` and `tool_schemas`.
 	IncludeRecallPrompt bool `protobuf:"varint,6,opt,name=include_recall_prompt,json=includeRecallPrompt,proto3" json:"include_recall_prompt,omitempty"`
@@ -2508,12 +2523,12 @@ type SessionContextFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// Text of the file. If it exceeds the limit, it is cut to whole lines: the first lines of `MEMORY.md`, the last lines
-	// of a log. If no whole line fits, the text is the beginning of a line.
+	// Text of the file. If it exceeds the limit, it is cut to whole lines: the last lines of a log, the first lines of any
+	// other file. If no whole line fits, the text is the beginning of a line.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	// Whether the text was cut.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// Whether the file exists. A file that does not exist is also listed, with an empty text.
+	// Whether the file exists. `MEMORY.md` and logs that do not exist are also listed, with an empty text.
 	Exists bool `protobuf:"varint,4,opt,name=exists,proto3" json:"exists,omitempty"`
 	// First line of the text; 0 if the text is empty. Use MemoryGet to read the lines that were cut.
 	StartLine int32 `protobuf:"varint,5,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
@@ -2672,8 +2687,9 @@ func (x *ToolSchema) GetParametersJson() string {
 // Response message for SessionContext.
 type SessionContextResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Files in the order in which to load them: `MEMORY.md` (in the agent's private main session only), yesterday's log,
-	// today's log.
+	// Files in the order in which to load them: `MEMORY.md` and `USER.md` (in the agent's private main session only), then
+	// of yesterday and of today the log and up to four notes `memory/YYYY-MM-DD-<slug>.md`, those that were changed last.
+	// The setting `agents.defaults.startupContext` can select other days.
 	Files []*SessionContextFile `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
 	// Section of the system prompt that instructs the agent to search its memory. Empty if `include_recall_prompt` is
 	// false, `prompt_mode` is not FULL, the model has none of the memory tools, or memory search is disabled.
@@ -3197,7 +3213,8 @@ type File struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// Source of the file.
 	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
-	// Size on disk in bytes. If the file is gone, this is its size when it was indexed.
+	// Size on disk in bytes; for a session in OpenClaw's database, the number of its events. If the file is gone, this is
+	// its size when it was indexed.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
 	// Time of the last modification.
 	ModifiedTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
@@ -3350,7 +3367,7 @@ var File_memoryd_v1_memory_service_proto protoreflect.FileDescriptor
 const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fmemoryd/v1/memory_service.proto\x12\n" +
-	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xe8\x04\n" +
+	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\x91\x05\n" +
 	"\x13MemorySearchRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12$\n" +
@@ -3367,7 +3384,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	" \x01(\x0e2\x18.memoryd.v1.CitationModeR\tcitations\x12&\n" +
 	"\fmin_revision\x18\v \x01(\x03H\x03R\vminRevision\x88\x01\x01\x12+\n" +
 	"\x0fmax_total_chars\x18\f \x01(\x05H\x04R\rmaxTotalChars\x88\x01\x01\x12,\n" +
-	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03nowB\x0e\n" +
+	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
+	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjectsB\x0e\n" +
 	"\f_max_resultsB\f\n" +
 	"\n" +
 	"_min_scoreB\x14\n" +

@@ -66,16 +66,23 @@ class Environment:
     def path(self, name: str) -> Path | None:
         """Return the path in a variable, or None if it is blank or not set. A leading `~` is the home directory."""
         text = self.text(name)
-        if text is None:
-            return None
-        return self.home / text[2:] if text.startswith("~/") else self.home if text == "~" else Path(text)
+        return None if text is None else _expanded(text, self.home)
 
     @property
     def state_dir(self) -> Path:
         """The state directory of a daemon that this user starts."""
-        current, older = self.home / ".openclaw", self.home / ".moltbot"
-        found = older if older.exists() and not current.exists() else current
-        return self.path("MEMORYD_STATE_DIR") or self.path("OPENCLAW_STATE_DIR") or found
+        home = self._openclaw_path("OPENCLAW_HOME", self.home) or self.home
+        folders = [home / name for name in (".openclaw", ".clawdbot", ".moltbot")]
+        found = next((folder for folder in folders if folder.exists()), folders[0])
+        return self.path("MEMORYD_STATE_DIR") or self._openclaw_path("OPENCLAW_STATE_DIR", home) or found
+
+    def _openclaw_path(self, name: str, home: Path) -> Path | None:
+        text = self.text(name)
+        return None if text in (None, "undefined", "null") else _expanded(text, home)
+
+
+def _expanded(text: str, home: Path) -> Path:
+    return home / text[2:] if text.startswith("~/") else home if text == "~" else Path(text)
 
 
 def find_endpoint(

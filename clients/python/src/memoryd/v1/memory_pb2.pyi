@@ -14,6 +14,14 @@ class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SOURCE_MEMORY: _ClassVar[Source]
     SOURCE_SESSIONS: _ClassVar[Source]
 
+class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ORIGIN_UNSPECIFIED: _ClassVar[Origin]
+    ORIGIN_OWNER: _ClassVar[Origin]
+    ORIGIN_AGENT: _ClassVar[Origin]
+    ORIGIN_UNTRUSTED: _ClassVar[Origin]
+    ORIGIN_SYSTEM: _ClassVar[Origin]
+
 class SearchMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SEARCH_MODE_UNSPECIFIED: _ClassVar[SearchMode]
@@ -78,6 +86,11 @@ class WatcherMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SOURCE_UNSPECIFIED: Source
 SOURCE_MEMORY: Source
 SOURCE_SESSIONS: Source
+ORIGIN_UNSPECIFIED: Origin
+ORIGIN_OWNER: Origin
+ORIGIN_AGENT: Origin
+ORIGIN_UNTRUSTED: Origin
+ORIGIN_SYSTEM: Origin
 SEARCH_MODE_UNSPECIFIED: SearchMode
 SEARCH_MODE_HYBRID: SearchMode
 SEARCH_MODE_KEYWORD: SearchMode
@@ -141,7 +154,7 @@ class LineRange(_message.Message):
     def __init__(self, start_line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
 
 class SearchResult(_message.Message):
-    __slots__ = ("path", "start_line", "end_line", "score", "snippet", "snippet_start_line", "snippet_end_line", "source", "citation", "modified_time", "score_detail")
+    __slots__ = ("path", "start_line", "end_line", "score", "snippet", "snippet_start_line", "snippet_end_line", "source", "citation", "modified_time", "score_detail", "origin", "importance", "triggers", "projects")
     PATH_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
     END_LINE_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +166,10 @@ class SearchResult(_message.Message):
     CITATION_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_TIME_FIELD_NUMBER: _ClassVar[int]
     SCORE_DETAIL_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    IMPORTANCE_FIELD_NUMBER: _ClassVar[int]
+    TRIGGERS_FIELD_NUMBER: _ClassVar[int]
+    PROJECTS_FIELD_NUMBER: _ClassVar[int]
     path: str
     start_line: int
     end_line: int
@@ -164,23 +181,29 @@ class SearchResult(_message.Message):
     citation: str
     modified_time: _timestamp_pb2.Timestamp
     score_detail: ScoreDetail
-    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., score: _Optional[float] = ..., snippet: _Optional[str] = ..., snippet_start_line: _Optional[int] = ..., snippet_end_line: _Optional[int] = ..., source: _Optional[_Union[Source, str]] = ..., citation: _Optional[str] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., score_detail: _Optional[_Union[ScoreDetail, _Mapping]] = ...) -> None: ...
+    origin: Origin
+    importance: int
+    triggers: _containers.RepeatedScalarFieldContainer[str]
+    projects: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., score: _Optional[float] = ..., snippet: _Optional[str] = ..., snippet_start_line: _Optional[int] = ..., snippet_end_line: _Optional[int] = ..., source: _Optional[_Union[Source, str]] = ..., citation: _Optional[str] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., score_detail: _Optional[_Union[ScoreDetail, _Mapping]] = ..., origin: _Optional[_Union[Origin, str]] = ..., importance: _Optional[int] = ..., triggers: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreDetail(_message.Message):
-    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank")
+    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank", "annotations")
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     DECAY_FIELD_NUMBER: _ClassVar[int]
     VECTOR_RANK_FIELD_NUMBER: _ClassVar[int]
     KEYWORD_RANK_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     vector: float
     text: float
     coverage: float
     decay: float
     vector_rank: int
     keyword_rank: int
-    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ...) -> None: ...
+    annotations: float
+    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ..., annotations: _Optional[float] = ...) -> None: ...
 
 class LegReport(_message.Message):
     __slots__ = ("leg", "ran", "candidates", "elapsed", "terms", "note")

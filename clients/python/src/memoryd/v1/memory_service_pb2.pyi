@@ -86,7 +86,7 @@ FILE_STATE_GONE: FileState
 FILE_STATE_FORGOTTEN: FileState
 
 class MemorySearchRequest(_message.Message):
-    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now")
+    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     MAX_RESULTS_FIELD_NUMBER: _ClassVar[int]
@@ -100,6 +100,7 @@ class MemorySearchRequest(_message.Message):
     MIN_REVISION_FIELD_NUMBER: _ClassVar[int]
     MAX_TOTAL_CHARS_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     query: str
     max_results: int
@@ -113,7 +114,8 @@ class MemorySearchRequest(_message.Message):
     min_revision: int
     max_total_chars: int
     now: _timestamp_pb2.Timestamp
-    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    active_projects: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class MemorySearchResponse(_message.Message):
     __slots__ = ("results", "info")

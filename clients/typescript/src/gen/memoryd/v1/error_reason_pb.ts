@@ -96,8 +96,9 @@ export enum ErrorReason {
   FILE_NOT_FOUND = 9,
 
   /**
-   * [FAILED_PRECONDITION] Memory search is disabled for this agent (`memorySearch.enabled: false`), and the call needs
-   * the index; or memory is disabled (`plugins.slots.memory: "none"`). The message names the setting.
+   * [FAILED_PRECONDITION] Memory search is disabled for this agent (`memory.search.enabled: false` or, in the older
+   * layout, `memorySearch.enabled: false`), and the call needs the index; or memory is disabled (`plugins.slots.memory:
+   * "none"`). The message names the setting.
    *
    * @generated from enum value: ERROR_REASON_MEMORY_DISABLED = 10;
    */

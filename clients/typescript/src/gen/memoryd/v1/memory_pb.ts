@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/memory.proto.
  */
 export const file_memoryd_v1_memory: GenFile = /*@__PURE__*/
-  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIrACCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbCLhAQoLU2NvcmVEZXRhaWwSEwoGdmVjdG9yGAEgASgBSACIAQESEQoEdGV4dBgCIAEoAUgBiAEBEhUKCGNvdmVyYWdlGAMgASgBSAKIAQESEgoFZGVjYXkYBCABKAFIA4gBARIYCgt2ZWN0b3JfcmFuaxgFIAEoBUgEiAEBEhkKDGtleXdvcmRfcmFuaxgGIAEoBUgFiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFuayKaAQoJTGVnUmVwb3J0EiMKA2xlZxgBIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRILCgNyYW4YAiABKAgSEgoKY2FuZGlkYXRlcxgDIAEoBRIqCgdlbGFwc2VkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXRlcm1zGAUgAygJEgwKBG5vdGUYBiABKAkiMAoNRW1iZWRkaW5nSW5mbxIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCSKkBAoKU2VhcmNoSW5mbxIkCgdiYWNrZW5kGAEgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKC3NlcnZlZF9tb2RlGAIgASgOMhYubWVtb3J5ZC52MS5TZWFyY2hNb2RlEiwKCWVtYmVkZGluZxgDIAEoCzIZLm1lbW9yeWQudjEuRW1iZWRkaW5nSW5mbxItCgxkZWdyYWRhdGlvbnMYBCADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEisKC2luZGV4X3N0YXRlGAYgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEg0KBXN0YWxlGAcgASgIEhoKEmtleXdvcmRfY2FuZGlkYXRlcxgIIAEoBRIZChF2ZWN0b3JfY2FuZGlkYXRlcxgJIAEoBRIcChRkcm9wcGVkX2J5X21pbl9zY29yZRgKIAEoBRIqCgdlbGFwc2VkGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KDGVtcHR5X3JlYXNvbhgMIAEoDjIXLm1lbW9yeWQudjEuRW1wdHlSZWFzb24SGQoRZW1wdHlfZXhwbGFuYXRpb24YDSABKAkSIwoEbGVncxgOIAMoCzIVLm1lbW9yeWQudjEuTGVnUmVwb3J0EhUKCGNvdmVyYWdlGA8gASgBSACIAQFCCwoJX2NvdmVyYWdlIlQKDVdhdGNoZXJTdGF0dXMSDAoEcm9vdBgBIAEoCRIlCgRtb2RlGAIgASgOMhcubWVtb3J5ZC52MS5XYXRjaGVyTW9kZRIOCgZyZWFzb24YAyABKAkihgEKDFNvdXJjZVN0YXR1cxIiCgZzb3VyY2UYASABKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRIVCg1maWxlc19vbl9kaXNrGAIgASgFEhUKDWZpbGVzX2luZGV4ZWQYAyABKAUSDgoGY2h1bmtzGAQgASgFEhQKDGZpbGVzX2ZhaWxlZBgFIAEoBSKtAQoISWRlbnRpdHkSEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSEgoKZGltZW5zaW9ucxgEIAEoBRIUCgxjaHVua190b2tlbnMYBSABKAUSFQoNY2h1bmtfb3ZlcmxhcBgGIAEoBRIUCgxxdWVyeV9wcmVmaXgYByABKAkSFwoPZG9jdW1lbnRfcHJlZml4GAggASgJIkwKEElkZW50aXR5TWlzbWF0Y2gSDQoFZmllbGQYASABKAkSEwoLaW5kZXhfdmFsdWUYAiABKAkSFAoMd2FudGVkX3ZhbHVlGAMgASgJIqMECgtJbmRleFN0YXR1cxIlCgVzdGF0ZRgBIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRIQCghyZXZpc2lvbhgCIAEoAxIWCg5zY2hlbWFfdmVyc2lvbhgDIAEoBRINCgVmaWxlcxgEIAEoBRIOCgZjaHVua3MYBSABKAUSEgoKc2l6ZV9ieXRlcxgGIAEoAxIyCg5sYXN0X3N5bmNfdGltZRgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJgoIaWRlbnRpdHkYCCABKAsyFC5tZW1vcnlkLnYxLklkZW50aXR5EjkKE2lkZW50aXR5X21pc21hdGNoZXMYCSADKAsyHC5tZW1vcnlkLnYxLklkZW50aXR5TWlzbWF0Y2gSKQoHc291cmNlcxgKIAMoCzIYLm1lbW9yeWQudjEuU291cmNlU3RhdHVzEg0KBWRpcnR5GAsgASgIEhUKDXBlbmRpbmdfZmlsZXMYDCABKAUSNwoUb2xkZXN0X3VuaW5kZXhlZF9hZ2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SGgoScGVuZGluZ19lbWJlZGRpbmdzGA4gASgFEhgKEGFuYWx5emVyX3ZlcnNpb24YDyABKAkSDAoEcGF0aBgQIAEoCRIrCg1uZXh0X2lkZW50aXR5GBEgASgLMhQubWVtb3J5ZC52MS5JZGVudGl0eSL6AQoPRW1iZWRkaW5nU3RhdHVzEhoKEnJlcXVlc3RlZF9wcm92aWRlchgBIAEoCRIQCghwcm92aWRlchgCIAEoCRINCgVtb2RlbBgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFEhUKDWZhbGxiYWNrX2Zyb20YBSABKAkSDgoGcmVhc29uGAYgASgJEg0KBWNhbGxzGAcgASgDEg4KBnRva2VucxgIIAEoAxImCgVwcm9iZRgJIAEoCzIXLm1lbW9yeWQudjEuUHJvYmVSZXN1bHQSKAoFdXNhZ2UYCiADKAsyGS5tZW1vcnlkLnYxLlByb3ZpZGVyVXNhZ2UidAoNUHJvdmlkZXJVc2FnZRIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCRINCgVjYWxscxgDIAEoAxIOCgZ0b2tlbnMYBCABKAMSDwoHcmV0cmllcxgFIAEoAxISCgpjYWNoZV9oaXRzGAYgASgDImgKC1Byb2JlUmVzdWx0EgoKAm9rGAEgASgIEioKB2VsYXBzZWQYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDQoFZXJyb3IYAyABKAkSEgoKZGltZW5zaW9ucxgEIAEoBSKvAQoMVmVjdG9yU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSDgoGZW5naW5lGAIgASgJEg8KB3ZlcnNpb24YAyABKAkSEgoKbG9hZF9lcnJvchgEIAEoCRISCgpkaW1lbnNpb25zGAUgASgFEhUKDXJlc2lkZW50X2Zvcm0YBiABKAkSFgoOcmVzaWRlbnRfYnl0ZXMYByABKAMSFgoOZXh0ZW5zaW9uX3BhdGgYCCABKAkiRQoORnVsbHRleHRTdGF0dXMSEQoJYXZhaWxhYmxlGAEgASgIEhEKCXRva2VuaXplchgCIAEoCRINCgVlcnJvchgDIAEoCSJECgtDYWNoZVN0YXR1cxIPCgdlbmFibGVkGAEgASgIEg8KB2VudHJpZXMYAiABKAMSEwoLbWF4X2VudHJpZXMYAyABKAMiagoLQmF0Y2hTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIQCghmYWlsdXJlcxgCIAEoBRISCgpsYXN0X2Vycm9yGAMgASgJEgwKBGpvYnMYBCABKAUSFgoOY2h1bmtzX2luX2pvYnMYBSABKAMiUwoJUW1kU3RhdHVzEhIKCmNvbmZpZ3VyZWQYASABKAgSEQoJYXZhaWxhYmxlGAIgASgIEg8KB3ZlcnNpb24YAyABKAkSDgoGcmVhc29uGAQgASgJIpMCCg1TZXJ2aWNlU3RhdHVzEg8KB3ZlcnNpb24YASABKAkSLgoKc3RhcnRfdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASIQoZc2V0dGluZ3NfYXdhaXRpbmdfcmVzdGFydBgDIAMoCRIZChFzZXR0aW5nc193YXJuaW5ncxgEIAMoCRI2ChJzZXR0aW5nc19sb2FkX3RpbWUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDnNldHRpbmdzX2xvYWRzGAYgASgDEhYKDnNldHRpbmdzX2Vycm9yGAcgASgJEhsKE2JhY2tncm91bmRfZmFpbHVyZXMYCCADKAkqSAoGU291cmNlEhYKElNPVVJDRV9VTlNQRUNJRklFRBAAEhEKDVNPVVJDRV9NRU1PUlkQARITCg9TT1VSQ0VfU0VTU0lPTlMQAipyCgpTZWFyY2hNb2RlEhsKF1NFQVJDSF9NT0RFX1VOU1BFQ0lGSUVEEAASFgoSU0VBUkNIX01PREVfSFlCUklEEAESFwoTU0VBUkNIX01PREVfS0VZV09SRBACEhYKElNFQVJDSF9NT0RFX1ZFQ1RPUhADKnIKDENpdGF0aW9uTW9kZRIdChlDSVRBVElPTl9NT0RFX1VOU1BFQ0lGSUVEEAASFgoSQ0lUQVRJT05fTU9ERV9BVVRPEAESFAoQQ0lUQVRJT05fTU9ERV9PThACEhUKEUNJVEFUSU9OX01PREVfT0ZGEAMqSAoHQmFja2VuZBIXChNCQUNLRU5EX1VOU1BFQ0lGSUVEEAASEwoPQkFDS0VORF9CVUlMVElOEAESDwoLQkFDS0VORF9RTUQQAiqlAQoKSW5kZXhTdGF0ZRIbChdJTkRFWF9TVEFURV9VTlNQRUNJRklFRBAAEhUKEUlOREVYX1NUQVRFX0VNUFRZEAESFQoRSU5ERVhfU1RBVEVfUkVBRFkQAhIVChFJTkRFWF9TVEFURV9TVEFMRRADEhgKFElOREVYX1NUQVRFX0JVSUxESU5HEAQSGwoXSU5ERVhfU1RBVEVfVU5BVkFJTEFCTEUQBSrgAQoLRW1wdHlSZWFzb24SHAoYRU1QVFlfUkVBU09OX1VOU1BFQ0lGSUVEEAASHAoYRU1QVFlfUkVBU09OX0VNUFRZX0lOREVYEAESGQoVRU1QVFlfUkVBU09OX05PX01BVENIEAISIgoeRU1QVFlfUkVBU09OX0ZJTFRFUkVEX0JZX1NDT1JFEAMSHQoZRU1QVFlfUkVBU09OX1NDT1BFX0RFTklFRBAEEhsKF0VNUFRZX1JFQVNPTl9GSUxFU19HT05FEAUSGgoWRU1QVFlfUkVBU09OX0FCU1RBSU5FRBAGKuQDCg9EZWdyYWRhdGlvbktpbmQSIAocREVHUkFEQVRJT05fS0lORF9VTlNQRUNJRklFRBAAEicKI0RFR1JBREFUSU9OX0tJTkRfVkVDVE9SX0xFR19TS0lQUEVEEAESJwojREVHUkFEQVRJT05fS0lORF9FTUJFRERJTkdfRkFMTEJBQ0sQAhIlCiFERUdSQURBVElPTl9LSU5EX0JBQ0tFTkRfRkFMTEJBQ0sQAxItCilERUdSQURBVElPTl9LSU5EX1ZFQ1RPUl9FWFRFTlNJT05fTUlTU0lORxAEEiUKIURFR1JBREFUSU9OX0tJTkRfRlVMTFRFWFRfTUlTU0lORxAFEiYKIkRFR1JBREFUSU9OX0tJTkRfSURFTlRJVFlfTUlTTUFUQ0gQBhIjCh9ERUdSQURBVElPTl9LSU5EX0lOREVYX0lNUEFJUkVEEAcSIwofREVHUkFEQVRJT05fS0lORF9TT1VSQ0VfU0tJUFBFRBAIEiEKHURFR1JBREFUSU9OX0tJTkRfREVBRExJTkVfQ1VUEAkSJQohREVHUkFEQVRJT05fS0lORF9XQVRDSEVSX0lNUEFJUkVEEAoSJAogREVHUkFEQVRJT05fS0lORF9WRUNUT1JTX1BFTkRJTkcQCyqLAQoLV2F0Y2hlck1vZGUSHAoYV0FUQ0hFUl9NT0RFX1VOU1BFQ0lGSUVEEAASFwoTV0FUQ0hFUl9NT0RFX05BVElWRRABEhgKFFdBVENIRVJfTU9ERV9QT0xMSU5HEAISFQoRV0FUQ0hFUl9NT0RFX0RFQUQQAxIUChBXQVRDSEVSX01PREVfT0ZGEARCWgoNaW8ubWVtb3J5ZC52MUILTWVtb3J5UHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIqADCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbBIiCgZvcmlnaW4YDCABKA4yEi5tZW1vcnlkLnYxLk9yaWdpbhIXCgppbXBvcnRhbmNlGA0gASgFSACIAQESEAoIdHJpZ2dlcnMYDiADKAkSEAoIcHJvamVjdHMYDyADKAlCDQoLX2ltcG9ydGFuY2UiiwIKC1Njb3JlRGV0YWlsEhMKBnZlY3RvchgBIAEoAUgAiAEBEhEKBHRleHQYAiABKAFIAYgBARIVCghjb3ZlcmFnZRgDIAEoAUgCiAEBEhIKBWRlY2F5GAQgASgBSAOIAQESGAoLdmVjdG9yX3JhbmsYBSABKAVIBIgBARIZCgxrZXl3b3JkX3JhbmsYBiABKAVIBYgBARIYCgthbm5vdGF0aW9ucxgHIAEoAUgGiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFua0IOCgxfYW5ub3RhdGlvbnMimgEKCUxlZ1JlcG9ydBIjCgNsZWcYASABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSCwoDcmFuGAIgASgIEhIKCmNhbmRpZGF0ZXMYAyABKAUSKgoHZWxhcHNlZBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgV0ZXJtcxgFIAMoCRIMCgRub3RlGAYgASgJIjAKDUVtYmVkZGluZ0luZm8SEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkipAQKClNlYXJjaEluZm8SJAoHYmFja2VuZBgBIAEoDjITLm1lbW9yeWQudjEuQmFja2VuZBIrCgtzZXJ2ZWRfbW9kZRgCIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRIsCgllbWJlZGRpbmcYAyABKAsyGS5tZW1vcnlkLnYxLkVtYmVkZGluZ0luZm8SLQoMZGVncmFkYXRpb25zGAQgAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbhIWCg5pbmRleF9yZXZpc2lvbhgFIAEoAxIrCgtpbmRleF9zdGF0ZRgGIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRINCgVzdGFsZRgHIAEoCBIaChJrZXl3b3JkX2NhbmRpZGF0ZXMYCCABKAUSGQoRdmVjdG9yX2NhbmRpZGF0ZXMYCSABKAUSHAoUZHJvcHBlZF9ieV9taW5fc2NvcmUYCiABKAUSKgoHZWxhcHNlZBgLIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhItCgxlbXB0eV9yZWFzb24YDCABKA4yFy5tZW1vcnlkLnYxLkVtcHR5UmVhc29uEhkKEWVtcHR5X2V4cGxhbmF0aW9uGA0gASgJEiMKBGxlZ3MYDiADKAsyFS5tZW1vcnlkLnYxLkxlZ1JlcG9ydBIVCghjb3ZlcmFnZRgPIAEoAUgAiAEBQgsKCV9jb3ZlcmFnZSJUCg1XYXRjaGVyU3RhdHVzEgwKBHJvb3QYASABKAkSJQoEbW9kZRgCIAEoDjIXLm1lbW9yeWQudjEuV2F0Y2hlck1vZGUSDgoGcmVhc29uGAMgASgJIoYBCgxTb3VyY2VTdGF0dXMSIgoGc291cmNlGAEgASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USFQoNZmlsZXNfb25fZGlzaxgCIAEoBRIVCg1maWxlc19pbmRleGVkGAMgASgFEg4KBmNodW5rcxgEIAEoBRIUCgxmaWxlc19mYWlsZWQYBSABKAUirQEKCElkZW50aXR5EhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEhAKCGVuZHBvaW50GAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUSFAoMY2h1bmtfdG9rZW5zGAUgASgFEhUKDWNodW5rX292ZXJsYXAYBiABKAUSFAoMcXVlcnlfcHJlZml4GAcgASgJEhcKD2RvY3VtZW50X3ByZWZpeBgIIAEoCSJMChBJZGVudGl0eU1pc21hdGNoEg0KBWZpZWxkGAEgASgJEhMKC2luZGV4X3ZhbHVlGAIgASgJEhQKDHdhbnRlZF92YWx1ZRgDIAEoCSKjBAoLSW5kZXhTdGF0dXMSJQoFc3RhdGUYASABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSEAoIcmV2aXNpb24YAiABKAMSFgoOc2NoZW1hX3ZlcnNpb24YAyABKAUSDQoFZmlsZXMYBCABKAUSDgoGY2h1bmtzGAUgASgFEhIKCnNpemVfYnl0ZXMYBiABKAMSMgoObGFzdF9zeW5jX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKCGlkZW50aXR5GAggASgLMhQubWVtb3J5ZC52MS5JZGVudGl0eRI5ChNpZGVudGl0eV9taXNtYXRjaGVzGAkgAygLMhwubWVtb3J5ZC52MS5JZGVudGl0eU1pc21hdGNoEikKB3NvdXJjZXMYCiADKAsyGC5tZW1vcnlkLnYxLlNvdXJjZVN0YXR1cxINCgVkaXJ0eRgLIAEoCBIVCg1wZW5kaW5nX2ZpbGVzGAwgASgFEjcKFG9sZGVzdF91bmluZGV4ZWRfYWdlGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhoKEnBlbmRpbmdfZW1iZWRkaW5ncxgOIAEoBRIYChBhbmFseXplcl92ZXJzaW9uGA8gASgJEgwKBHBhdGgYECABKAkSKwoNbmV4dF9pZGVudGl0eRgRIAEoCzIULm1lbW9yeWQudjEuSWRlbnRpdHki+gEKD0VtYmVkZGluZ1N0YXR1cxIaChJyZXF1ZXN0ZWRfcHJvdmlkZXIYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSDQoFbW9kZWwYAyABKAkSEgoKZGltZW5zaW9ucxgEIAEoBRIVCg1mYWxsYmFja19mcm9tGAUgASgJEg4KBnJlYXNvbhgGIAEoCRINCgVjYWxscxgHIAEoAxIOCgZ0b2tlbnMYCCABKAMSJgoFcHJvYmUYCSABKAsyFy5tZW1vcnlkLnYxLlByb2JlUmVzdWx0EigKBXVzYWdlGAogAygLMhkubWVtb3J5ZC52MS5Qcm92aWRlclVzYWdlInQKDVByb3ZpZGVyVXNhZ2USEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY2FsbHMYAyABKAMSDgoGdG9rZW5zGAQgASgDEg8KB3JldHJpZXMYBSABKAMSEgoKY2FjaGVfaGl0cxgGIAEoAyJoCgtQcm9iZVJlc3VsdBIKCgJvaxgBIAEoCBIqCgdlbGFwc2VkGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBWVycm9yGAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUirwEKDFZlY3RvclN0YXR1cxIPCgdlbmFibGVkGAEgASgIEg4KBmVuZ2luZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCmxvYWRfZXJyb3IYBCABKAkSEgoKZGltZW5zaW9ucxgFIAEoBRIVCg1yZXNpZGVudF9mb3JtGAYgASgJEhYKDnJlc2lkZW50X2J5dGVzGAcgASgDEhYKDmV4dGVuc2lvbl9wYXRoGAggASgJIkUKDkZ1bGx0ZXh0U3RhdHVzEhEKCWF2YWlsYWJsZRgBIAEoCBIRCgl0b2tlbml6ZXIYAiABKAkSDQoFZXJyb3IYAyABKAkiRAoLQ2FjaGVTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIPCgdlbnRyaWVzGAIgASgDEhMKC21heF9lbnRyaWVzGAMgASgDImoKC0JhdGNoU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSEAoIZmFpbHVyZXMYAiABKAUSEgoKbGFzdF9lcnJvchgDIAEoCRIMCgRqb2JzGAQgASgFEhYKDmNodW5rc19pbl9qb2JzGAUgASgDIlMKCVFtZFN0YXR1cxISCgpjb25maWd1cmVkGAEgASgIEhEKCWF2YWlsYWJsZRgCIAEoCBIPCgd2ZXJzaW9uGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKTAgoNU2VydmljZVN0YXR1cxIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKGXNldHRpbmdzX2F3YWl0aW5nX3Jlc3RhcnQYAyADKAkSGQoRc2V0dGluZ3Nfd2FybmluZ3MYBCADKAkSNgoSc2V0dGluZ3NfbG9hZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5zZXR0aW5nc19sb2FkcxgGIAEoAxIWCg5zZXR0aW5nc19lcnJvchgHIAEoCRIbChNiYWNrZ3JvdW5kX2ZhaWx1cmVzGAggAygJKkgKBlNvdXJjZRIWChJTT1VSQ0VfVU5TUEVDSUZJRUQQABIRCg1TT1VSQ0VfTUVNT1JZEAESEwoPU09VUkNFX1NFU1NJT05TEAIqbQoGT3JpZ2luEhYKEk9SSUdJTl9VTlNQRUNJRklFRBAAEhAKDE9SSUdJTl9PV05FUhABEhAKDE9SSUdJTl9BR0VOVBACEhQKEE9SSUdJTl9VTlRSVVNURUQQAxIRCg1PUklHSU5fU1lTVEVNEAQqcgoKU2VhcmNoTW9kZRIbChdTRUFSQ0hfTU9ERV9VTlNQRUNJRklFRBAAEhYKElNFQVJDSF9NT0RFX0hZQlJJRBABEhcKE1NFQVJDSF9NT0RFX0tFWVdPUkQQAhIWChJTRUFSQ0hfTU9ERV9WRUNUT1IQAypyCgxDaXRhdGlvbk1vZGUSHQoZQ0lUQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhYKEkNJVEFUSU9OX01PREVfQVVUTxABEhQKEENJVEFUSU9OX01PREVfT04QAhIVChFDSVRBVElPTl9NT0RFX09GRhADKkgKB0JhY2tlbmQSFwoTQkFDS0VORF9VTlNQRUNJRklFRBAAEhMKD0JBQ0tFTkRfQlVJTFRJThABEg8KC0JBQ0tFTkRfUU1EEAIqpQEKCkluZGV4U3RhdGUSGwoXSU5ERVhfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFJTkRFWF9TVEFURV9FTVBUWRABEhUKEUlOREVYX1NUQVRFX1JFQURZEAISFQoRSU5ERVhfU1RBVEVfU1RBTEUQAxIYChRJTkRFWF9TVEFURV9CVUlMRElORxAEEhsKF0lOREVYX1NUQVRFX1VOQVZBSUxBQkxFEAUq4AEKC0VtcHR5UmVhc29uEhwKGEVNUFRZX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEVNUFRZX1JFQVNPTl9FTVBUWV9JTkRFWBABEhkKFUVNUFRZX1JFQVNPTl9OT19NQVRDSBACEiIKHkVNUFRZX1JFQVNPTl9GSUxURVJFRF9CWV9TQ09SRRADEh0KGUVNUFRZX1JFQVNPTl9TQ09QRV9ERU5JRUQQBBIbChdFTVBUWV9SRUFTT05fRklMRVNfR09ORRAFEhoKFkVNUFRZX1JFQVNPTl9BQlNUQUlORUQQBirkAwoPRGVncmFkYXRpb25LaW5kEiAKHERFR1JBREFUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABInCiNERUdSQURBVElPTl9LSU5EX1ZFQ1RPUl9MRUdfU0tJUFBFRBABEicKI0RFR1JBREFUSU9OX0tJTkRfRU1CRURESU5HX0ZBTExCQUNLEAISJQohREVHUkFEQVRJT05fS0lORF9CQUNLRU5EX0ZBTExCQUNLEAMSLQopREVHUkFEQVRJT05fS0lORF9WRUNUT1JfRVhURU5TSU9OX01JU1NJTkcQBBIlCiFERUdSQURBVElPTl9LSU5EX0ZVTExURVhUX01JU1NJTkcQBRImCiJERUdSQURBVElPTl9LSU5EX0lERU5USVRZX01JU01BVENIEAYSIwofREVHUkFEQVRJT05fS0lORF9JTkRFWF9JTVBBSVJFRBAHEiMKH0RFR1JBREFUSU9OX0tJTkRfU09VUkNFX1NLSVBQRUQQCBIhCh1ERUdSQURBVElPTl9LSU5EX0RFQURMSU5FX0NVVBAJEiUKIURFR1JBREFUSU9OX0tJTkRfV0FUQ0hFUl9JTVBBSVJFRBAKEiQKIERFR1JBREFUSU9OX0tJTkRfVkVDVE9SU19QRU5ESU5HEAsqiwEKC1dhdGNoZXJNb2RlEhwKGFdBVENIRVJfTU9ERV9VTlNQRUNJRklFRBAAEhcKE1dBVENIRVJfTU9ERV9OQVRJVkUQARIYChRXQVRDSEVSX01PREVfUE9MTElORxACEhUKEVdBVENIRVJfTU9ERV9ERUFEEAMSFAoQV0FUQ0hFUl9NT0RFX09GRhAEQloKDWlvLm1lbW9yeWQudjFCC01lbW9yeVByb3RvUAFaOmdpdGh1Yi5jb20vbWVtb3J5ZC9tZW1vcnlkL2NsaWVudHMvZ28vbWVtb3J5ZC92MTttZW1vcnlkdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A way in which a response or the service differs from what was requested or configured.
@@ -168,6 +168,36 @@ export type SearchResult = Message<"memoryd.v1.SearchResult"> & {
    * @generated from field: memoryd.v1.ScoreDetail score_detail = 11;
    */
   scoreDetail?: ScoreDetail;
+
+  /**
+   * Who wrote the text.
+   *
+   * @generated from field: memoryd.v1.Origin origin = 12;
+   */
+  origin: Origin;
+
+  /**
+   * Importance of an entry of `MEMORY.md` or `USER.md`, 1..10, from its annotation `<!-- importance: 7 -->`. Unset if it
+   * has none.
+   *
+   * @generated from field: optional int32 importance = 13;
+   */
+  importance?: number;
+
+  /**
+   * Phrases of an entry's annotation `<!-- trigger: a, b -->`, at most 16 of at most 100 characters.
+   *
+   * @generated from field: repeated string triggers = 14;
+   */
+  triggers: string[];
+
+  /**
+   * Keys of the annotation `<!-- project: key; key -->` in the chunk, at most 16 of at most 256 characters. `!invalid`
+   * stands for an annotation without a valid key.
+   *
+   * @generated from field: repeated string projects = 15;
+   */
+  projects: string[];
 };
 
 /**
@@ -181,8 +211,9 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
  * Parts of a score. A part is unset if the corresponding search did not find the result.
  *
  * The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
- * anything. It is multiplied by `decay`, and increased if the query contains the date of the file. Results are ordered
- * by score; if MMR is enabled, it moves results that are similar to better ones down, without changing their scores.
+ * anything. It is multiplied by `annotations` and by `decay`, and increased if the query contains the date of the file.
+ * A score above 1 is returned as 1. Results are ordered by score; if MMR is enabled, it moves results that are similar to
+ * better ones down, without changing their scores.
  *
  * @generated from message memoryd.v1.ScoreDetail
  */
@@ -228,6 +259,13 @@ export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
    * @generated from field: optional int32 keyword_rank = 6;
    */
   keywordRank?: number;
+
+  /**
+   * Factor of the importance and the projects of the chunk, 0.72..1.4375. Unset if they do not change the score.
+   *
+   * @generated from field: optional double annotations = 7;
+   */
+  annotations?: number;
 };
 
 /**
@@ -1272,7 +1310,7 @@ export enum Source {
   UNSPECIFIED = 0,
 
   /**
-   * Markdown memory files: `MEMORY.md`, `memory/**\/*.md` and the configured extra paths.
+   * Markdown memory files: `MEMORY.md`, `USER.md`, `memory/**\/*.md` and the configured extra paths.
    *
    * @generated from enum value: SOURCE_MEMORY = 1;
    */
@@ -1291,6 +1329,56 @@ export enum Source {
  */
 export const SourceSchema: GenEnum<Source> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 0);
+
+/**
+ * Who wrote a text, as far as the location of its file and the gateway's own fields show. Nothing in a text can change
+ * it. A chunk of several messages has the least trusted origin of them; the order of trust is OWNER, AGENT, SYSTEM,
+ * UNTRUSTED.
+ *
+ * @generated from enum memoryd.v1.Origin
+ */
+export enum Origin {
+  /**
+   * Not used.
+   *
+   * @generated from enum value: ORIGIN_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The agent's owner: messages that the gateway marks as sent by the owner.
+   *
+   * @generated from enum value: ORIGIN_OWNER = 1;
+   */
+  OWNER = 1,
+
+  /**
+   * The agent: `MEMORY.md`, `USER.md`, files below `memory/`, and the agent's messages.
+   *
+   * @generated from enum value: ORIGIN_AGENT = 2;
+   */
+  AGENT = 2,
+
+  /**
+   * Another person or program: files of extra paths, and all other messages.
+   *
+   * @generated from enum value: ORIGIN_UNTRUSTED = 3;
+   */
+  UNTRUSTED = 3,
+
+  /**
+   * Generated by the gateway: files below `memory/dreaming/` and `memory/.dreams/`.
+   *
+   * @generated from enum value: ORIGIN_SYSTEM = 4;
+   */
+  SYSTEM = 4,
+}
+
+/**
+ * Describes the enum memoryd.v1.Origin.
+ */
+export const OriginSchema: GenEnum<Origin> = /*@__PURE__*/
+  enumDesc(file_memoryd_v1_memory, 1);
 
 /**
  * The searches that a request runs, or that produced a response.
@@ -1331,7 +1419,7 @@ export enum SearchMode {
  * Describes the enum memoryd.v1.SearchMode.
  */
 export const SearchModeSchema: GenEnum<SearchMode> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 1);
+  enumDesc(file_memoryd_v1_memory, 2);
 
 /**
  * When snippets end with a citation line.
@@ -1372,7 +1460,7 @@ export enum CitationMode {
  * Describes the enum memoryd.v1.CitationMode.
  */
 export const CitationModeSchema: GenEnum<CitationMode> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 2);
+  enumDesc(file_memoryd_v1_memory, 3);
 
 /**
  * Search engine.
@@ -1406,7 +1494,7 @@ export enum Backend {
  * Describes the enum memoryd.v1.Backend.
  */
 export const BackendSchema: GenEnum<Backend> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 3);
+  enumDesc(file_memoryd_v1_memory, 4);
 
 /**
  * State of an index.
@@ -1462,7 +1550,7 @@ export enum IndexState {
  * Describes the enum memoryd.v1.IndexState.
  */
 export const IndexStateSchema: GenEnum<IndexState> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 4);
+  enumDesc(file_memoryd_v1_memory, 5);
 
 /**
  * Why a response contains no results.
@@ -1524,7 +1612,7 @@ export enum EmptyReason {
  * Describes the enum memoryd.v1.EmptyReason.
  */
 export const EmptyReasonSchema: GenEnum<EmptyReason> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 5);
+  enumDesc(file_memoryd_v1_memory, 6);
 
 /**
  * Kinds of degradations. A degraded response has status OK; if no response is possible, the call fails.
@@ -1621,7 +1709,7 @@ export enum DegradationKind {
  * Describes the enum memoryd.v1.DegradationKind.
  */
 export const DegradationKindSchema: GenEnum<DegradationKind> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 6);
+  enumDesc(file_memoryd_v1_memory, 7);
 
 /**
  * How changes to the files of a root are detected.
@@ -1670,5 +1758,5 @@ export enum WatcherMode {
  * Describes the enum memoryd.v1.WatcherMode.
  */
 export const WatcherModeSchema: GenEnum<WatcherMode> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 7);
+  enumDesc(file_memoryd_v1_memory, 8);
 

@@ -47,12 +47,16 @@ final class Discovery {
     }
 
     private Path state() {
-        Path usual = environment.home().resolve(".openclaw");
-        Path old = environment.home().resolve(".moltbot");
+        Path home =
+                environment.openclawPath("OPENCLAW_HOME", environment.home()).orElse(environment.home());
         return environment
                 .path("MEMORYD_STATE_DIR")
-                .or(() -> environment.path("OPENCLAW_STATE_DIR"))
-                .orElse(Files.exists(old) && !Files.exists(usual) ? old : usual);
+                .or(() -> environment.openclawPath("OPENCLAW_STATE_DIR", home))
+                .or(() -> Stream.of(".openclaw", ".clawdbot", ".moltbot")
+                        .map(home::resolve)
+                        .filter(Files::exists)
+                        .findFirst())
+                .orElse(home.resolve(".openclaw"));
     }
 
     /**

@@ -35,8 +35,19 @@ record Environment(Map<String, String> variables, Path home) {
         return text(name).map(this::expand);
     }
 
+    /** Returns the path in a variable of OpenClaw, for which "undefined" and "null" count as not set. */
+    Optional<Path> openclawPath(String name, Path home) {
+        return text(name)
+                .filter(text -> !text.equals("undefined") && !text.equals("null"))
+                .map(text -> expand(text, home));
+    }
+
     /** Expands a leading {@code ~} to the home directory. */
     Path expand(String path) {
+        return expand(path, home);
+    }
+
+    private static Path expand(String path, Path home) {
         if (path.equals("~")) {
             return home;
         }

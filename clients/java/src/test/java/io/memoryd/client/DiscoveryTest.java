@@ -90,6 +90,21 @@ class DiscoveryTest {
         assertEquals("unix:" + expected.replace("~", home.toString()) + "/run/memoryd.sock", address());
     }
 
+    @ParameterizedTest
+    @CsvSource({
+        "~/h, , ~/h/.openclaw",
+        "null, , ~/.clawdbot",
+        "~/h, ~/s, ~/h/s",
+        "~/h, undefined, ~/h/.openclaw",
+        ", , ~/.clawdbot",
+    })
+    void theStateDirectoryIsInTheHomeOfOpenClaw(String openclaw, String named, String expected) throws IOException {
+        Optional.ofNullable(openclaw).ifPresent(value -> variables.put("OPENCLAW_HOME", value));
+        Optional.ofNullable(named).ifPresent(value -> variables.put("OPENCLAW_STATE_DIR", value));
+        Files.createDirectory(home.resolve(".clawdbot"));
+        assertEquals("unix:" + expected.replace("~", home.toString()) + "/run/memoryd.sock", address());
+    }
+
     @Test
     void aTokenFileIsReadPastBlankLinesAndComments() throws IOException {
         variables.put("MEMORYD_TOKEN_FILE", "~/token");

@@ -1,0 +1,266 @@
+"""The database of an OpenClaw agent: a read-only connection that never blocks the gateway for long.
+
+OpenClaw writes to the database while it is read. Each read transaction is short, because a long one holds back the
+gateway's checkpoints: rows are fetched until a limit of rows, of bytes or of time, and the next transaction continues
+after the last row. Before each transaction, the file is compared with the one that was opened; a replaced file is
+opened again.
+"""
+
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import apsw
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+
+SCHEMA_VERSION = 23
+"""The only schema that is read: version 23 compresses events, and a later one is unknown."""
+
+PAGE_ROWS = 512
+PAGE_BYTES = 4 << 20
+# A transaction may take 50 ms; a last row of some megabytes and the commit need the rest.
+PAGE_SECONDS = 0.02
+BUSY_SECONDS = 5.0
+
+_OPEN_ATTEMPTS = 3
+_BLOB_BYTES = 4 << 20
+
+Row = tuple[Any, ...]
+
+
+class SessionDatabaseUnusable(OSError):
+    """The database cannot be read now: it is locked, damaged, incomplete, or of another schema version."""
+
+
+class SessionDatabase:
+    """An open database; a context manager. `monotonic` is a clock in seconds.
+
+    `longest_seconds`, `most_rows` and `most_bytes` are those of the largest read transactions so far.
+
+    Raises:
+        FileNotFound: the database does not exist.
+        PathNotAllowed: it is a link or a special file.
+        SessionDatabaseUnusable: it cannot be opened, or has another schema version.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        page_rows: int = PAGE_ROWS,
+        page_bytes: int = PAGE_BYTES,
+        page_seconds: float = PAGE_SECONDS,
+        busy_seconds: float = BUSY_SECONDS,
+    ) -> None:
+        self.path = path
+        self._monotonic = monotonic
+        self._page_rows, self._page_bytes, self._page_seconds = page_rows, page_bytes, page_seconds
+        self._busy_seconds = busy_seconds
+        self._immutable: os.stat_result | None = None
+        self.longest_seconds, self.most_rows, self.most_bytes = 0.0, 0, 0
+        self._connection, self._identity = self._open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; a closed one may be closed again."""
+        self._connection.close()
+
+    def row(self, sql: str, bindings: Mapping[str, Any]) -> Row | None:
+        """Return the first row of `sql`, or None."""
+        with self._transaction():
+            return self.row_within(sql, bindings)
+
+    def pages(
+        self, sql: str, bindings: Mapping[str, Any], after: Any, check: Callable[[Self], None] | None = None
+    ) -> Iterator[list[Row]]:
+        """Yield the rows of `sql` in lists, each read in one transaction.
+
+        The first column must be unique, and the order; `sql` compares it with `:after`, and has no LIMIT. `check` is
+        called in each transaction and raises if the rows no longer belong to those before.
+        """
+        ended = False
+        while not ended:
+            with self._transaction() as began:
+                if check is not None:
+                    check(self)
+                rows, ended = self._page(sql, {**bindings, "after": after}, began)
+            if rows:
+                after = rows[-1][0]
+                yield rows
+
+    def repeat(self, step: Callable[[Self], bool]) -> None:
+        """Call `step` until it returns False, in as many transactions as necessary."""
+        more = True
+        while more:
+            with self._transaction() as began:
+                while more and self._monotonic() - began < self._page_seconds:
+                    more = step(self)
+
+    def blob(self, table: str, column: str, rowid: int, max_bytes: int) -> bytes:
+        """Return a BLOB of at most `max_bytes` bytes, which is read in several transactions.
+
+        Raises:
+            SessionDatabaseUnusable: it is larger, or its row has been removed.
+        """
+        data = bytearray()
+        size = 1
+        while len(data) < size:
+            with self._transaction(), self._connection.blob_open("main", table, column, rowid, False) as blob:
+                size = blob.length()
+                if size > max_bytes:
+                    raise SessionDatabaseUnusable(f"{table}.{column} has {size} bytes, more than the {max_bytes} read")
+                blob.seek(len(data))
+                data += blob.read(min(_BLOB_BYTES, size - len(data)))
+        return bytes(data)
+
+    def row_within(self, sql: str, bindings: Mapping[str, Any]) -> Row | None:
+        """Return the first row of `sql`, or None, in the transaction that has called the caller."""
+        return next(self._connection.execute(sql, bindings), None)
+
+    def _page(self, sql: str, bindings: Mapping[str, Any], began: float) -> tuple[list[Row], bool]:
+        """Return rows up to one of the limits, and whether there are no others."""
+        rows: list[Row] = []
+        size = 0
+        cursor = self._connection.cursor()
+        try:
+            for row in cursor.execute(sql, bindings):
+                rows.append(row)
+                size += sum(len(value) for value in row if isinstance(value, str | bytes))
+                late = self._monotonic() - began >= self._page_seconds
+                if len(rows) >= self._page_rows or size >= self._page_bytes or late:
+                    return rows, False
+        finally:
+            cursor.close(True)
+            self.most_rows, self.most_bytes = max(self.most_rows, len(rows)), max(self.most_bytes, size)
+        return rows, True
+
+    @contextmanager
+    def _transaction(self) -> Iterator[float]:
+        """Begin a read transaction, and yield the time at which it began."""
+        if self._file_identity() != self._identity:
+            self._connection.close()
+            self._connection, self._identity = self._open()
+        with _translated(self.path):
+            self._connection.execute("BEGIN")
+            began = self._monotonic()
+            try:
+                yield began
+            finally:
+                # A failed statement may have ended the transaction.
+                with suppress(apsw.SQLError):
+                    self._connection.execute("COMMIT")
+                self.longest_seconds = max(self.longest_seconds, self._monotonic() - began)
+        self._require_still_immutable()
+
+    def _require_still_immutable(self) -> None:
+        if self._immutable is not None and not _is_same_state(self._immutable, self._lstat(), self.path):
+            raise SessionDatabaseUnusable(f"{self.path} was changed while it was read; the next sync reads it again")
+
+    def _open(self) -> tuple[apsw.Connection, tuple[int, int]]:
+        for _ in range(_OPEN_ATTEMPTS):
+            before = self._file_identity()
+            connection = self._connect()
+            if self._file_identity() == before:
+                return connection, before
+            connection.close()
+        raise SessionDatabaseUnusable(f"{self.path} is being replaced; the next sync reads it")
+
+    def _connect(self) -> apsw.Connection:
+        self._immutable = None
+        with _translated(self.path):
+            try:
+                return self._verified("mode=ro")
+            except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError):
+                # The gateway is not running, and this user may not create the files of the write-ahead log.
+                if has_write_ahead_log(self.path):
+                    raise
+                self._immutable = self._lstat()
+                return self._verified("mode=ro&immutable=1")
+
+    def _verified(self, query: str) -> apsw.Connection:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        connection = apsw.Connection(f"file:{quote(self.path)}?{query}", flags=flags)
+        try:
+            connection.set_busy_timeout(int(self._busy_seconds * 1000))
+            self._require_schema(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _require_schema(self, connection: apsw.Connection) -> None:
+        version = next(connection.execute("PRAGMA user_version"))[0]
+        if version != SCHEMA_VERSION:
+            raise SessionDatabaseUnusable(
+                f"{self.path} has schema version {version}, but this memoryd reads only version {SCHEMA_VERSION}"
+            )
+        role = next(connection.execute("SELECT role FROM schema_meta WHERE meta_key = 'primary'"), (None,))[0]
+        if role != "agent":
+            raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r}")
+
+    def _file_identity(self) -> tuple[int, int]:
+        status = self._lstat()
+        return status.st_dev, status.st_ino
+
+    def _lstat(self) -> os.stat_result:
+        return _regular_file(self.path)
+
+
+def _regular_file(path: str) -> os.stat_result:
+    try:
+        status = os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFound(f"no session database at {path!r}", metadata={"path": path}) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise PathNotAllowed(path, "the session database is a link, a folder, a device or a pipe")
+    return status
+
+
+def _is_same_state(before: os.stat_result, now: os.stat_result, path: str) -> bool:
+    fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
+    unchanged = all(getattr(before, field) == getattr(now, field) for field in fields)
+    return unchanged and not has_write_ahead_log(path)
+
+
+def has_write_ahead_log(path: str) -> bool:
+    """Return whether the database has a write-ahead log, which the gateway removes when it ends."""
+    return Path(f"{path}-wal").exists()
+
+
+def change_signature(path: str) -> tuple[tuple[int, int, int, int], ...]:
+    """Return what differs after each change of the database: two calls of `stat`, and the database is not opened.
+
+    A change is in the write-ahead log, or in the database itself if it has no such log or after a checkpoint.
+    """
+    return (_state(path), _state(f"{path}-wal"))
+
+
+def _state(path: str) -> tuple[int, int, int, int]:
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return (0, 0, 0, 0)
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, UnicodeDecodeError) as error:
+        raise SessionDatabaseUnusable(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,175 @@
+"""The connection to OpenClaw's database: short transactions, a replaced file, and databases that cannot be read."""
+
+import itertools
+import os
+import tempfile
+from pathlib import Path
+
+import apsw
+import pytest
+
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.sources.session_database import SessionDatabase, SessionDatabaseUnusable, change_signature
+from openclaw_home import MAIN, HostWriter, copy_home
+
+EVENTS = "SELECT seq FROM transcript_events WHERE session_id = :session AND seq > :after ORDER BY seq"
+TEXTS = EVENTS.replace("seq FROM", "seq, coalesce(event_json, event_zstd) FROM")
+
+
+@pytest.fixture
+def database(tmp_path):
+    return copy_home(tmp_path)
+
+
+def pages(database, sql=EVENTS, **limits):
+    with SessionDatabase(str(database), **limits) as opened:
+        return [[row[0] for row in page] for page in opened.pages(sql, {"session": MAIN}, -1)]
+
+
+def test_the_rows_of_all_pages_are_the_rows_of_the_statement(database):
+    assert pages(database) == [list(range(14))]
+    assert pages(database, page_rows=5) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11, 12, 13]]
+
+
+def test_a_transaction_ends_at_its_bytes(database):
+    assert pages(database, TEXTS, page_bytes=1) == [[number] for number in range(14)]
+
+
+def test_a_transaction_ends_at_its_time(database):
+    ticks = itertools.count()
+    # The clock advances by 10 ms whenever it is read: at the beginning, and after each row.
+    split = pages(database, monotonic=lambda: next(ticks) / 100, page_seconds=0.035)
+    assert split == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11], [12, 13]]
+
+
+def test_no_transaction_is_open_between_two_pages(database):
+    with HostWriter(database) as writer, SessionDatabase(str(database), page_rows=5) as opened:
+        found = opened.pages(EVENTS, {"session": MAIN}, -1)
+        next(found)
+        writer.say(MAIN, "The quince is ripe.")
+        # A reader in a transaction would keep a checkpoint from completing.
+        assert writer.value("PRAGMA wal_checkpoint(TRUNCATE)") == 0
+        assert [row[0] for page in found for row in page] == list(range(5, 15))
+
+
+def test_a_replaced_database_is_opened_again(database):
+    with SessionDatabase(str(database), page_rows=5) as opened:
+        found = opened.pages(EVENTS, {"session": MAIN}, -1)
+        next(found)
+        other = copy_home(database.parents[4] / "other")
+        with HostWriter(other) as writer:
+            writer.say(MAIN, "The quince is ripe.")
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.replace(database)
+        assert [row[0] for page in found for row in page] == list(range(5, 15))
+
+
+def test_a_replaced_database_of_another_version_is_not_read(database):
+    with SessionDatabase(str(database), page_rows=5) as opened:
+        found = opened.pages(EVENTS, {"session": MAIN}, -1)
+        next(found)
+        other = copy_home(database.parents[4] / "other")
+        with HostWriter(other) as writer:
+            writer.execute("PRAGMA user_version = 24")
+            writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        other.replace(database)
+        with pytest.raises(SessionDatabaseUnusable, match="schema version 24"):
+            next(found)
+
+
+def test_a_database_that_is_removed_while_it_is_read_is_missing(database):
+    with SessionDatabase(str(database), page_rows=5) as opened:
+        found = opened.pages(EVENTS, {"session": MAIN}, -1)
+        next(found)
+        database.unlink()
+        with pytest.raises(FileNotFound):
+            next(found)
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda path: None, FileNotFound),
+        (lambda path: path.mkdir(), PathNotAllowed),
+        (lambda path: path.symlink_to("/etc/hostname"), PathNotAllowed),
+        (os.mkfifo, PathNotAllowed),
+        (lambda path: path.write_bytes(b""), SessionDatabaseUnusable),
+        (lambda path: path.write_bytes(b"SQLite format 3\0" + bytes(5000)), SessionDatabaseUnusable),
+    ],
+    ids=["missing", "folder", "link", "pipe", "empty", "damaged"],
+)
+def test_what_is_no_database_of_sessions_is_an_error(tmp_path, make, error):
+    path = tmp_path / "openclaw-agent.sqlite"
+    make(path)
+    with pytest.raises(error):
+        SessionDatabase(str(path))
+    assert [each for each in tmp_path.iterdir() if each != path] == []
+
+
+def test_the_database_of_another_role_is_not_read(database):
+    with HostWriter(database) as writer:
+        writer.execute("UPDATE schema_meta SET role = 'state'")
+    with pytest.raises(SessionDatabaseUnusable, match="'state'"):
+        SessionDatabase(str(database))
+
+
+def test_a_locked_database_is_unusable_and_can_be_read_later(database):
+    # On network volumes, OpenClaw uses no write-ahead log, and a writer excludes readers.
+    writer = apsw.Connection(str(database))
+    writer.execute("PRAGMA journal_mode = DELETE")
+    writer.execute("BEGIN EXCLUSIVE")
+    with pytest.raises(SessionDatabaseUnusable, match="locked"):
+        SessionDatabase(str(database), busy_seconds=0.05)
+    writer.execute("COMMIT")
+    writer.close()
+    assert pages(database) == [list(range(14))]
+
+
+def test_nothing_is_written_through_the_connection(database):
+    with SessionDatabase(str(database)) as opened, pytest.raises(SessionDatabaseUnusable, match="readonly"):
+        opened.row("UPDATE schema_meta SET role = 'x'", {})
+
+
+def test_each_append_changes_the_signature_and_each_read_does_not(database):
+    with HostWriter(database) as writer:
+        writer.say(MAIN, "One.")
+        seen = [change_signature(str(database))]
+        pages(database)
+        assert change_signature(str(database)) == seen[0]
+        for number in range(20):
+            writer.say(MAIN, f"Message {number}.")
+            seen.append(change_signature(str(database)))
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="only root can become a user without access")
+def test_a_user_who_may_not_write_beside_the_database_reads_it_while_the_gateway_is_stopped():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        database = copy_home(folder)
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+        before = sorted(database.parent.iterdir())
+        assert _without_privileges(lambda: pages(database)) == str([list(range(14))])
+        assert sorted(database.parent.iterdir()) == before
+
+
+def _without_privileges(work):
+    """Return the text of what `work` returns or raises in a child process without rights."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(65534, 65534, 65534)
+            os.setresuid(65534, 65534, 65534)
+            text = str(work())
+        except BaseException as error:  # noqa: BLE001 -- the parent compares it
+            text = repr(error)
+        os.write(writer, text.encode())
+        os._exit(0)
+    os.close(writer)
+    with os.fdopen(reader) as stream:
+        text = stream.read()
+    os.waitpid(child, 0)
+    return text

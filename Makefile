@@ -116,7 +116,7 @@ endif
 	@touch $@
 
 .PHONY: openclaw
-openclaw: ## Install OpenClaw into .tools/openclaw, for the tests of its sessions
+openclaw: ## Install OpenClaw into .tools/openclaw, for the tests of its sessions and of the plugin
 ifeq ($(HAS_NPM),)
 	@echo "Skipped: OpenClaw needs npm, which is not installed. The tests use only a database that it wrote."
 	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
@@ -201,6 +201,8 @@ skipped:
 	@test -n "$$MEMORYD_TEST_QMD" || test -x .tools/qmd/qmd \
 		|| echo "Skipped: the tests with the real qmd (\`make qmd\` installs it)."
 	@test -e .tools/openclaw/.ready || echo "Skipped: the tests with the real OpenClaw (\`make openclaw\` installs it)."
+	@test -e clients/openclaw/dist/index.js \
+		|| echo "Skipped: the tests of the plugin in the real OpenClaw (\`make clients-openclaw\` builds it)."
 	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of vector search with the real qmd, which need $(QMD_MODELS)."
 	@command -v npm >/dev/null || echo "Skipped: checks that need Node (buf in \`make lint\`)."
 
@@ -324,5 +326,6 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 .PHONY: clean
 clean: ## Remove the files that the other targets created
 	rm -rf .venv .tools .memoryd protos/node_modules dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	rm -rf clients/java/target clients/typescript/node_modules clients/typescript/dist clients/typescript/build
+	rm -rf clients/java/target clients/openclaw/*.tgz
+	rm -rf $(foreach client,typescript openclaw,$(addprefix clients/$(client)/,node_modules dist build))
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,101 @@
+// Reacts to events of a session: compaction and the end of a session.
+
+import { Code, MemorydError } from "@memoryd/client";
+import { OnDisconnect, SyncTrigger } from "@memoryd/client/v1";
+
+import { type Connection, reasonOf } from "./connection.js";
+import { type Logger, type OpenClawPluginApi, valueAt } from "./host.js";
+
+const ARCHIVE_TIMEOUT_MS = 15_000;
+
+// The user ended these sessions or stopped using them. A session that was deleted is not kept.
+const ARCHIVED_REASONS: ReadonlySet<string | undefined> = new Set(["new", "reset", "idle", "daily"]);
+
+// Sessions that no person writes to.
+const GENERATED = /:(cron|subagent|heartbeat|hook|acp)(:|$)|dreaming-narrative-/i;
+
+/** Registers the hooks. */
+export function registerHooks(api: OpenClawPluginApi, connection: Connection): void {
+  const config = (): unknown => api.runtime.config.current();
+  api.on("after_compaction", async (_event, { agentId, sessionKey, sessionId }) => {
+    const mode = valueAt(config(), "agents", "defaults", "compaction", "postIndexSync");
+    if (mode === "off") {
+      return;
+    }
+    const done = syncAfterCompaction(connection, api.logger, { agentId, sessionKey, sessionId });
+    // The default is to let the session continue while the index is updated.
+    await (mode === "await" ? done : undefined);
+  });
+  api.on("session_end", async (event, context) => {
+    const sessionKey = event.sessionKey ?? context.sessionKey ?? "";
+    if (
+      !connection.settings.archiveSessions ||
+      !ARCHIVED_REASONS.has(event.reason) ||
+      GENERATED.test(sessionKey) ||
+      hostArchives(config())
+    ) {
+      return;
+    }
+    await archive(connection, api.logger, context.agentId ?? "", event.sessionId, sessionKey);
+  });
+}
+
+/** Returns whether OpenClaw's own hook writes the session to memory, so that a second note would be a duplicate. */
+function hostArchives(cfg: unknown): boolean {
+  return (
+    valueAt(cfg, "hooks", "internal", "enabled") !== false &&
+    valueAt(cfg, "hooks", "internal", "entries", "session-memory", "enabled") === true
+  );
+}
+
+async function syncAfterCompaction(
+  connection: Connection,
+  logger: Logger,
+  session: Readonly<Record<"agentId" | "sessionKey" | "sessionId", string | undefined>>,
+): Promise<void> {
+  const sync = (transcript: string): Promise<void> =>
+    connection.call(async (client) => {
+      const events = client.sync({
+        agentId: session.agentId ?? "",
+        sessionKey: session.sessionKey ?? "",
+        trigger: SyncTrigger.POST_COMPACTION,
+        onDisconnect: OnDisconnect.CONTINUE,
+        transcript,
+      });
+      while (!(await events.next()).done);
+    });
+  try {
+    try {
+      await sync(session.sessionId === undefined ? "" : `${session.sessionId}.jsonl`);
+    } catch (error) {
+      // Transcripts are not a source of this agent, or this one is not stored.
+      if (!(error instanceof MemorydError) || !NO_TRANSCRIPT.has(error.code)) {
+        throw error;
+      }
+      await sync("");
+    }
+  } catch (error) {
+    logger.warn(`memoryd: the index was not updated after a compaction: ${reasonOf(error)}`);
+  }
+}
+
+const NO_TRANSCRIPT: ReadonlySet<Code> = new Set([Code.INVALID_ARGUMENT, Code.NOT_FOUND, Code.PERMISSION_DENIED]);
+
+async function archive(
+  connection: Connection,
+  logger: Logger,
+  agentId: string,
+  sessionId: string,
+  sessionKey: string,
+): Promise<void> {
+  try {
+    const { path, alreadyArchived } = await connection.call((client) =>
+      client.sessionArchive({ agentId, transcript: sessionId, sessionKey }, { timeoutMs: ARCHIVE_TIMEOUT_MS }),
+    );
+    if (path !== "" && !alreadyArchived) {
+      logger.info(`memoryd: session ${sessionId} was written to ${path}`);
+    }
+  } catch (error) {
+    logger.warn(`memoryd: session ${sessionId} was not archived: ${reasonOf(error)}`);
+  }
+}

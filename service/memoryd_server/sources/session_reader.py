@@ -24,11 +24,13 @@ from memoryd_server.sources.transcript_text import TranscriptParser, turn_state
 from memoryd_server.sources.transcripts import MOST_LINE_BYTES, ReadPosition, TranscriptLine
 
 MOST_EVENT_BYTES = 4 << 20
-"""The largest event that OpenClaw compresses."""
+"""The largest event that OpenClaw compresses, and the largest frame that is read: a frame is smaller than its event."""
 
 MOST_ARCHIVE_BYTES = 256 << 20
 """The most bytes of an archive, compressed and decompressed."""
 
+# OpenClaw's ids have 36 characters or fewer.
+_MOST_ID_BYTES = 128
 _USER = '"user"'
 
 
@@ -151,7 +153,7 @@ _GENERATION = "SELECT generation FROM transcript_rewrite_watermarks WHERE sessio
 # As bytes: text of a damaged database need not be UTF-8.
 _BODY = (
     "CASE WHEN octet_length(e.event_json) <= :most THEN CAST(e.event_json AS BLOB) END,"
-    " e.event_zstd, e.event_utf8_bytes"
+    " CASE WHEN octet_length(e.event_zstd) <= :most_frame THEN e.event_zstd END, e.event_utf8_bytes"
 )
 
 _ACTIVE = f"""
@@ -185,11 +187,13 @@ _IS_ACTIVE = "SELECT 1 FROM session_transcript_active_events WHERE session_id = 
 _EVENT = f"SELECT {_BODY} FROM transcript_events e WHERE e.session_id = :session AND e.seq = :number"  # noqa: S608
 
 _LEAF = """
-SELECT event_id, event_type, seq FROM transcript_event_identities
+SELECT CASE WHEN octet_length(event_id) <= :most_id THEN event_id END, event_type = 'leaf', seq
+FROM transcript_event_identities
 WHERE session_id = :session AND seq <= :last ORDER BY seq DESC LIMIT 1"""
 
 _PARENT = """
-SELECT parent_id, seq, event_type FROM transcript_event_identities WHERE session_id = :session AND event_id = :event"""
+SELECT CASE WHEN octet_length(parent_id) <= :most_id THEN parent_id END, seq, event_type = 'session'
+FROM transcript_event_identities WHERE session_id = :session AND event_id = :event"""
 
 
 class SessionReader(EventReader):
@@ -208,7 +212,8 @@ class SessionReader(EventReader):
         super().__init__(stat, last + 1, f"{session_id}\0{self._generation}")
         self._database = database
         self._known_last: dict[int, int | None] = {}
-        self._values = {"session": session_id, "last": last, "most": MOST_LINE_BYTES}
+        limits = {"most": MOST_LINE_BYTES, "most_frame": MOST_EVENT_BYTES, "most_id": _MOST_ID_BYTES}
+        self._values = {"session": session_id, "last": last, **limits}
         # None if the database has the active branch; otherwise the numbers of its events.
         self._branch = None if is_complete and indexed == last else self._walk()
 
@@ -260,7 +265,7 @@ class SessionReader(EventReader):
         found: list[int] = []
         leaf = self._database.row(_LEAF, self._values)
         at: Any = None if leaf is None else leaf[0]
-        if leaf is not None and leaf[1] == "leaf":
+        if leaf is not None and leaf[1]:
             row = self._database.row(_EVENT, {**self._values, "number": leaf[2]})
             event = None if row is None else decode_event(*row)
             at = None if event is None else _parse(event).get("targetId")
@@ -269,7 +274,7 @@ class SessionReader(EventReader):
             nonlocal at
             row = database.row_within(_PARENT, {**self._values, "event": at}) if isinstance(at, str) else None
             # A parent is always older than its child; anything else would be a circle.
-            if row is None or row[2] == "session" or (found and row[1] >= found[-1]):
+            if row is None or row[2] or (found and row[1] >= found[-1]):
                 return False
             found.append(row[1])
             at = row[0]

@@ -116,6 +116,38 @@ def test_malformed_events_are_skipped_and_counted(database, writer):
     assert found == {2: "One.", 6: "Five."}
 
 
+@pytest.mark.parametrize("rebuilt", [True, False])
+def test_a_compressed_event_that_is_too_large_is_skipped_without_being_read(database, writer, rebuilt):
+    writer.say("s", "One.")
+    writer.say("s", "A long message. " * 100, compressed=True)
+    writer.say("s", "Three.")
+    writer.execute("PRAGMA ignore_check_constraints = ON")
+    change = "UPDATE transcript_events SET event_zstd = zeroblob(?) WHERE session_id = 's' AND seq = 2"
+    writer.execute(change, 40 << 20)
+    if not rebuilt:
+        writer.execute("UPDATE session_transcript_index_state SET needs_rebuild = 1")
+    opened = SessionDatabase(str(database))
+    with SessionReader(opened, "s") as reader:
+        assert [line.message.line for line in reader.lines(START) if line.message] == [2, 4]
+        assert reader.skipped == 1
+    assert opened.most_bytes < 1 << 20
+
+
+@pytest.mark.parametrize("column", ["event_id", "parent_id", "event_type"])
+def test_an_id_that_is_too_large_is_not_read(database, writer, column):
+    writer.say("s", "One.")
+    writer.say("s", "Two.")
+    writer.execute("UPDATE session_transcript_index_state SET needs_rebuild = 1")
+    change = f"UPDATE transcript_event_identities SET {column} = ? WHERE session_id = 's' AND seq = 2"
+    writer.execute(change, "x" * (40 << 20))
+    tracemalloc.start()
+    found = messages(database)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found == {"event_id": {}, "parent_id": {3: "Two."}, "event_type": {2: "One.", 3: "Two."}}[column]
+    assert peak < 8 << 20
+
+
 def test_an_event_that_is_not_utf8_is_read_as_far_as_possible(database, writer):
     writer.say("s", "Before it.")
     writer.say("s", "Damaged X text.")

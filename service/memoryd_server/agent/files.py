@@ -3,8 +3,8 @@
 A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
@@ -79,7 +79,7 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
     Raises:
         PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
             too large, or the daemon's user may not read it.
-        FileNotFound: the path is allowed, and the file is missing.
+        FileNotFound: the path is allowed, and the file is missing, or is a transcript that OpenClaw has forgotten.
     """
     places = corpus.locations_for_reading(path)
     location = places[0]
@@ -91,6 +91,8 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
                 with suppress(FileNotFound):
                     return read_location(corpus.resolve(_LONG_TERM), start_line, line_count, max_file_bytes)
             raise
+    with _as_refusal(location):
+        corpus.require_not_tombstoned(location)
     said = _read_first(places, start_line, line_count)
     return _range(location, said.lines, start_line, said.total_lines)
 
@@ -156,27 +158,33 @@ def read_transcript(location: Location, start_line: int, line_count: int) -> Tra
         PathNotAllowed: the path leads through a link, or the file is not readable.
         FileNotFound: the file is missing.
     """
+    with _as_refusal(location), open_transcript(location, open_database=open_quickly) as reader:
+        position = reader.position_after(start_line - 1)
+        said: list[str] = []
+        for line in reader.lines(position):
+            # Events of an abandoned branch have lines, too.
+            said += [""] * min(line.after.lines - position.lines - 1, line_count - len(said))
+            position = line.after
+            if len(said) >= line_count:
+                break
+            said.append("" if line.message is None else line.message.labelled)
+            if len(said) >= line_count:
+                break
+        total = position.lines + reader.count_lines_from(position)
+    # A last line that is not complete counts as a line.
+    missing = min(line_count, max(0, total - start_line + 1)) - len(said)
+    return TranscriptLines([*said, *[""] * missing], total)
+
+
+@contextmanager
+def _as_refusal(location: Location) -> Iterator[None]:
+    """Raise PathNotAllowed in place of an OSError."""
     try:
-        with open_transcript(location, open_database=open_quickly) as reader:
-            position = reader.position_after(start_line - 1)
-            said: list[str] = []
-            for line in reader.lines(position):
-                # Events of an abandoned branch have lines, too.
-                said += [""] * min(line.after.lines - position.lines - 1, line_count - len(said))
-                position = line.after
-                if len(said) >= line_count:
-                    break
-                said.append("" if line.message is None else line.message.labelled)
-                if len(said) >= line_count:
-                    break
-            total = position.lines + reader.count_lines_from(position)
+        yield
     except PermissionError as error:
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
     except OSError as error:
         raise PathNotAllowed(location.path, f"the transcript cannot be read: {error.strerror or error}") from error
-    # A last line that is not complete counts as a line.
-    missing = min(line_count, max(0, total - start_line + 1)) - len(said)
-    return TranscriptLines([*said, *[""] * missing], total)
 
 
 def require_transcript(corpus: Corpus, file_name: str) -> None:

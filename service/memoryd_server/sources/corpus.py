@@ -11,7 +11,13 @@ from memoryd_server.sources.files import stat_files
 from memoryd_server.sources.generated_sessions import read_generated_sessions
 from memoryd_server.sources.roots import Location, Roots, resolve_dreams, resolve_path
 from memoryd_server.sources.session_list import is_transcript_name, session_path
-from memoryd_server.sources.session_source import discover_sessions, is_archive, list_archives, stat_sessions
+from memoryd_server.sources.session_source import (
+    discover_sessions,
+    is_archive,
+    list_archives,
+    require_not_tombstoned,
+    stat_sessions,
+)
 from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_rotated, is_transcript, list_transcripts, session_id
 
 _NOTHING = Discovery((), (), ())
@@ -116,6 +122,17 @@ class Corpus:
         """
         dreams = resolve_dreams(self.roots, path)
         return self.locations(path) if dreams is None else [dreams]
+
+    def require_not_tombstoned(self, location: Location) -> None:
+        """Check that OpenClaw has not forgotten the session of a transcript, which may still be in a file. Blocks.
+
+        Raises:
+            FileNotFound: it has forgotten the session.
+            PathNotAllowed: the database of sessions is a link or a special file.
+            OSError: the database cannot be read, so it is unknown which sessions are forgotten.
+        """
+        if self.database:
+            require_not_tombstoned(self.database, location.parts[-1])
 
     def transcript(self, file_name: str) -> Location:
         """Return the location of the transcript with this name.

@@ -29,8 +29,8 @@ MOST_EVENT_BYTES = 4 << 20
 MOST_ARCHIVE_BYTES = 256 << 20
 """The most bytes of an archive, compressed and decompressed."""
 
-# OpenClaw's ids have 36 characters or fewer.
-_MOST_ID_BYTES = 128
+# The ids that OpenClaw makes have 36 characters.
+_MOST_ID_BYTES = 256
 _USER = '"user"'
 
 

@@ -127,6 +127,25 @@ SELECT 1 FROM session_windows WHERE session_id = :session
 UNION ALL SELECT 1 FROM session_transcript_archives WHERE session_id = :session"""
 
 
+def require_not_tombstoned(database: str, file_name: str) -> None:
+    """Check that OpenClaw has not forgotten the session of a transcript. A missing database has forgotten none.
+
+    Raises:
+        FileNotFound: it has forgotten the session.
+        PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`; it is unknown whether it has.
+    """
+    try:
+        with open_quickly(database) as opened:
+            forgotten = opened.row(_TOMBSTONE, {"session": session_id(file_name)}) is not None
+    except FileNotFound:
+        return
+    if forgotten:
+        raise FileNotFound(f"OpenClaw has forgotten the session of {file_name!r}")
+
+
+_TOMBSTONE = "SELECT 1 FROM memory_session_tombstones WHERE session_id = :session"
+
+
 def list_archives(folder: Path, agent_id: str) -> list[SourceFile]:
     """Return the compressed archives in the folder of an agent's sessions, none if there is no folder.
 

@@ -243,6 +243,33 @@ def test_a_session_that_openclaw_has_forgotten_is_neither_found_nor_read(index):
         read_range(index.corpus, path_of(MAIN), 1, 1, MOST_BYTES)
 
 
+ARCHIVE = f"{ARCHIVED}.jsonl.deleted.2026-11-22T10-51-53.498Z.87bab2ebda3e4ad0bb69c04466cdf505.zst"
+RESET = f"{ARCHIVED}.jsonl.reset.2026-11-23T10-00-00Z"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [f"sessions/main/{ARCHIVE}", path_of(ARCHIVED), f"sessions/{ARCHIVED}.jsonl", f"sessions/{RESET}"],
+)
+def test_a_file_of_a_session_that_openclaw_has_forgotten_is_not_read(index, path):
+    for name in (f"{ARCHIVED}.jsonl", RESET):
+        index.say(name, user("The blue pot."))
+    assert "blue pot" in read_range(index.corpus, path, 1, 9, MOST_BYTES).text
+    with index.writer() as writer:
+        writer.execute("INSERT INTO memory_session_tombstones VALUES(?,?,?,?)", ARCHIVED, "main", "user", 1)
+    with pytest.raises(FileNotFound, match="forgotten"):
+        read_range(index.corpus, path, 1, 9, MOST_BYTES)
+
+
+def test_files_are_not_read_while_it_is_unknown_which_sessions_openclaw_has_forgotten(index):
+    path = f"sessions/main/{ARCHIVE}"
+    index.database.write_bytes(b"not a database")
+    with pytest.raises(PathNotAllowed, match="not a database"):
+        read_range(index.corpus, path, 1, 9, MOST_BYTES)
+    shutil.rmtree(index.database.parent)
+    assert "blue pot" in read_range(index.corpus, path, 1, 9, MOST_BYTES).text
+
+
 @pytest.mark.parametrize(
     ("column", "value"),
     [

@@ -45,7 +45,9 @@ class OpenClawIndex(TranscriptFixture):
         super().__init__(folder, **options)
         self.database = copy_home(folder)
         self.corpus = Corpus(self.roots, str(self.sessions), True, str(self.database), "main")
-        self.open_transcript = open_transcript
+
+    def open_until(self, file, should_stop):
+        return open_transcript(file, should_stop)
 
     def found_paths(self, query):
         """The paths of the files with a chunk that keyword search finds."""

@@ -60,13 +60,16 @@ class TranscriptFixture(IndexFixture):
             self.identity,
             self.max_file_bytes,
             clock.now_ns,
-            open_transcript=self.open_transcript,
+            open_transcript=self.open_until,
             part_chars=self.part_chars,
         )
         survey = SyncPlanner(self.corpus, self.asks, growth, self.is_forgotten)
         return SyncEngine(
             self.store, survey, preparer, files_per_transaction=files_per_transaction, clock=clock, **options
         )
+
+    def open_until(self, file, should_stop):
+        return self.open_transcript(file)
 
     def ask(self, **ask):
         """Sync with the scope of `ask`."""

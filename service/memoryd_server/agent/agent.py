@@ -50,7 +50,7 @@ from memoryd_server.observe import Meter, NoMeter, SearchFinished
 from memoryd_server.providers import ProviderSelection
 from memoryd_server.search import BUILTIN, SearchAnswer, SearchEngine, SearchQuery
 from memoryd_server.sessions import SeenSessions
-from memoryd_server.sources import ForgottenSources
+from memoryd_server.sources import ForgottenSources, ReadStopped
 from memoryd_server.sync import SyncScope
 from memoryd_server.writing import AppendReceipt, ArchiveReceipt
 
@@ -212,13 +212,18 @@ class Agent:
             PathNotAllowed: the path is not a file of the agent.
             FileNotFound: the file is missing.
         """
-        return await deadline.limit(self._read(request.resolve()))
+        return await deadline.limit(self._read(request.resolve(), deadline))
 
-    async def _read(self, lines: LineRange) -> FileRange:
+    async def _read(self, lines: LineRange, deadline: Deadline) -> FileRange:
         found = None if self._backend is None else await self._backend.read(*lines)
         if found is None:
             most = self.config.sync.max_file_bytes
-            found = await run_on(self.index.quick, read_range, self._corpus, *lines, most)
+            try:
+                found = await run_on(
+                    self.index.quick, read_range, self._corpus, *lines, most, should_stop=deadline.has_passed
+                )
+            except ReadStopped as error:
+                raise TimeoutError from error
         return found if self.config.read_chars is None else found.within_chars(self.config.read_chars)
 
     async def append(self, request: AppendRequest, deadline: Deadline) -> AppendReceipt:

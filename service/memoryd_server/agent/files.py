@@ -36,7 +36,7 @@ from memoryd_server.sources import (
     stat_file,
     stat_sessions,
 )
-from memoryd_server.store import ChunkRow, FileRow
+from memoryd_server.store import ChunkRow, FileRow, StopSign
 from memoryd_server.sync import DiskComparison
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
@@ -70,7 +70,15 @@ class FileRange:
         return replace(self, text="\n".join(kept), end_line=end_line, next_start_line=following, truncated=cut)
 
 
-def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
+def read_range(
+    corpus: Corpus,
+    path: str,
+    start_line: int,
+    line_count: int,
+    max_file_bytes: int,
+    *,
+    should_stop: StopSign = lambda: False,
+) -> FileRange:
     """Return the lines from `start_line`: at most `line_count`, and at most 256 KiB.
 
     Each line of a transcript is the text of its message, with secrets masked; empty if the line holds no message. If
@@ -80,6 +88,7 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
         PathNotAllowed: the path is outside the roots, leads through a link, or is not a memory file; or the file is
             too large, or the daemon's user may not read it.
         FileNotFound: the path is allowed, and the file is missing, or is a transcript that OpenClaw has forgotten.
+        ReadStopped: `should_stop` returned true while an archive was read.
     """
     places = corpus.locations_for_reading(path)
     location = places[0]
@@ -93,16 +102,18 @@ def read_range(corpus: Corpus, path: str, start_line: int, line_count: int, max_
             raise
     with _as_refusal(location):
         corpus.require_not_tombstoned(location)
-    said = _read_first(places, start_line, line_count)
+    said = _read_first(places, start_line, line_count, should_stop)
     return _range(location, said.lines, start_line, said.total_lines)
 
 
-def _read_first(places: Sequence[Location], start_line: int, line_count: int) -> "TranscriptLines":
+def _read_first(
+    places: Sequence[Location], start_line: int, line_count: int, should_stop: StopSign
+) -> "TranscriptLines":
     """Return the lines from the first place where the transcript is."""
     for place in places[:-1]:
         with suppress(FileNotFound):
-            return read_transcript(place, start_line, line_count)
-    return read_transcript(places[-1], start_line, line_count)
+            return read_transcript(place, start_line, line_count, should_stop)
+    return read_transcript(places[-1], start_line, line_count, should_stop)
 
 
 def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
@@ -151,14 +162,19 @@ class TranscriptLines:
     total_lines: int
 
 
-def read_transcript(location: Location, start_line: int, line_count: int) -> TranscriptLines:
+def read_transcript(
+    location: Location, start_line: int, line_count: int, should_stop: StopSign = lambda: False
+) -> TranscriptLines:
     """Return the messages of lines of a transcript. The lines before are not parsed: 100 MB take about 50 ms.
+
+    An archive is parsed as a whole, to know which of its events are active.
 
     Raises:
         PathNotAllowed: the path leads through a link, or the file is not readable.
         FileNotFound: the file is missing.
+        ReadStopped: `should_stop` returned true while an archive was read.
     """
-    with _as_refusal(location), open_transcript(location, open_database=open_quickly) as reader:
+    with _as_refusal(location), open_transcript(location, should_stop, open_database=open_quickly) as reader:
         position = reader.position_after(start_line - 1)
         said: list[str] = []
         for line in reader.lines(position):

@@ -46,6 +46,10 @@ class Deadline:
         """Return this deadline; a default one is at most `seconds` away."""
         return min(self.at, time.monotonic() + _less_margin(seconds)) if self.is_default else self.at
 
+    def has_passed(self) -> bool:
+        """Return whether a thread that works for the call has to end."""
+        return time.monotonic() >= self.at
+
     async def limit(self, work: Awaitable[_T]) -> _T:
         """Return the result of `work`.
 

@@ -1,5 +1,7 @@
 """Find, read and watch the memory files and session transcripts of an agent."""
 
+from memoryd_server.sources.archive_reader import ReadStopped
+from memoryd_server.sources.compression import DamagedArchive
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files
 from memoryd_server.sources.files import (
@@ -74,6 +76,7 @@ __all__ = [
     "USER",
     "USER_FILE",
     "Corpus",
+    "DamagedArchive",
     "Discovery",
     "ExtraPath",
     "FileTooLarge",
@@ -85,6 +88,7 @@ __all__ = [
     "Message",
     "NativeReader",
     "ReadPosition",
+    "ReadStopped",
     "Roots",
     "SharedInotify",
     "Transcript",

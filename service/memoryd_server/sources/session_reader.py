@@ -1,9 +1,9 @@
-"""Readers of the transcripts that OpenClaw keeps in a database, in compressed archives, and in cold files.
+"""Readers of the transcripts that OpenClaw keeps as events: the base class, and the reader of a database.
 
 A transcript is a log of events, which form a tree. Only the active branch is read: the user has taken back the events
 of an abandoned branch. The line of a message is the place of its event in the log, from 1, so it does not depend on
-the branch. `SessionReader`, `ArchiveReader` and `ColdReader` have the methods of `TranscriptReader`; in their
-positions, the offset is the number of the next event, and is equal to the number of lines.
+the branch. `SessionReader`, and `ArchiveReader` and `ColdReader` of `archive_reader`, have the methods of
+`TranscriptReader`; in their positions, the offset is the number of the next event, and is equal to the number of lines.
 """
 
 import hashlib
@@ -11,13 +11,13 @@ import json
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 from memoryd_server.errors import FileNotFound
+from memoryd_server.foreign_text import MAX_BRACKETS
 from memoryd_server.model import FileStat
-from memoryd_server.sources.compression import CompressedLines, DamagedFrame, decompress_frame
+from memoryd_server.sources.compression import DamagedFrame, decompress_frame
 from memoryd_server.sources.session_database import SessionDatabase
 from memoryd_server.sources.session_list import MOST_EVENTS, session_stat
 from memoryd_server.sources.transcript_text import TranscriptParser, turn_state
@@ -25,9 +25,6 @@ from memoryd_server.sources.transcripts import MOST_LINE_BYTES, ReadPosition, Tr
 
 MOST_EVENT_BYTES = 4 << 20
 """The largest event that OpenClaw compresses, and the largest frame that is read: a frame is smaller than its event."""
-
-MOST_ARCHIVE_BYTES = 256 << 20
-"""The most bytes of an archive, compressed and decompressed."""
 
 # The ids that OpenClaw makes have 36 characters.
 _MOST_ID_BYTES = 256
@@ -50,12 +47,15 @@ def decode_event(text: Any, frame: Any, size: Any) -> str | None:
         return None
 
 
-def _parse(text: str | bytes) -> Mapping[str, Any]:
+def parse_event(text: str) -> Mapping[str, Any] | None:
+    """Return the JSON object in `text`; None for anything else, and for more lists and objects than are parsed."""
+    if text.count("[") + text.count("{") > MAX_BRACKETS:
+        return None
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
+        return None
+    return record if isinstance(record, dict) else None
 
 
 class EventReader(ABC):
@@ -268,7 +268,8 @@ class SessionReader(EventReader):
         if leaf is not None and leaf[1]:
             row = self._database.row(_EVENT, {**self._values, "number": leaf[2]})
             event = None if row is None else decode_event(*row)
-            at = None if event is None else _parse(event).get("targetId")
+            record = None if event is None else parse_event(event)
+            at = None if record is None else record.get("targetId")
 
         def step(database: SessionDatabase) -> bool:
             nonlocal at
@@ -287,95 +288,3 @@ class SessionReader(EventReader):
     def _value(self, database: SessionDatabase, sql: str, **more: Any) -> Any:
         row = database.row_within(sql, {**self._values, **more})
         return None if row is None else row[0]
-
-
-@dataclass(slots=True)
-class _EventTree:
-    """The tree of a log that has no table of its active branch: parents by event, and the newest leaf."""
-
-    places: dict[str, tuple[str | None, int]] = field(default_factory=dict)
-    leaf: str | None = None
-    unnamed: set[int] = field(default_factory=set)
-
-    def add(self, number: int, event: Mapping[str, Any]) -> None:
-        """Add the event `number` of the log."""
-        name, parent = event.get("id"), event.get("parentId")
-        if not isinstance(name, str):
-            self.unnamed.add(number)
-        elif event.get("type") == "leaf":
-            target = event.get("targetId")
-            self.leaf = target if isinstance(target, str) else None
-        elif event.get("type") != "session":
-            self.places[name] = (parent if isinstance(parent, str) else None, number)
-            self.leaf = name
-
-    def active(self) -> frozenset[int]:
-        """Return the numbers of the active branch. Before an event with an unknown parent, every event counts."""
-        found = set(self.unnamed)
-        at = self.leaf
-        while at is not None and (place := self.places.pop(at, None)) is not None:
-            at, number = place
-            found.add(number)
-            if at is not None and at not in self.places:
-                found |= {other for _, other in self.places.values() if other < number}
-        return frozenset(found)
-
-
-class ArchiveReader(EventReader):
-    """A complete log in `stream`, which is read twice. An archive does not change, so it is never resumed."""
-
-    def __init__(self, stream: IO[bytes], stat: FileStat, identity: str, *, compressed: bool = True) -> None:
-        self._stream = stream
-        self._compressed = compressed
-        tree = _EventTree()
-        total = 0
-        for number, event in self._events():
-            total = number + 1
-            if event is not None:
-                tree.add(number, _parse(event))
-        super().__init__(stat, total, identity)
-        self._active = tree.active()
-
-    def close(self) -> None:
-        """Close the stream."""
-        self._stream.close()
-
-    def resume_position(self, position: ReadPosition) -> ReadPosition | None:  # noqa: ARG002 -- the protocol's name
-        """Return None: the part that was read is read again."""
-        return None
-
-    def _last_before(self, number: int) -> int | None:
-        return max((each for each in self._active if each < number), default=None)
-
-    def _active_events(self, first: int) -> Iterator[tuple[int, str | None]]:  # noqa: ARG002 -- read as a whole
-        for number, event in self._events():
-            if number in self._active:
-                yield number, event
-
-    def _events(self) -> Iterator[tuple[int, str | None]]:
-        for number, line in enumerate(self._lines()):
-            if number >= MOST_EVENTS:
-                return
-            yield number, None if line is None else line.decode("utf-8", "replace")
-
-    def _lines(self) -> Iterator[bytes | None]:
-        self._stream.seek(0)
-        if self._compressed:
-            yield from CompressedLines(self._stream, max_bytes=MOST_ARCHIVE_BYTES, max_line_bytes=MOST_LINE_BYTES)
-            return
-        while line := self._stream.readline(MOST_LINE_BYTES + 1):
-            yield line if len(line) <= MOST_LINE_BYTES else None
-
-
-class ColdReader(ArchiveReader):
-    """The events of a session that OpenClaw has moved out of the database, with their numbers."""
-
-    def _events(self) -> Iterator[tuple[int, str | None]]:
-        for line in self._lines():
-            record = {} if line is None else _parse(line)
-            row = record.get("row") if record.get("kind") == "event" else None
-            if not isinstance(row, dict):
-                continue
-            number, event = row.get("seq"), row.get("event_json")
-            if isinstance(number, int) and 0 <= number < MOST_EVENTS:
-                yield number, event if isinstance(event, str) else None

@@ -14,12 +14,13 @@ from typing import IO
 
 from memoryd_server.errors import FileNotFound, MemorydError
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
+from memoryd_server.sources.archive_reader import MOST_ARCHIVE_BYTES, ArchiveReader, ColdReader
 from memoryd_server.sources.discover import Discovery, UnreadableFolder
 from memoryd_server.sources.files import file_stat, open_file
 from memoryd_server.sources.roots import Location
 from memoryd_server.sources.session_database import SessionDatabase, SessionDatabaseUnusable
 from memoryd_server.sources.session_list import is_transcript_name, list_sessions, session_path, session_stat
-from memoryd_server.sources.session_reader import MOST_ARCHIVE_BYTES, ArchiveReader, ColdReader, SessionReader
+from memoryd_server.sources.session_reader import SessionReader
 from memoryd_server.sources.transcript_text import Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
@@ -34,6 +35,8 @@ from memoryd_server.sources.transcripts import (
 Transcript = TranscriptReader | SessionReader | ArchiveReader
 
 OpenDatabase = Callable[[str], SessionDatabase]
+
+_StopSign = Callable[[], bool]
 
 QUICK_BUSY_SECONDS = 0.25
 """How long a call waits for a lock of the gateway; a sync waits longer."""
@@ -177,26 +180,35 @@ def stat_sessions(database: str, names: Collection[str]) -> Mapping[str, FileSta
         return {}
 
 
-def open_transcript(file: SourceFile | Location, *, open_database: OpenDatabase = SessionDatabase) -> Transcript:
+def open_transcript(
+    file: SourceFile | Location,
+    should_stop: _StopSign = lambda: False,
+    *,
+    open_database: OpenDatabase = SessionDatabase,
+) -> Transcript:
     """Open a transcript: a file, a compressed archive, or a session in a database.
+
+    An archive is read as a whole, until `should_stop` returns True.
 
     Raises:
         FileNotFound: it does not exist.
         PathNotAllowed: it is a link or a special file.
-        OSError: it cannot be read, or is damaged.
+        OSError: it cannot be read, or is damaged; `DamagedArchive` if it fails again unless it changes.
+        ReadStopped: `should_stop` returned True.
     """
     name = file.parts[-1]
     if file.database:
         database = open_database(file.database)
         try:
-            reader = (_open_archive_row if is_rotated(name) else _open_session)(database, file.root, name)
+            if is_rotated(name):
+                return _open_archive_row(database, name, should_stop)
+            return _open_session(database, file.root, name, should_stop)
         except BaseException:
             database.close()
             raise
-        return reader
     if name.endswith(COMPRESSED):
         stream = os.fdopen(open_file(file.root, file.parts), "rb")
-        return _closing(stream, lambda: ArchiveReader(stream, file_stat(os.fstat(stream.fileno())), name))
+        return _closing(stream, lambda: _archive(stream, name, should_stop))
     return TranscriptReader(file)
 
 
@@ -228,7 +240,12 @@ def _stat(database: SessionDatabase, name: str) -> FileStat | None:
     return None if row is None or row[1] is None else session_stat(row[1] + 1, row[0], name, row[2])
 
 
-def _open_session(database: SessionDatabase, folder: str, name: str) -> Transcript:
+def _archive(stream: IO[bytes], name: str, should_stop: _StopSign) -> ArchiveReader:
+    stat = file_stat(os.fstat(stream.fileno()))
+    return ArchiveReader(stream, stat, name, should_stop=should_stop)
+
+
+def _open_session(database: SessionDatabase, folder: str, name: str, should_stop: _StopSign) -> Transcript:
     session = session_id(name)
     cold = database.row(_COLD, {"session": session})
     if cold is None:
@@ -245,24 +262,25 @@ def _open_session(database: SessionDatabase, folder: str, name: str) -> Transcri
         table = "session_transcript_cold_archives"
         stream = io.BytesIO(database.blob(table, "archive_blob", rowid, MOST_ARCHIVE_BYTES))
     database.close()
-    return _closing(stream, lambda: _verified(stream, digest, stat, f"{session}\0{row[2]}"))
+    return _closing(stream, lambda: _cold(stream, digest, stat, f"{session}\0{row[2]}", should_stop))
 
 
-def _verified(stream: IO[bytes], digest: str, stat: FileStat, identity: str) -> ColdReader:
+def _cold(stream: IO[bytes], digest: str, stat: FileStat, identity: str, should_stop: _StopSign) -> ColdReader:
     """Return a reader of a cold file whose SHA-256 is `digest`."""
     actual = hashlib.sha256()
+    if stream.seek(0, os.SEEK_END) > MOST_ARCHIVE_BYTES:
+        raise SessionDatabaseUnusable(f"the cold file has more than {MOST_ARCHIVE_BYTES} bytes")
+    stream.seek(0)
     read = 0
-    while block := stream.read(_HASHED_BYTES):
+    while read <= MOST_ARCHIVE_BYTES and (block := stream.read(_HASHED_BYTES)):
         actual.update(block)
         read += len(block)
-        if read > MOST_ARCHIVE_BYTES:
-            raise SessionDatabaseUnusable(f"the cold file has more than {MOST_ARCHIVE_BYTES} bytes")
     if actual.hexdigest() != digest:
         raise SessionDatabaseUnusable("the cold file is damaged: its SHA-256 is not the one in the database")
-    return ColdReader(stream, stat, identity)
+    return ColdReader(stream, stat, identity, should_stop=should_stop)
 
 
-def _open_archive_row(database: SessionDatabase, folder: str, name: str) -> Transcript:  # noqa: ARG001 -- as _open_session
+def _open_archive_row(database: SessionDatabase, name: str, should_stop: _StopSign) -> Transcript:
     row = database.row(_ARCHIVE, {"name": name})
     if row is None:
         raise FileNotFound(f"the archive {name!r} is not in {database.path}")
@@ -270,7 +288,8 @@ def _open_archive_row(database: SessionDatabase, folder: str, name: str) -> Tran
     data = database.blob("session_transcript_archives", "archive_blob", rowid, MOST_ARCHIVE_BYTES)
     database.close()
     stat = session_stat(size, created_ms, name, generation)
-    return ArchiveReader(io.BytesIO(data), stat, name, compressed=encoding == "zstd")
+    compressed = encoding == "zstd"
+    return ArchiveReader(io.BytesIO(data), stat, name, compressed=compressed, should_stop=should_stop)
 
 
 def _closing(stream: IO[bytes], make: Callable[[], ArchiveReader]) -> ArchiveReader:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from memoryd_server.embedding import Embedder, EmbeddingCost
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source, SourceFile
+from memoryd_server.sources import ReadStopped
 from memoryd_server.store import FileRow, Store
 from memoryd_server.sync.plan import SyncPlanner
 from memoryd_server.sync.prepare import FilePreparer
@@ -33,13 +34,26 @@ def price_files(
     """Read and chunk `files` to compute their cost; write nothing. Files whose bytes are those of `known` cost nothing.
 
     Raises:
-        SyncCancelled: `should_stop` returned true between two files.
+        SyncCancelled: `should_stop` returned true between two files, or within an archive.
     """
+    try:
+        return _price(preparer, embedder, files, known, should_stop)
+    except ReadStopped as error:
+        raise SyncCancelled("the sync run was cancelled before it had changed anything") from error
+
+
+def _price(
+    preparer: FilePreparer,
+    embedder: Embedder | None,
+    files: Iterable[SourceFile],
+    known: Mapping[tuple[Source, str], FileRow],
+    should_stop: Callable[[], bool],
+) -> FilesCost:
     count, chunk_count, price = 0, 0, EmbeddingCost()
     for file in files:
         if should_stop():
-            raise SyncCancelled("the sync run was cancelled before it had changed anything")
-        batches = preparer.chunks_of(file, known.get((file.source, file.path)))
+            raise ReadStopped
+        batches = preparer.chunks_of(file, known.get((file.source, file.path)), should_stop)
         count += batches is not None
         for chunks in batches or ():
             chunk_count += len(chunks)

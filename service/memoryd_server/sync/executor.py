@@ -5,9 +5,11 @@ A run that is stopped or killed at any moment leaves an index that is older than
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NoReturn
 
 from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
+from memoryd_server.sources import ReadStopped
 from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
 from memoryd_server.sync.plan import SyncPlan
 from memoryd_server.sync.prepare import READER_VERSION, FilePreparer, MissingFile, UnchangedFile, failure_reason
@@ -78,10 +80,13 @@ class PlanExecutor:
 
     def _check_stop(self) -> None:
         if self._should_stop():
-            self._commit()
-            raise SyncCancelled(
-                "the sync run was cancelled; files indexed until then stay indexed, and a new Sync does the rest"
-            )
+            self._cancel()
+
+    def _cancel(self) -> NoReturn:
+        self._commit()
+        raise SyncCancelled(
+            "the sync run was cancelled; files indexed until then stay indexed, and a new Sync does the rest"
+        )
 
     def _remove(self, removed: tuple[FileRow, ...]) -> None:
         for start in range(0, len(removed), self._files_per_transaction):
@@ -101,7 +106,10 @@ class PlanExecutor:
         self._progress = replace(self._progress, current_path=file.path)
         self._report_progress()
         if file.source is Source.SESSIONS:
-            self._index_transcript(file, known)
+            try:
+                self._index_transcript(file, known)
+            except ReadStopped:
+                self._cancel()
         else:
             self._index_file(file, known)
         # Changed files come first in a plan.
@@ -115,11 +123,11 @@ class PlanExecutor:
         # A transcript that another version of the reader has read is replaced instead.
         if known is not None and known.is_outdated and state is not None and state.version == READER_VERSION:
             self._commit()
-            chunks = self._preparer.transcripts.indexed_chunks(file, state)
+            chunks = self._preparer.transcripts.indexed_chunks(file, state, self._should_stop)
             self._writer.refill_transcript(known, chunks, self._should_stop)
             # The origins of the last chunk's lines, which the next messages continue.
             state = self._writer.transcript(known.id)
-        parts = self._preparer.transcripts.parts(file, known, state)
+        parts = self._preparer.transcripts.parts(file, known, state, self._should_stop)
         has_parts = False
         while True:
             try:

@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 
 from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, memory_chunks, split_front_matter
 from memoryd_server.errors import FileNotFound, MemorydError
-from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, settled
+from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, is_settled, settled
 from memoryd_server.sources import (
     FLATTENING_VERSION,
     START,
+    DamagedArchive,
     ForgottenSources,
     Message,
     ReadPosition,
@@ -28,6 +29,7 @@ from memoryd_server.store import (
     BuildIdentity,
     FileRow,
     PreparedFile,
+    StopSign,
     TranscriptPart,
     TranscriptState,
     file_name,
@@ -38,6 +40,8 @@ from memoryd_server.text import Analyzer
 
 PART_CHARS = 1 << 20
 """A part ends at about this much text."""
+
+OpenTranscript = Callable[[SourceFile, StopSign], Transcript]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +71,11 @@ class FilePreparer:
         forgotten: ForgottenSources | None = None,
         *,
         read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
-        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
+        open_transcript: OpenTranscript = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
-        self.transcripts = TranscriptPreparer(analyzer, identity, open_transcript, part_chars)
+        self.transcripts = TranscriptPreparer(analyzer, identity, now_ns, open_transcript, part_chars)
         self._read = read
         self._identity = identity
         self._max_file_bytes = max_file_bytes
@@ -99,13 +103,18 @@ class FilePreparer:
             return PreparedFile(file.path, file.source, stat, content_hash, same_bytes=same_bytes)
         return replace(self._rows(file, data, stat, content_hash), same_bytes=same_bytes)
 
-    def chunks_of(self, file: SourceFile, known: FileRow | None) -> Iterator[list[Chunk]] | None:
+    def chunks_of(
+        self, file: SourceFile, known: FileRow | None, should_stop: StopSign = lambda: False
+    ) -> Iterator[list[Chunk]] | None:
         """Yield the file's chunks in batches; None if its bytes are those of `known`.
 
         An unreadable file has none. For a transcript that has grown, the chunks that are indexed already are included.
+
+        Raises:
+            ReadStopped: `should_stop` returned true while an archive was read.
         """
         if file.source is Source.SESSIONS:
-            return self.transcripts.chunks(file)
+            return self.transcripts.chunks(file, should_stop)
         try:
             data, _ = self._read(file, self._max_file_bytes)
         except (OSError, MemorydError):
@@ -157,6 +166,30 @@ READER_VERSION = f"{FLATTENING_VERSION}.{TRANSCRIPT_CHUNKER_VERSION}"
 """The version of the code that makes a transcript's text and chunks; another version reads it from the beginning."""
 
 
+_MOST_DAMAGED = 10_000
+
+
+class _DamagedArchives:
+    """The damaged and too large archives, which are not decompressed again in every sync while their stat is equal."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._found: dict[str, tuple[FileStat, str]] = {}
+
+    def check(self, file: SourceFile) -> None:
+        """Raise the error of an archive that has not changed since `add`."""
+        stat, reason = self._found.get(file.path, (None, ""))
+        if stat == file.stat:
+            raise DamagedArchive(reason)
+
+    def add(self, file: SourceFile, error: DamagedArchive) -> None:
+        """Remember the error, unless the file changed so recently that an equal stat does not exclude a change."""
+        if is_settled(settled(file.stat, self._now_ns())):
+            if len(self._found) >= _MOST_DAMAGED:
+                self._found.clear()
+            self._found[file.path] = (file.stat, str(error))
+
+
 @dataclass(frozen=True, slots=True)
 class _ResumePoint:
     """Where to read from, and what is indexed up to there; None for the beginning."""
@@ -166,21 +199,40 @@ class _ResumePoint:
 
 
 class TranscriptPreparer:
-    """Prepares transcripts, with one analyzer and one build identity."""
+    """Prepares transcripts, with one analyzer and one build identity. `now_ns` is the wall clock in Unix nanoseconds.
+
+    The methods raise `ReadStopped` if `should_stop` returns true while an archive is read.
+    """
 
     def __init__(
         self,
         analyzer: Analyzer,
         identity: BuildIdentity,
-        open_transcript: Callable[[SourceFile], Transcript] = open_transcript,
+        now_ns: Callable[[], int],
+        open_transcript: OpenTranscript = open_transcript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self._analyzer = analyzer
         self._identity = identity
         self._open_transcript = open_transcript
         self._part_chars = part_chars
+        self._damaged = _DamagedArchives(now_ns)
 
-    def parts(self, file: SourceFile, known: FileRow | None, state: TranscriptState | None) -> Iterator[TranscriptPart]:
+    def _open(self, file: SourceFile, should_stop: StopSign) -> Transcript:
+        self._damaged.check(file)
+        try:
+            return self._open_transcript(file, should_stop)
+        except DamagedArchive as error:
+            self._damaged.add(file, error)
+            raise
+
+    def parts(
+        self,
+        file: SourceFile,
+        known: FileRow | None,
+        state: TranscriptState | None,
+        should_stop: StopSign = lambda: False,
+    ) -> Iterator[TranscriptPart]:
         """Yield the new parts of `file`, of which `known` and `state` are indexed; none if nothing is new.
 
         Raises:
@@ -188,27 +240,29 @@ class TranscriptPreparer:
             PathNotAllowed: the file has become a link, or is not a regular file.
             OSError: the file cannot be read.
         """
-        with self._open_transcript(file) as reader:
+        with self._open(file, should_stop) as reader:
             resume = _resume_point(reader, known, state)
             resumed = known is not None and resume.state is not None
             moved_from = known.path if known is not None and known.path != file.path else ""
             if moved_from or not resumed or resume.position.offset < reader.stat.size_bytes:
                 yield from self._read(file, reader, resume, moved_from)
 
-    def chunks(self, file: SourceFile) -> Iterator[list[Chunk]]:
+    def chunks(self, file: SourceFile, should_stop: StopSign = lambda: False) -> Iterator[list[Chunk]]:
         """Yield approximately the chunks of the whole of `file`, in batches; none if it cannot be read."""
         try:
-            with self._open_transcript(file) as reader:
+            with self._open(file, should_stop) as reader:
                 for part in self._read(file, reader, _ResumePoint(START, None), "", analyzed=False):
                     yield list(part.chunks)
         except (MemorydError, OSError):
             return
 
-    def indexed_chunks(self, file: SourceFile, state: TranscriptState) -> Iterator[Chunk]:
+    def indexed_chunks(
+        self, file: SourceFile, state: TranscriptState, should_stop: StopSign = lambda: False
+    ) -> Iterator[Chunk]:
         """Yield the chunks of the part of `file` that is indexed according to `state`; none if it cannot be read."""
         chunker = TranscriptChunker(self._identity.chunk_tokens, self._identity.chunk_overlap)
         try:
-            with self._open_transcript(file) as reader:
+            with self._open(file, should_stop) as reader:
                 for line in reader.lines(START):
                     if line.after.offset > state.read.offset:
                         break

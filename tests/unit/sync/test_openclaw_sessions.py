@@ -14,9 +14,9 @@ from index_fixture import RecordingObserver
 from memoryd_server.agent.files import read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source
+from memoryd_server.sources.archive_reader import ColdReader
 from memoryd_server.sources.compression import zstd
 from memoryd_server.sources.corpus import discover_transcripts
-from memoryd_server.sources.session_reader import ColdReader
 from memoryd_server.sources.session_source import open_transcript
 from memoryd_server.sources.transcripts import START
 from memoryd_server.store import VectorIdentity

@@ -157,9 +157,9 @@ def test_the_price_is_found_out_once_and_again_after_a_while(embedding):
     read = []
 
     class CountingPreparer(FilePreparer):
-        def chunks_of(self, file, known):
+        def chunks_of(self, file, *args):
             read.append(file)
-            return super().chunks_of(file, known)
+            return super().chunks_of(file, *args)
 
     engine = embedding.engine(Clock(monotonic=lambda: now[0]), new_preparer=CountingPreparer)
     for _ in range(3):

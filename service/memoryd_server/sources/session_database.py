@@ -211,7 +211,7 @@ class SessionDatabase:
             )
         role = next(connection.execute("SELECT role FROM schema_meta WHERE meta_key = 'primary'"), (None,))[0]
         if role != "agent":
-            raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r}")
+            raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r:.100}")
 
     def _file_identity(self) -> tuple[int, int]:
         status = self._lstat()
@@ -263,4 +263,5 @@ def _translated(path: str) -> Iterator[None]:
     try:
         yield
     except (apsw.Error, UnicodeDecodeError) as error:
-        raise SessionDatabaseUnusable(f"{path} cannot be read: {error}") from error
+        # The message of an error of SQLite may contain names of the database.
+        raise SessionDatabaseUnusable(f"{path} cannot be read: {error!s:.300}") from error

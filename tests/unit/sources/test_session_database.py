@@ -113,6 +113,23 @@ def test_the_database_of_another_role_is_not_read(database):
         SessionDatabase(str(database))
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE schema_meta SET role = printf('%.*c', 6000000, 'x')",
+        "UPDATE sqlite_schema SET sql = 'x', name = printf('%.*c', 6000000, 'x') WHERE name = 'transcript_events'",
+    ],
+)
+def test_errors_do_not_contain_long_values_of_the_database(database, change):
+    with HostWriter(database) as writer:
+        writer.execute("PRAGMA ignore_check_constraints = ON")
+        writer.execute("PRAGMA writable_schema = ON")
+        writer.execute(change)
+    with pytest.raises(SessionDatabaseUnusable) as refused:
+        SessionDatabase(str(database)).row(EVENTS, {"session": MAIN, "after": -1})
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_locked_database_is_unusable_and_can_be_read_later(database):
     # On network volumes, OpenClaw uses no write-ahead log, and a writer excludes readers.
     writer = apsw.Connection(str(database))

@@ -39,8 +39,8 @@ def memory_chunks(body: str, tokens: int, overlap: int, first_line: int = 1, *, 
     text, annotations = split_annotations(body)
     entries = frozenset(_entry_lines(text.split("\n"))) if curated else frozenset()
     if entries:
-        chunks = _curated_chunks(text, entries, tokens, overlap)
-        return [_annotated(*each, first_line, annotations) for each in chunks]
+        chunks = _curated_chunks(text, entries, annotations, tokens, overlap)
+        return [_annotated(*each, first_line) for each in chunks]
     found = indexable_chunks(text, tokens, overlap, first_line)
     if not annotations:
         return found
@@ -63,18 +63,24 @@ class _Segment(NamedTuple):
     is_entry: bool
 
 
-def _curated_chunks(text: str, entries: Collection[int], tokens: int, overlap: int) -> Iterator[tuple[Chunk, _Segment]]:
+def _curated_chunks(
+    text: str, entries: Collection[int], annotations: Mapping[int, Annotations], tokens: int, overlap: int
+) -> Iterator[tuple[Chunk, _Segment, Annotations]]:
+    """Yield the chunks with their segments and the annotations of these segments. Linear in the length of `text`."""
     lines = text.split("\n")
     limits = ChunkLimits.from_tokens(tokens, overlap)
-    spans: list[tuple[TextSpan, _Segment]] = []
+    spans: list[tuple[TextSpan, _Segment, Annotations]] = []
     for segment in _segments(lines, text, entries):
+        # Once for all chunks of the segment: a long segment has many lines and many chunks.
+        numbers = range(segment.start, segment.end + 1) if annotations else ()
+        joined = joined_annotations(annotations[number] for number in numbers if number in annotations)
         for span in pack("\n".join(lines[segment.start - 1 : segment.end]), limits):
             if span.text.strip():
                 offset = segment.start - 1
-                spans.append((TextSpan(span.text, span.start_line + offset, span.end_line + offset), segment))
-    crumbs = breadcrumbs(text, [span.start_line for span, _ in spans])
-    for (span, segment), crumb in zip(spans, crumbs, strict=True):
-        yield make_chunk(span, crumb, 0), segment
+                spans.append((TextSpan(span.text, span.start_line + offset, span.end_line + offset), segment, joined))
+    crumbs = breadcrumbs(text, [span.start_line for span, _, _ in spans])
+    for (span, segment, joined), crumb in zip(spans, crumbs, strict=True):
+        yield make_chunk(span, crumb, 0), segment, joined
 
 
 def _segments(lines: list[str], text: str, entries: Collection[int]) -> Iterator[_Segment]:
@@ -102,10 +108,8 @@ def _entry_lines(lines: list[str]) -> Iterator[int]:
             yield number
 
 
-def _annotated(chunk: Chunk, segment: _Segment, first_line: int, annotations: Mapping[int, Annotations]) -> Chunk:
-    """Return the chunk with the annotations of its whole segment, and with line numbers of the file."""
-    lines = range(segment.start, segment.end + 1) if annotations else ()
-    found = joined_annotations(annotations[line] for line in lines if line in annotations)
+def _annotated(chunk: Chunk, segment: _Segment, found: Annotations, first_line: int) -> Chunk:
+    """Return the chunk with the annotations `found` in its whole segment, and with line numbers of the file."""
     offset = first_line - 1
     day = _entry_day(chunk.text) if segment.is_entry and chunk.start_line == segment.start else ""
     if not offset and found is NO_ANNOTATIONS and not day:

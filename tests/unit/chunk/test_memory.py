@@ -1,7 +1,9 @@
 """Chunks of memory files: entries of curated files, annotations as fields, and line numbers of the file."""
 
 import hashlib
+import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,3 +138,16 @@ def test_every_word_of_a_curated_file_is_in_a_chunk_or_in_its_headings(body, siz
         assert hashlib.sha256(chunk.text.encode()).digest() == chunk.content_hash
         assert chunk.text.split("\n")[0].strip() in lines[chunk.start_line - 1]
         assert "<!--" not in chunk.text
+
+
+@pytest.mark.attacks
+@pytest.mark.parametrize("first", ["- entry <!-- importance: 3 -->\n", "- one <!-- trigger: t -->\n\n- entry\n"])
+def test_an_entry_takes_time_in_proportion_to_its_lines(first):
+    def seconds(lines):
+        text = first + "  x\n" * lines
+        began = time.thread_time()
+        assert len(curated(text, 32, 0)) > lines // 64
+        return time.thread_time() - began
+
+    # Four times the lines take four times as long, and sixteen times as long if each chunk reads the whole entry.
+    assert any(seconds(40_000) < 9 * seconds(10_000) for _ in range(3))

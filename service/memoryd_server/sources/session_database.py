@@ -11,7 +11,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
@@ -187,9 +186,9 @@ class SessionDatabase:
                 return self._verified("mode=ro")
             except (apsw.ReadOnlyError, apsw.CantOpenError, apsw.PermissionsError):
                 # The gateway is not running, and this user may not create the files of the write-ahead log.
-                if has_write_ahead_log(self.path):
-                    raise
                 self._immutable = self._lstat()
+                if has_journal(self.path):
+                    raise
                 return self._verified("mode=ro&immutable=1")
 
     def _verified(self, query: str) -> apsw.Connection:
@@ -234,12 +233,16 @@ def _regular_file(path: str) -> os.stat_result:
 def _is_same_state(before: os.stat_result, now: os.stat_result, path: str) -> bool:
     fields = ("st_dev", "st_ino", "st_size", "st_mtime_ns", "st_ctime_ns")
     unchanged = all(getattr(before, field) == getattr(now, field) for field in fields)
-    return unchanged and not has_write_ahead_log(path)
+    return unchanged and not has_journal(path)
 
 
-def has_write_ahead_log(path: str) -> bool:
-    """Return whether the database has a write-ahead log, which the gateway removes when it ends."""
-    return Path(f"{path}-wal").exists()
+def has_journal(path: str) -> bool:
+    """Return whether the database has a write-ahead log, or the rollback journal that is used on network volumes.
+
+    The gateway removes the log when it ends, and the journal when a transaction ends. While one of them exists, the
+    file of the database alone may have a part of a transaction.
+    """
+    return any(os.path.lexists(path + suffix) for suffix in ("-wal", "-journal"))
 
 
 def change_signature(path: str) -> tuple[tuple[int, int, int, int], ...]:

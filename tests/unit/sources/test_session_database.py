@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -142,6 +143,23 @@ def test_a_locked_database_is_unusable_and_can_be_read_later(database):
     assert pages(database) == [list(range(14))]
 
 
+def test_uncommitted_changes_are_not_read_while_their_journal_exists(database):
+    # The state of a gateway without a write-ahead log that was killed during a transaction: pages are written already.
+    writer = apsw.Connection(str(database))
+    for pragma in ("journal_mode = DELETE", "synchronous = OFF", "cache_size = 1"):
+        writer.execute(f"PRAGMA {pragma}")
+    writer.execute("BEGIN; DELETE FROM transcript_events WHERE seq > 2")
+    killed = database.with_name("killed.sqlite")
+    for suffix in ("", "-journal"):
+        shutil.copy(f"{database}{suffix}", f"{killed}{suffix}")
+    writer.execute("ROLLBACK")
+    writer.close()
+    with pytest.raises(SessionDatabaseUnusable, match="readonly"):
+        pages(killed)
+    with HostWriter(killed):
+        assert pages(killed) == [list(range(14))]
+
+
 def test_nothing_is_written_through_the_connection(database):
     with SessionDatabase(str(database)) as opened, pytest.raises(SessionDatabaseUnusable, match="readonly"):
         opened.row("UPDATE schema_meta SET role = 'x'", {})
@@ -159,27 +177,54 @@ def test_each_append_changes_the_signature_and_each_read_does_not(database):
     assert len(set(seen)) == len(seen)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="only root can become a user without access")
-def test_a_user_who_may_not_write_beside_the_database_reads_it_while_the_gateway_is_stopped():
+only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a user without access")
+
+
+@pytest.fixture
+def shown():
+    """A database that every user may read, in a folder that only root may write."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         database = copy_home(folder)
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-        before = sorted(database.parent.iterdir())
-        assert _without_privileges(lambda: pages(database)) == str([list(range(14))])
-        assert sorted(database.parent.iterdir()) == before
+        yield database
+
+
+@only_root
+def test_a_user_who_may_not_write_beside_the_database_reads_it_while_the_gateway_is_stopped(shown):
+    before = sorted(shown.parent.iterdir())
+    assert _without_privileges(lambda: pages(shown)) == str([list(range(14))])
+    assert sorted(shown.parent.iterdir()) == before
+
+
+@only_root
+@pytest.mark.parametrize("suffix", ["-wal", "-journal"])
+def test_a_transaction_that_begins_while_such_a_user_reads_ends_the_reading(shown, suffix):
+    def work():
+        with SessionDatabase(str(shown), page_rows=5) as opened:
+            found = opened.pages(EVENTS, {"session": MAIN}, -1)
+            next(found)
+            os.seteuid(0)
+            Path(f"{shown}{suffix}").touch()
+            os.seteuid(_NOBODY)
+            return next(found)
+
+    assert "was changed while it was read" in _without_privileges(work)
+
+
+_NOBODY = 65534
 
 
 def _without_privileges(work):
-    """Return the text of what `work` returns or raises in a child process without rights."""
+    """Return the text of what `work` returns or raises in a child process without rights, which can regain them."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             os.setgroups([])
-            os.setresgid(65534, 65534, 65534)
-            os.setresuid(65534, 65534, 65534)
+            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresuid(_NOBODY, _NOBODY, 0)
             text = str(work())
         except BaseException as error:  # noqa: BLE001 -- the parent compares it
             text = repr(error)

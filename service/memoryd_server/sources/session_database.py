@@ -4,6 +4,9 @@ OpenClaw writes to the database while it is read. Each read transaction is short
 gateway's checkpoints: rows are fetched until a limit of rows, of bytes or of time, and the next transaction continues
 after the last row. Before each transaction, the file is compared with the one that was opened; a replaced file is
 opened again.
+
+Other programs may write to the file, too. Only ordinary tables are read, because a view can have any number of rows, and
+a query that takes too long is interrupted.
 """
 
 import os
@@ -27,9 +30,28 @@ PAGE_BYTES = 4 << 20
 # A transaction may take 50 ms; a last row of some megabytes and the commit need the rest.
 PAGE_SECONDS = 0.02
 BUSY_SECONDS = 5.0
+QUERY_SECONDS = 10.0
+"""How long a query may take, including the wait for a lock. In a sound database each row takes microseconds."""
 
+_STEPS_BETWEEN_CHECKS = 10_000
 _OPEN_ATTEMPTS = 3
 _BLOB_BYTES = 4 << 20
+
+_TABLES = frozenset(
+    {
+        "schema_meta",
+        "session_nodes",
+        "session_windows",
+        "transcript_events",
+        "transcript_event_identities",
+        "session_transcript_active_events",
+        "session_transcript_index_state",
+        "transcript_rewrite_watermarks",
+        "session_transcript_archives",
+        "session_transcript_cold_archives",
+        "memory_session_tombstones",
+    }
+)
 
 Row = tuple[Any, ...]
 
@@ -58,11 +80,13 @@ class SessionDatabase:
         page_bytes: int = PAGE_BYTES,
         page_seconds: float = PAGE_SECONDS,
         busy_seconds: float = BUSY_SECONDS,
+        query_seconds: float = QUERY_SECONDS,
     ) -> None:
         self.path = path
         self._monotonic = monotonic
         self._page_rows, self._page_bytes, self._page_seconds = page_rows, page_bytes, page_seconds
-        self._busy_seconds = busy_seconds
+        self._busy_seconds, self._query_seconds = busy_seconds, query_seconds
+        self._deadline = 0.0
         self._immutable: os.stat_result | None = None
         self.longest_seconds, self.most_rows, self.most_bytes = 0.0, 0, 0
         self._connection, self._identity = self._open()
@@ -157,6 +181,7 @@ class SessionDatabase:
         with _translated(self.path):
             self._connection.execute("BEGIN")
             began = self._monotonic()
+            self._deadline = began + self._query_seconds
             try:
                 yield began
             finally:
@@ -196,6 +221,8 @@ class SessionDatabase:
         connection = apsw.Connection(f"file:{quote(self.path)}?{query}", flags=flags)
         try:
             connection.set_busy_timeout(int(self._busy_seconds * 1000))
+            connection.set_progress_handler(lambda: self._monotonic() > self._deadline, _STEPS_BETWEEN_CHECKS)
+            self._deadline = self._monotonic() + self._query_seconds
             self._require_schema(connection)
         except BaseException:
             connection.close()
@@ -208,6 +235,11 @@ class SessionDatabase:
             raise SessionDatabaseUnusable(
                 f"{self.path} has schema version {version}, but this memoryd reads only version {SCHEMA_VERSION}"
             )
+        # A virtual table has no root page.
+        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0")
+        missing = _TABLES.difference(name for (name,) in tables)
+        if missing:
+            raise SessionDatabaseUnusable(f"{self.path} has no table {', '.join(sorted(missing))}")
         role = next(connection.execute("SELECT role FROM schema_meta WHERE meta_key = 'primary'"), (None,))[0]
         if role != "agent":
             raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r:.100}")
@@ -265,6 +297,8 @@ def _state(path: str) -> tuple[int, int, int, int]:
 def _translated(path: str) -> Iterator[None]:
     try:
         yield
+    except apsw.InterruptError as error:
+        raise SessionDatabaseUnusable(f"{path} cannot be read: a query took too long") from error
     except (apsw.Error, UnicodeDecodeError) as error:
         # The message of an error of SQLite may contain names of the database.
         raise SessionDatabaseUnusable(f"{path} cannot be read: {error!s:.300}") from error

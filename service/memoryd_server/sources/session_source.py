@@ -41,6 +41,9 @@ _StopSign = Callable[[], bool]
 QUICK_BUSY_SECONDS = 0.25
 """How long a call waits for a lock of the gateway; a sync waits longer."""
 
+QUICK_QUERY_SECONDS = 2.0
+"""How long a query of a call may take; one of a sync may take longer."""
+
 COMPRESSED = ".zst"
 _COLD_FOLDER = "cold"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -168,7 +171,7 @@ def open_quickly(database: str) -> SessionDatabase:
     Raises:
         FileNotFound, PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
     """
-    return SessionDatabase(database, busy_seconds=QUICK_BUSY_SECONDS)
+    return SessionDatabase(database, busy_seconds=QUICK_BUSY_SECONDS, query_seconds=QUICK_QUERY_SECONDS)
 
 
 def stat_sessions(database: str, names: Collection[str]) -> Mapping[str, FileStat]:

@@ -131,6 +131,41 @@ def test_errors_do_not_contain_long_values_of_the_database(database, change):
     assert len(str(refused.value)) < 1000
 
 
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+
+
+@pytest.mark.attacks
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "replacement",
+    [
+        f"CREATE VIEW {{0}} AS {ENDLESS} SELECT 'primary' AS meta_key, max(x) AS role, NULL AS agent_id FROM n",
+        "CREATE VIRTUAL TABLE {0} USING fts5(meta_key, role, agent_id)",
+    ],
+    ids=["view", "virtual"],
+)
+@pytest.mark.parametrize("table", ["schema_meta", "session_nodes", "session_transcript_archives"])
+def test_only_ordinary_tables_are_read(database, table, replacement):
+    with HostWriter(database) as writer:
+        writer.execute("PRAGMA foreign_keys = OFF")
+        writer.execute(f"DROP TABLE {table}")
+        writer.execute(replacement.format(table))
+    with pytest.raises(SessionDatabaseUnusable, match=f"has no table {table}"):
+        SessionDatabase(str(database))
+
+
+@pytest.mark.attacks
+@pytest.mark.timeout(60)
+def test_a_query_that_takes_too_long_is_interrupted(database):
+    ticks = itertools.count()
+    # The clock advances by a second whenever it is read.
+    with SessionDatabase(str(database), monotonic=lambda: float(next(ticks)), query_seconds=20) as opened:
+        with pytest.raises(SessionDatabaseUnusable, match="a query took too long"):
+            opened.row(f"{ENDLESS} SELECT max(x) FROM n", {})
+        # The time is that of one transaction.
+        assert [[row[0] for row in page] for page in opened.pages(EVENTS, {"session": MAIN}, -1)][-1] == [13]
+
+
 def test_a_locked_database_is_unusable_and_can_be_read_later(database):
     # On network volumes, OpenClaw uses no write-ahead log, and a writer excludes readers.
     writer = apsw.Connection(str(database))

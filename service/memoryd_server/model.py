@@ -33,7 +33,8 @@ class SourceFile:
     """A memory file: its location and its metadata.
 
     `root` is an absolute directory and `parts` the components below it; only `sources.files` opens them. `database` is
-    the gateway's database that contains the transcript with this name; empty for a file.
+    the gateway's database that contains the transcript with this name, and `agent_id`
+    the agent to which it must belong; both are empty for a file.
     """
 
     path: str
@@ -42,6 +43,7 @@ class SourceFile:
     parts: tuple[str, ...]
     stat: FileStat
     database: str = ""
+    agent_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,6 +72,29 @@ async def test_an_unknown_schema_version_is_named_in_the_status(home, serve, dat
     assert "schema version 24" in refused.value.details()
 
 
+async def test_the_database_of_another_agent_is_read_by_no_call(home, serve, database):
+    home.write(crane="The harbour crane lifts containers.")
+    with HostWriter(database) as writer:
+        writer.execute("UPDATE schema_meta SET agent_id = 'other'")
+    memoryd = await serve(sessions())
+    await memoryd.sync()
+    (skipped,) = [each for each in (await memoryd.status()).degradations if each.wanted == "sessions/main"]
+    assert "belongs to the agent 'other', not to 'main'" in skipped.reason
+    assert paths(await memoryd.search("crane")) == ["memory/crane.md"]
+    assert paths(await memoryd.search("orion")) == []
+    for path in (path_of(MAIN), f"sessions/{MAIN}.jsonl", path_of(COLD)):
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await memoryd.get(path)
+        assert "belongs to the agent 'other'" in refused.value.details()
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await memoryd.stub.MemoryForget(pb.MemoryForgetRequest(session_id=MAIN, delete_source=True), timeout=TIMEOUT)
+    assert "belongs to the agent 'other'" in refused.value.details()
+    forget = memoryd.stub.MemoryForget(pb.MemoryForgetRequest(session_id=MAIN), timeout=TIMEOUT)
+    assert "no transcript of the session" in (await check_refused(forget, "NOT_FOUND", "FILE_NOT_FOUND")).message
+    archive = memoryd.stub.SessionArchive(pb.SessionArchiveRequest(transcript=MAIN), timeout=TIMEOUT)
+    await check_refused(archive, "NOT_FOUND", "FILE_NOT_FOUND")
+
+
 async def test_damaged_events_are_an_issue_in_the_status_also_after_a_restart(home, serve, database):
     memoryd = await serve(sessions())
     await memoryd.sync()

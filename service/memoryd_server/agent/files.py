@@ -211,7 +211,8 @@ def require_transcript(corpus: Corpus, file_name: str) -> None:
         FileNotFound: there is none.
     """
     location = corpus.transcript(file_name)
-    if stat_file(location) is None and not (corpus.database and stat_sessions(corpus.database, [file_name])):
+    database, agent_id = corpus.database, corpus.agent_id
+    if stat_file(location) is None and not (database and stat_sessions(database, agent_id, [file_name])):
         raise FileNotFound(
             f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
         )

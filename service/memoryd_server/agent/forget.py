@@ -158,7 +158,8 @@ class ForgetJob:
     def _is_in_database(self, session: str, *, must_know: bool) -> bool:
         """Return whether the gateway's database has the session; False if it cannot be read, unless `must_know`."""
         try:
-            return has_session(str(self._config().session_database), session)
+            config = self._config()
+            return has_session(str(config.session_database), config.agent_id, session)
         except (OSError, MemorydError):
             if must_know:
                 raise

@@ -100,13 +100,18 @@ class Corpus:
         return name if is_transcript_name(name) else None
 
     def _in_database(self, path: str, name: str) -> list[Location]:
-        return [Location(path, self.sessions, (name,), Source.SESSIONS, self.database)] if self.database else []
+        return (
+            [Location(path, self.sessions, (name,), Source.SESSIONS, self.database, self.agent_id)]
+            if self.database
+            else []
+        )
 
     def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
         """Return the stat of each location, or None for one that is missing or cannot be read."""
         stored = [place.parts[-1] for place in locations if place.database]
         archived = [place.parts[-1] for place in locations if is_archive(place.parts[-1])] if self.database else []
-        in_database = stat_sessions(self.database, {*stored, *archived}) if stored or archived else {}
+        names = {*stored, *archived}
+        in_database = stat_sessions(self.database, self.agent_id, names) if names else {}
         files = iter(stat_files([place for place in locations if not place.database]))
         stats = [in_database.get(place.parts[-1]) if place.database else next(files) for place in locations]
         return [

@@ -146,7 +146,8 @@ class Roots:
 class Location:
     """The location of an allowed path: `parts` are the components below the absolute folder `root`.
 
-    `database` is the gateway's database that contains the transcript with this name; empty for a file.
+    `database` is the gateway's database that contains the transcript with this name, and `agent_id`
+    the agent to which it must belong; both are empty for a file.
     """
 
     path: str
@@ -154,6 +155,7 @@ class Location:
     parts: tuple[str, ...]
     source: Source = Source.MEMORY
     database: str = ""
+    agent_id: str = ""
 
 
 def resolve_path(roots: Roots, path: str) -> Location:

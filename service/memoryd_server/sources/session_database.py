@@ -5,8 +5,8 @@ gateway's checkpoints: rows are fetched until a limit of rows, of bytes or of ti
 after the last row. Before each transaction, the file is compared with the one that was opened; a replaced file is
 opened again.
 
-Other programs may write to the file, too. Only ordinary tables are read, because a view can have any number of rows, and
-a query that takes too long is interrupted.
+Other programs may write to the file, too. Only ordinary tables are read, because a view can have any number of rows. A
+query that takes too long is interrupted.
 """
 
 import os
@@ -53,6 +53,8 @@ _TABLES = frozenset(
     }
 )
 
+_OWNER = "SELECT substr(role, 1, 100), substr(agent_id, 1, 100) FROM schema_meta WHERE meta_key = 'primary'"
+
 Row = tuple[Any, ...]
 
 
@@ -63,17 +65,21 @@ class SessionDatabaseUnusable(OSError):
 class SessionDatabase:
     """An open database; a context manager. `monotonic` is a clock in seconds.
 
+    `agent_id` is the agent that must own the database; the owner is not compared if it is empty, or if the database
+    names none.
+
     `longest_seconds`, `most_rows` and `most_bytes` are those of the largest read transactions so far.
 
     Raises:
         FileNotFound: the database does not exist.
         PathNotAllowed: it is a link or a special file.
-        SessionDatabaseUnusable: it cannot be opened, or has another schema version.
+        SessionDatabaseUnusable: it cannot be opened, has another schema version, or belongs to another agent.
     """
 
     def __init__(
         self,
         path: str,
+        agent_id: str = "",
         *,
         monotonic: Callable[[], float] = time.monotonic,
         page_rows: int = PAGE_ROWS,
@@ -83,6 +89,7 @@ class SessionDatabase:
         query_seconds: float = QUERY_SECONDS,
     ) -> None:
         self.path = path
+        self._agent_id = agent_id
         self._monotonic = monotonic
         self._page_rows, self._page_bytes, self._page_seconds = page_rows, page_bytes, page_seconds
         self._busy_seconds, self._query_seconds = busy_seconds, query_seconds
@@ -240,9 +247,12 @@ class SessionDatabase:
         missing = _TABLES.difference(name for (name,) in tables)
         if missing:
             raise SessionDatabaseUnusable(f"{self.path} has no table {', '.join(sorted(missing))}")
-        role = next(connection.execute("SELECT role FROM schema_meta WHERE meta_key = 'primary'"), (None,))[0]
+        role, owner = next(connection.execute(_OWNER), (None, None))
         if role != "agent":
             raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r:.100}")
+        # The column can be NULL.
+        if self._agent_id and owner is not None and owner != self._agent_id:
+            raise SessionDatabaseUnusable(f"{self.path} belongs to the agent {owner!r:.100}, not to {self._agent_id!r}")
 
     def _file_identity(self) -> tuple[int, int]:
         status = self._lstat()

@@ -34,7 +34,8 @@ from memoryd_server.sources.transcripts import (
 
 Transcript = TranscriptReader | SessionReader | ArchiveReader
 
-OpenDatabase = Callable[[str], SessionDatabase]
+OpenDatabase = Callable[[str, str], SessionDatabase]
+"""Opens the database at a path, which must belong to the agent with an id."""
 
 _StopSign = Callable[[], bool]
 
@@ -65,7 +66,7 @@ def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discov
     If the database cannot be read, nothing of it counts as deleted. If it does not exist, everything does.
     """
     try:
-        with SessionDatabase(database) as opened:
+        with SessionDatabase(database, agent_id) as opened:
             found = list_sessions(opened)
     except FileNotFound:
         return Discovery((), (), ()), frozenset()
@@ -75,23 +76,29 @@ def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discov
         unseen = UnreadableFolder(place, f"cannot be read: {reason}", (prefix,), source=Source.SESSIONS, database=True)
         return Discovery((), (FileFailure(place, Source.SESSIONS, reason),), (), (unseen,)), frozenset()
     files = (
-        SourceFile(session_path(agent_id, name), Source.SESSIONS, folder, (name,), stat, database)
+        SourceFile(session_path(agent_id, name), Source.SESSIONS, folder, (name,), stat, database, agent_id)
         for name, stat in found.stats.items()
     )
     return Discovery(tuple(files), (), ()), found.excluded
 
 
 def last_session_messages(
-    database: str, folder: str, session: str, count: int, keep: Callable[[Message], bool] = lambda _: True
+    database: str,
+    agent_id: str,
+    folder: str,
+    session: str,
+    count: int,
+    *,
+    keep: Callable[[Message], bool] = lambda _: True,
 ) -> list[Message] | None:
-    """Return the last `count` messages of a session in the database that `keep` accepts, in order.
+    """Return the last `count` messages of a session in the agent's database that `keep` accepts, in order.
 
     None if the database has no such session, or cannot be read. Reads only the last events, as far as necessary.
     """
     name = f"{session}.jsonl"
     if not is_transcript_name(name):
         return None
-    place = Location(session_path("", name), folder, (name,), Source.SESSIONS, database)
+    place = Location(session_path(agent_id, name), folder, (name,), Source.SESSIONS, database, agent_id)
     try:
         with open_transcript(place, open_database=open_quickly) as reader:
             events = _TAIL_EVENTS * count
@@ -115,14 +122,14 @@ def list_session_files(folder: Path) -> list[TranscriptFile]:
     return list_transcripts(folder, lambda name: is_transcript(name) or is_archive(name))
 
 
-def has_session(database: str, session: str) -> bool:
-    """Return whether the database has a session with this id, or an archive of it. False if there is no database.
+def has_session(database: str, agent_id: str, session: str) -> bool:
+    """Return whether the agent's database has a session with this id, or an archive of it; False without a database.
 
     Raises:
         PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
     """
     try:
-        with open_quickly(database) as opened:
+        with open_quickly(database, agent_id) as opened:
             return opened.row(_HAS_SESSION, {"session": session}) is not None
     except FileNotFound:
         return False
@@ -165,19 +172,19 @@ def list_archives(folder: Path, agent_id: str) -> list[SourceFile]:
     ]
 
 
-def open_quickly(database: str) -> SessionDatabase:
-    """Open a database for a call that waits for the result.
+def open_quickly(database: str, agent_id: str = "") -> SessionDatabase:
+    """Open a database, which must belong to an agent if `agent_id` is not empty, for a call that waits for the result.
 
     Raises:
         FileNotFound, PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
     """
-    return SessionDatabase(database, busy_seconds=QUICK_BUSY_SECONDS, query_seconds=QUICK_QUERY_SECONDS)
+    return SessionDatabase(database, agent_id, busy_seconds=QUICK_BUSY_SECONDS, query_seconds=QUICK_QUERY_SECONDS)
 
 
-def stat_sessions(database: str, names: Collection[str]) -> Mapping[str, FileStat]:
-    """Return the stats of those transcripts of the database that exist, by file name; none if it cannot be read."""
+def stat_sessions(database: str, agent_id: str, names: Collection[str]) -> Mapping[str, FileStat]:
+    """Return the stats of the transcripts in the agent's database, by file name; none if it cannot be read."""
     try:
-        with open_quickly(database) as opened:
+        with open_quickly(database, agent_id) as opened:
             return {name: stat for name in names if (stat := _stat(opened, name)) is not None}
     except (OSError, MemorydError):
         return {}
@@ -201,7 +208,7 @@ def open_transcript(
     """
     name = file.parts[-1]
     if file.database:
-        database = open_database(file.database)
+        database = open_database(file.database, file.agent_id)
         try:
             if is_rotated(name):
                 return _open_archive_row(database, name, should_stop)

@@ -72,6 +72,7 @@ class Archiver:
     """Archive one agent's sessions. Thread-safe."""
 
     def __init__(self, agent_id: str) -> None:
+        self._agent_id = agent_id
         self._draft = f".{agent_id}.archive.tmp"
         self._mutex = threading.Lock()
 
@@ -86,7 +87,7 @@ class Archiver:
             WorkspaceReadOnly: the file system or its permissions refuse the write.
             DiskFull: no space is left; nothing was written.
         """
-        session, messages = _conversation(transcripts, request.transcript, request.count, database)
+        session, messages = _conversation(transcripts, request.transcript, request.count, database, self._agent_id)
         if not messages:
             return ArchiveReceipt()
         title, body = _title(request.local), _body(session, request.session_key, messages)
@@ -209,13 +210,13 @@ _TOPIC = "-topic-"
 _COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
 
 
-def _conversation(folder: Path, name: str, count: int, database: str) -> tuple[str, list[Message]]:
+def _conversation(folder: Path, name: str, count: int, database: str, agent_id: str) -> tuple[str, list[Message]]:
     """Return the id of the session that `name` means, and its last messages without commands."""
     session = session_id(name)
     # The name of a rotated file means that file.
     stored = None
     if database and name in {session, f"{session}.jsonl"}:
-        stored = last_session_messages(database, str(folder), session, count, _is_conversation)
+        stored = last_session_messages(database, agent_id, str(folder), session, count, keep=_is_conversation)
     if stored:
         return session, stored
     try:

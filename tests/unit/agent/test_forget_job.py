@@ -27,6 +27,7 @@ class ForgetFixture(TranscriptFixture):
 
     def forget(self, **request):
         config = SimpleNamespace(
+            agent_id="main",
             roots=self.roots,
             sync=SimpleNamespace(max_file_bytes=self.max_file_bytes),
             sessions_folder=self.sessions,

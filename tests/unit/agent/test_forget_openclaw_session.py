@@ -24,7 +24,7 @@ def index(tmp_path):
 
 
 def forget(index, **request):
-    config = SimpleNamespace(sessions_folder=index.sessions, session_database=index.database)
+    config = SimpleNamespace(agent_id="main", sessions_folder=index.sessions, session_database=index.database)
     return ForgetJob(index.store, index.forgotten, lambda: config, lambda: None, index.now_ns).carry_out(
         ForgetRequest(**request)
     )

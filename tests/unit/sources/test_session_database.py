@@ -131,6 +131,22 @@ def test_errors_do_not_contain_long_values_of_the_database(database, change):
     assert len(str(refused.value)) < 1000
 
 
+@pytest.mark.parametrize("owner", ["other", "Main", "", "main " + "x" * 10_000])
+def test_the_database_of_another_agent_is_not_read(database, owner):
+    with HostWriter(database) as writer:
+        writer.execute("UPDATE schema_meta SET agent_id = ?", owner)
+    with pytest.raises(SessionDatabaseUnusable, match="not to 'main'") as refused:
+        SessionDatabase(str(database), "main")
+    assert len(str(refused.value)) < 1000
+
+
+def test_a_database_without_an_owner_is_read(database):
+    SessionDatabase(str(database), "main").close()
+    with HostWriter(database) as writer:
+        writer.execute("UPDATE schema_meta SET agent_id = NULL")
+    SessionDatabase(str(database), "main").close()
+
+
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
 
 

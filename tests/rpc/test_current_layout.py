@@ -43,6 +43,17 @@ UNASKED = {
 }
 
 
+async def test_a_home_without_sessions_has_no_issue(home, serve):
+    home.write(boat="the red ferry sails at dawn")
+    host_file(home, UNASKED["memory.search without a provider"])
+    running = await serve()
+    await running.synced()
+    assert [*(await running.status()).source_issues] == []
+    # OpenClaw has run the agent, but its database is gone.
+    (home.state_dir / "agents" / "main" / "agent").mkdir(parents=True)
+    assert "does not exist" in " ".join((await running.status()).source_issues)
+
+
 @pytest.mark.parametrize("name", UNASKED)
 async def test_an_unset_provider_sends_nothing_and_status_and_doctor_name_the_setting(home, serve, openai, name):
     host_file(home, UNASKED[name], openai)

@@ -56,8 +56,8 @@ class Corpus:
         if not self.database:
             return discover_transcripts(Path(self.sessions))
         stored, excluded = discover_sessions(self.database, self.agent_id, self.sessions)
-        # OpenClaw makes the folder only when it archives a session.
-        may_be_missing = bool(stored.files or stored.failures)
+        # OpenClaw makes the folder only when it archives a session, and the agent's folder at its first session.
+        may_be_missing = bool(stored.files or stored.failures) or not Path(self.sessions).parent.exists()
         files = discover_transcripts(Path(self.sessions), self.agent_id, may_be_missing=may_be_missing)
         live = {session_id(file.parts[-1]) for file in stored.files if not is_rotated(file.parts[-1])}
         kept = tuple(file for file in files.files if not _is_stored(file, live, excluded))

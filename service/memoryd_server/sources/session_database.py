@@ -141,14 +141,16 @@ class SessionDatabase:
                 while more and self._monotonic() - began < self._page_seconds:
                     more = step(self)
 
-    def blob(self, table: str, column: str, rowid: int, max_bytes: int) -> bytes:
+    def blob(self, table: str, column: str, rowid: Any, max_bytes: int) -> bytes:
         """Return a BLOB of at most `max_bytes` bytes, which is read in several transactions.
 
         Raises:
-            SessionDatabaseUnusable: it is larger, or its row has been removed.
+            SessionDatabaseUnusable: it is larger, its row has been removed, or `rowid` is no row id.
         """
         data = bytearray()
         size = 1
+        if not isinstance(rowid, int):
+            raise SessionDatabaseUnusable(f"{table}.rowid is not an integer")
         while len(data) < size:
             with self._transaction(), self._connection.blob_open("main", table, column, rowid, False) as blob:
                 size = blob.length()

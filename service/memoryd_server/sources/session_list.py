@@ -4,11 +4,15 @@ A session is left out if the gateway itself made it (see `generated_sessions`), 
 
 The stat of a session changes with each of its changes: its size is the number of its events, and its inode depends on
 the session and the generation of its events, which changes when events are rewritten or removed.
+
+The columns of a database that is damaged, or that another program has written, can have values of any type. A row with
+a value of another type than OpenClaw's is left out, and counted.
 """
 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from memoryd_server.model import FileStat
 from memoryd_server.sources.generated_sessions import generated_sessions, is_generated_key, session_links
@@ -46,10 +50,14 @@ _TOMBSTONES = "SELECT session_id FROM memory_session_tombstones WHERE session_id
 
 @dataclass(frozen=True, slots=True)
 class SessionList:
-    """The transcripts of a database by file name, and the ids of the sessions that are no memory."""
+    """The transcripts of a database by file name, and the ids of the sessions that are no memory.
+
+    `malformed` is the number of rows that were left out because they have values of unexpected types.
+    """
 
     stats: Mapping[str, FileStat]
     excluded: frozenset[str]
+    malformed: int = 0
 
 
 def list_sessions(database: SessionDatabase) -> SessionList:
@@ -58,25 +66,47 @@ def list_sessions(database: SessionDatabase) -> SessionList:
     Raises:
         FileNotFound, PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`.
     """
-    forgotten = {row[0] for page in database.pages(_TOMBSTONES, {}, "") for row in page}
+    forgotten = {row[0] for page in database.pages(_TOMBSTONES, {}, "") for row in page if isinstance(row[0], str)}
     nodes = [row for page in database.pages(_SESSIONS, {}, "") for row in page]
     archives = [row for page in database.pages(_ARCHIVES, {}, "") for row in page]
-    generated = generated_sessions({row[0]: session_links(row[2:8], row[8]) for row in nodes})
-    excluded = forgotten | {row[1] for row in nodes if row[0] in generated}
-    excluded |= {row[1] for row in archives if row[3] in generated or is_generated_key(row[3])}
+    named_nodes = [row for row in nodes if _are_texts(*row[:2])]
+    named_archives = [row for row in archives if _are_texts(row[0], row[1], row[3])]
+    generated = generated_sessions({row[0]: session_links(row[2:8], row[8]) for row in named_nodes})
+    excluded = forgotten | {row[1] for row in named_nodes if row[0] in generated}
+    excluded |= {row[1] for row in named_archives if row[3] in generated or is_generated_key(row[3])}
+    sound_nodes = [row for row in named_nodes if _is_sound_state(*row[9:12])]
+    sound_archives = [row for row in named_archives if is_sound_stat(row[5], row[4])]
     stats = {}
-    for row in nodes:
+    for row in sound_nodes:
         session, updated_ms, last, generation = row[9:]
-        # A session without events has no last one.
-        is_sound = isinstance(session, str) and isinstance(updated_ms, int) and isinstance(last, int)
-        if is_sound and 0 <= last < MOST_EVENTS and session not in excluded:
+        if has_events(updated_ms, last) and session not in excluded:
             name = f"{session}.jsonl"
             stats[name] = session_stat(last + 1, updated_ms, name, generation)
-    for name, session, generation, _, created_ms, size in archives:
+    for name, session, generation, _, created_ms, size in sound_archives:
         if session not in excluded and is_rotated(name):
             stats[name] = session_stat(size, created_ms, name, generation)
     usable = {name: stat for name, stat in stats.items() if is_transcript_name(name)}
-    return SessionList(usable, frozenset(excluded))
+    malformed = len(nodes) + len(archives) - len(sound_nodes) - len(sound_archives)
+    return SessionList(usable, frozenset(excluded), malformed)
+
+
+def _are_texts(*values: Any) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_sound_state(session: Any, updated_ms: Any, last: Any) -> bool:
+    """Return whether the state of a session is usable, or NULL because it has no window or no events."""
+    return isinstance(session, str | None) and isinstance(updated_ms, int | None) and isinstance(last, int | None)
+
+
+def is_sound_stat(size: Any, updated_ms: Any) -> bool:
+    """Return whether values of a database are usable as the arguments of `session_stat`."""
+    return isinstance(size, int) and isinstance(updated_ms, int)
+
+
+def has_events(updated_ms: Any, last: Any) -> bool:
+    """Return whether `last`, a value of a database, is the number of a session's last event; None means no events."""
+    return is_sound_stat(last, updated_ms) and 0 <= last < MOST_EVENTS
 
 
 def is_transcript_name(name: str) -> bool:

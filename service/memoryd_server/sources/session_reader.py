@@ -18,8 +18,8 @@ from memoryd_server.errors import FileNotFound
 from memoryd_server.foreign_text import MAX_BRACKETS
 from memoryd_server.model import FileStat
 from memoryd_server.sources.compression import DamagedFrame, decompress_frame
-from memoryd_server.sources.session_database import SessionDatabase
-from memoryd_server.sources.session_list import MOST_EVENTS, session_stat
+from memoryd_server.sources.session_database import Row, SessionDatabase
+from memoryd_server.sources.session_list import has_events, session_stat
 from memoryd_server.sources.transcript_text import TranscriptParser, turn_state
 from memoryd_server.sources.transcripts import MOST_LINE_BYTES, ReadPosition, TranscriptLine
 
@@ -205,7 +205,7 @@ class SessionReader(EventReader):
 
     def __init__(self, database: SessionDatabase, session_id: str) -> None:
         state = database.row(_STATE, {"session": session_id})
-        if state is None or state[1] is None or state[1] >= MOST_EVENTS:
+        if state is None or not has_events(*state[:2]):
             raise FileNotFound(f"the session {session_id!r} has no events in {database.path}")
         updated_ms, last, self._generation, is_complete, indexed = state
         stat = session_stat(last + 1, updated_ms, f"{session_id}.jsonl", self._generation)
@@ -246,7 +246,7 @@ class SessionReader(EventReader):
         for page in self._database.pages(sql, self._values, first - 1, check):
             for number, *body in page:
                 last = number
-                if branch is None or number in branch:
+                if isinstance(number, int) and (branch is None or number in branch):
                     yield number, decode_event(*body)
 
     def _turn_before(self, first: int) -> Iterator[tuple[int, str | None]]:
@@ -273,7 +273,7 @@ class SessionReader(EventReader):
 
         def step(database: SessionDatabase) -> bool:
             nonlocal at
-            row = database.row_within(_PARENT, {**self._values, "event": at}) if isinstance(at, str) else None
+            row = self._parent(database, at)
             # A parent is always older than its child; anything else would be a circle.
             if row is None or row[2] or (found and row[1] >= found[-1]):
                 return False
@@ -284,6 +284,11 @@ class SessionReader(EventReader):
         self._database.repeat(step)
         found.reverse()
         return found
+
+    def _parent(self, database: SessionDatabase, event: Any) -> Row | None:
+        """Return the row of `_PARENT` of an event; None if there is none, or if its number is no integer."""
+        row = database.row_within(_PARENT, {**self._values, "event": event}) if isinstance(event, str) else None
+        return row if row is not None and isinstance(row[1], int) else None
 
     def _value(self, database: SessionDatabase, sql: str, **more: Any) -> Any:
         row = database.row_within(sql, {**self._values, **more})

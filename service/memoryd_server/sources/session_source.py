@@ -19,7 +19,14 @@ from memoryd_server.sources.discover import Discovery, UnreadableFolder
 from memoryd_server.sources.files import file_stat, open_file
 from memoryd_server.sources.roots import Location
 from memoryd_server.sources.session_database import SessionDatabase, SessionDatabaseUnusable
-from memoryd_server.sources.session_list import is_transcript_name, list_sessions, session_path, session_stat
+from memoryd_server.sources.session_list import (
+    has_events,
+    is_sound_stat,
+    is_transcript_name,
+    list_sessions,
+    session_path,
+    session_stat,
+)
 from memoryd_server.sources.session_reader import SessionReader
 from memoryd_server.sources.transcript_text import Message
 from memoryd_server.sources.transcripts import (
@@ -65,6 +72,7 @@ def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discov
 
     If the database cannot be read, nothing of it counts as deleted. If it does not exist, everything does.
     """
+    place = f"{SESSIONS_FOLDER}/{agent_id}"
     try:
         with SessionDatabase(database, agent_id) as opened:
             found = list_sessions(opened)
@@ -72,14 +80,16 @@ def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discov
         return Discovery((), (), ()), frozenset()
     except (OSError, MemorydError) as error:
         reason = error.message if isinstance(error, MemorydError) else str(error)
-        place, prefix = f"{SESSIONS_FOLDER}/{agent_id}", session_path(agent_id, "")
+        prefix = session_path(agent_id, "")
         unseen = UnreadableFolder(place, f"cannot be read: {reason}", (prefix,), source=Source.SESSIONS, database=True)
         return Discovery((), (FileFailure(place, Source.SESSIONS, reason),), (), (unseen,)), frozenset()
     files = (
         SourceFile(session_path(agent_id, name), Source.SESSIONS, folder, (name,), stat, database, agent_id)
         for name, stat in found.stats.items()
     )
-    return Discovery(tuple(files), (), ()), found.excluded
+    reason = f"rows with values of unexpected types in {database}, whose sessions are not indexed: {found.malformed}"
+    failures = (FileFailure(place, Source.SESSIONS, reason),) if found.malformed else ()
+    return Discovery(tuple(files), failures, ()), found.excluded
 
 
 def last_session_messages(
@@ -245,9 +255,9 @@ SELECT rowid, archive_name, archive_sha256, storage FROM session_transcript_cold
 def _stat(database: SessionDatabase, name: str) -> FileStat | None:
     if is_rotated(name):
         row = database.row(_ARCHIVE, {"name": name})
-        return None if row is None else session_stat(row[0], row[1], name, row[2])
+        return session_stat(row[0], row[1], name, row[2]) if row is not None and is_sound_stat(*row[:2]) else None
     row = database.row(_SESSION, {"session": session_id(name)})
-    return None if row is None or row[1] is None else session_stat(row[1] + 1, row[0], name, row[2])
+    return session_stat(row[1] + 1, row[0], name, row[2]) if row is not None and has_events(*row[:2]) else None
 
 
 def _archive(stream: IO[bytes], name: str, should_stop: _StopSign) -> ArchiveReader:
@@ -265,7 +275,7 @@ def _open_session(database: SessionDatabase, folder: str, name: str, should_stop
         raise FileNotFound(f"the session {session!r} is not in {database.path}")
     rowid, archive, digest, storage = cold
     if storage == "file":
-        if archive != f"{digest}.jsonl{COMPRESSED}" or not _DIGEST.fullmatch(digest):
+        if not isinstance(digest, str) or archive != f"{digest}.jsonl{COMPRESSED}" or not _DIGEST.fullmatch(digest):
             raise SessionDatabaseUnusable("the name of the cold file is not its SHA-256")
         stream: IO[bytes] = os.fdopen(open_file(folder, (_COLD_FOLDER, archive)), "rb")
     else:
@@ -295,6 +305,8 @@ def _open_archive_row(database: SessionDatabase, name: str, should_stop: _StopSi
     if row is None:
         raise FileNotFound(f"the archive {name!r} is not in {database.path}")
     size, created_ms, generation, rowid, encoding = row
+    if not is_sound_stat(size, created_ms):
+        raise SessionDatabaseUnusable(f"the row of the archive {name!r} has values of unexpected types")
     data = database.blob("session_transcript_archives", "archive_blob", rowid, MOST_ARCHIVE_BYTES)
     database.close()
     stat = session_stat(size, created_ms, name, generation)

@@ -192,6 +192,7 @@ def move_former(wanted: Path, journal: JournalMode) -> None:
 
     Raises:
         IndexBusy: another process holds the index.
+        apsw.Error: the log of a database that is not damaged cannot be applied; nothing was moved.
         OSError: a file cannot be moved.
     """
     former = former_index(wanted)

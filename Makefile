@@ -238,6 +238,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
+	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/peers
 
 # An empty state directory selects the default settings. To use other settings, pass --config in EVAL_FLAGS.
 EVAL_BY := dataset,dataset/lang,dataset/kind

@@ -137,7 +137,7 @@ class Corpus:
             OSError: the database cannot be read, so it is unknown which sessions are forgotten.
         """
         if self.database:
-            require_not_tombstoned(self.database, location.parts[-1])
+            require_not_tombstoned(self.database, self.agent_id, location.parts[-1])
 
     def transcript(self, file_name: str) -> Location:
         """Return the location of the transcript with this name.

@@ -251,10 +251,10 @@ class SessionDatabase:
             raise SessionDatabaseUnusable(f"{self.path} has no table {', '.join(sorted(missing))}")
         role, owner = next(connection.execute(_OWNER), (None, None))
         if role != "agent":
-            raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r:.100}")
+            raise SessionDatabaseUnusable(f"{self.path} is not the database of an agent: its role is {role!r}")
         # The column can be NULL.
         if self._agent_id and owner is not None and owner != self._agent_id:
-            raise SessionDatabaseUnusable(f"{self.path} belongs to the agent {owner!r:.100}, not to {self._agent_id!r}")
+            raise SessionDatabaseUnusable(f"{self.path} belongs to the agent {owner!r}, not to {self._agent_id!r}")
 
     def _file_identity(self) -> tuple[int, int]:
         status = self._lstat()

@@ -150,7 +150,7 @@ SELECT 1 FROM session_windows WHERE session_id = :session
 UNION ALL SELECT 1 FROM session_transcript_archives WHERE session_id = :session"""
 
 
-def require_not_tombstoned(database: str, file_name: str) -> None:
+def require_not_tombstoned(database: str, agent_id: str, file_name: str) -> None:
     """Check that OpenClaw has not forgotten the session of a transcript. A missing database has forgotten none.
 
     Raises:
@@ -158,7 +158,7 @@ def require_not_tombstoned(database: str, file_name: str) -> None:
         PathNotAllowed, SessionDatabaseUnusable: as `SessionDatabase`; it is unknown whether it has.
     """
     try:
-        with open_quickly(database) as opened:
+        with open_quickly(database, agent_id) as opened:
             forgotten = opened.row(_TOMBSTONE, {"session": session_id(file_name)}) is not None
     except FileNotFound:
         return

@@ -28,6 +28,15 @@ COMMAND = OPENCLAW / "node_modules" / "openclaw" / "openclaw.mjs"
 PLUGIN = REPOSITORY / "clients" / "openclaw"
 TOKEN = "gateway-token"
 COMMAND_SECONDS = 300
+# Installations and `status --all` would ask package registries for versions. Port 9 refuses the connections.
+OFFLINE = {
+    "OPENCLAW_OFFLINE": "1",
+    "npm_config_offline": "true",
+    "NODE_USE_ENV_PROXY": "1",
+    "http_proxy": "http://127.0.0.1:9",
+    "https_proxy": "http://127.0.0.1:9",
+    "no_proxy": "127.0.0.1,localhost",
+}
 
 
 def require_openclaw():
@@ -67,14 +76,27 @@ class OpenClawHome:
             each.mkdir(parents=True)
         defaults = {"workspace": str(self.workspace), "skipBootstrap": True, **self.settings.pop("defaults", {})}
         gateway = {"mode": "local", "bind": "loopback", "port": self.port, "auth": {"mode": "token", "token": TOKEN}}
-        settings = {"agents": {"defaults": defaults}, "gateway": gateway, **self.settings}
+        models = {"catalogRefresh": {"enabled": False}, **self.settings.pop("models", {})}
+        settings = {
+            "agents": {"defaults": defaults},
+            "gateway": gateway,
+            "models": models,
+            "logging": {"file": str(self.folder / "openclaw.log")},
+            "update": {"checkOnStart": False},
+            **self.settings,
+        }
         self.config.write_text(json.dumps(settings))
 
     @property
     def environment(self):
         # The variables of this run of npm would make OpenClaw use its packages.
         kept = {name: value for name, value in environment(self.folder).items() if not name.startswith("npm_")}
-        return {**kept, "OPENCLAW_STATE_DIR": str(self.state), "OPENCLAW_CONFIG_PATH": str(self.config)}
+        return {
+            **kept,
+            "OPENCLAW_STATE_DIR": str(self.state),
+            "OPENCLAW_CONFIG_PATH": str(self.config),
+            **OFFLINE,
+        }
 
     def run(self, *arguments, check=True):
         """Run an `openclaw` command to its end."""
@@ -95,6 +117,11 @@ class OpenClawHome:
 
     def set(self, key, value):
         self.run("config", "set", key, json.dumps(value), "--strict-json")
+
+    def slot(self):
+        """Return the plugin that has the memory slot; memory-core has it by default."""
+        plugins = json.loads(self.config.read_text()).get("plugins", {})
+        return plugins.get("slots", {}).get("memory", "memory-core")
 
     def install(self, package):
         return self.run("plugins", "install", f"npm-pack:{package}", "--force", "--accept-capabilities")

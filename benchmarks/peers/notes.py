@@ -1,6 +1,7 @@
 """One workspace of 1,000 notes with questions about it: notes of the dev sets, and synthetic ones."""
 
 import random
+import re
 import shutil
 import sys
 from collections import defaultdict
@@ -13,8 +14,9 @@ from corpus import Prose
 from memoryd_server.evaluation import GoldenQuery, read_golden_set
 
 SETS = ("cmrc2018", "jaquad", "locomo", "needles", "qmd-eval", "xquad")
-# OpenClaw lowers the scores of notes whose names are dates. The notes of one conversation get names without them.
-UNDATED = "conv-30"
+# OpenClaw's built-in memory takes the age of a note from a name such as 2023-05-08.md, but not from one with a prefix.
+PREFIX = "note-"
+DATED_NAME = re.compile(r"(?<![^/])(?=\d{4}-\d{2}-\d{2}[^/]*$)")
 FILES = 1_000
 FILE_BYTES = 4_096
 SEED = 7
@@ -37,13 +39,16 @@ class Question:
         return found / len(self.gold)
 
 
-def write_notes(data: Path, workspace: Path) -> None:
-    """Write the notes of all sets to `memory/<set>/<part>/`, and synthetic notes until there are 1,000."""
+def write_notes(data: Path, workspace: Path, *, dated: bool) -> None:
+    """Write the notes of all sets to `memory/<set>/<part>/`, and synthetic notes until there are 1,000.
+
+    If not `dated`, the names that are dates get a prefix.
+    """
     count = 0
     for name in SETS:
         for part in sorted(each for each in (data / name).iterdir() if each.is_dir()):
             for file in sorted(part.rglob("*.md")):
-                target = workspace / _target(name, part.name, file.relative_to(part).as_posix())
+                target = workspace / _target(name, part.name, file.relative_to(part).as_posix(), dated=dated)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(file, target)
                 count += 1
@@ -54,29 +59,26 @@ def write_notes(data: Path, workspace: Path) -> None:
         (folder / f"note-{number:04}.md").write_text(prose.note(FILE_BYTES), "utf-8")
 
 
-def sample_questions(data: Path, most: int) -> list[Question]:
-    """Return up to `most` questions with answers per set, in a fixed random order."""
+def sample_questions(data: Path, most: int, *, dated: bool) -> list[Question]:
+    """Return up to `most` questions with answers per set, in a fixed random order that does not depend on `dated`."""
     by_set: dict[str, list[Question]] = defaultdict(list)
     for name in SETS:
         for query in read_golden_set(data / name):
             if query.gold:
-                dataset = _dataset(name, query.workspace.name)
-                by_set[dataset].append(Question(dataset, query.text, _gold(name, query)))
+                by_set[name].append(Question(name, query.text, _gold(name, query, dated=dated)))
     random_ = random.Random(SEED)
     chosen = [each for questions in by_set.values() for each in random_.sample(questions, min(most, len(questions)))]
     random_.shuffle(chosen)
     return chosen
 
 
-def _gold(name: str, query: GoldenQuery) -> tuple[tuple[str, int, int], ...]:
+def _gold(name: str, query: GoldenQuery, *, dated: bool) -> tuple[tuple[str, int, int], ...]:
     spans = (answer.span for answer in query.gold)
-    return tuple((_target(name, query.workspace.name, span.path), span.start_line, span.end_line) for span in spans)
+    return tuple(
+        (_target(name, query.workspace.name, span.path, dated=dated), span.start_line, span.end_line) for span in spans
+    )
 
 
-def _dataset(name: str, part: str) -> str:
-    return f"{name}, names without dates" if (name, part) == ("locomo", UNDATED) else name
-
-
-def _target(name: str, part: str, path: str) -> str:
+def _target(name: str, part: str, path: str, *, dated: bool) -> str:
     inner = path.removeprefix("memory/")
-    return f"memory/{name}/{part}/{'session-' if part == UNDATED else ''}{inner}"
+    return f"memory/{name}/{part}/{inner if dated else DATED_NAME.sub(PREFIX, inner)}"

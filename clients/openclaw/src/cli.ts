@@ -2,7 +2,7 @@
 
 import { type Agent, CitationMode, type StatusResponse, SyncMode, SyncTrigger } from "@memoryd/client/v1";
 
-import { ACTION, type Connection, reasonOf } from "./connection.js";
+import { ACTION, type Connection, reasonOf, runSync } from "./connection.js";
 import { findConflicts } from "./conflicts.js";
 import { toHit } from "./hits.js";
 import type { CliContext } from "./host.js";
@@ -24,6 +24,7 @@ const CONSOLE: Output = {
 
 interface Flags {
   readonly agent?: string;
+  readonly query?: string;
   readonly json?: boolean;
   readonly deep?: boolean;
   readonly force?: boolean;
@@ -35,13 +36,18 @@ interface Flags {
 
 /** Registers the commands. Each closes the connection, so that the process can end. */
 export function registerCommands({ program, config }: CliContext, connection: Connection, output = CONSOLE): void {
-  const run = async (command: () => Promise<boolean>): Promise<void> => {
+  const run = async (flags: Flags, command: () => Promise<boolean>): Promise<void> => {
     try {
       if (!(await command())) {
         process.exitCode = 1;
       }
     } catch (error) {
-      output.writeError(`${reasonOf(error)}\n${ACTION}\n`);
+      if (flags.json) {
+        const failure = { message: reasonOf(error), action: ACTION };
+        output.write(`${JSON.stringify({ ok: false, error: failure, agentId: flags.agent ?? null }, null, 2)}\n`);
+      } else {
+        output.writeError(`${printable(reasonOf(error))}\n${ACTION}\n`);
+      }
       process.exitCode = 1;
     } finally {
       await connection.close();
@@ -54,23 +60,26 @@ export function registerCommands({ program, config }: CliContext, connection: Co
     .option("--agent <id>", "agent (default: all agents)")
     .option("--json", "print JSON")
     .option("--deep", "also call the embedding provider once")
-    .action((flags: Flags) => run(() => showStatus(connection, flags, findConflicts(config), output)));
+    .action((flags: Flags) => run(flags, () => showStatus(connection, flags, findConflicts(config), output)));
   memory
     .command("index")
     .description("Update the index and show the progress")
     .option("--agent <id>", "agent (default: all agents)")
     .option("--force", "read all files again")
     .option("--json", "print JSON")
-    .action((flags: Flags) => run(() => index(connection, flags, output)));
+    .action((flags: Flags) => run(flags, () => index(connection, flags, output)));
   memory
     .command("search")
     .description("Search memory")
-    .argument("<query>", "question in plain words")
+    .argument("[query]", "question in plain words")
+    .option("--query <text>", "the question, instead of the argument")
     .option("--agent <id>", "agent (default: the default agent)")
     .option("--max-results <n>", "maximum number of results", positive)
     .option("--min-score <n>", "minimum score, 0 to 1", share)
     .option("--json", "print JSON")
-    .action((query: string, flags: Flags) => run(() => search(connection, query, flags, output)));
+    .action((query: string | undefined, flags: Flags) =>
+      run(flags, () => search(connection, flags.query ?? query ?? "", flags, output)),
+    );
   memory
     .command("get")
     .description("Print lines of a memory file")
@@ -79,7 +88,7 @@ export function registerCommands({ program, config }: CliContext, connection: Co
     .option("--from <n>", "first line", positive)
     .option("--lines <n>", "number of lines (default: 120)", positive)
     .option("--json", "print JSON")
-    .action((path: string, flags: Flags) => run(() => get(connection, path, flags, output)));
+    .action((path: string, flags: Flags) => run(flags, () => get(connection, path, flags, output)));
 }
 
 async function showStatus(connection: Connection, flags: Flags, warnings: string[], output: Output): Promise<boolean> {
@@ -105,7 +114,7 @@ function statusText(status: StatusResponse): string {
   const { files, chunks, dirty, dbPath, lastSyncError, model, provider, sourceCounts, custom } = toMemoryStatus(status);
   const degradations = (custom?.degradations ?? []) as string[];
   const probe = status.embedding?.probe;
-  return [
+  const lines = [
     `Agent: ${status.agentId} (memoryd ${status.service?.version ?? ""})`,
     `  Workspace:  ${status.workspace}`,
     `  Index:      ${files ?? 0} files, ${chunks ?? 0} chunks${dirty ? ", not up to date" : ""}`,
@@ -116,7 +125,8 @@ function statusText(status: StatusResponse): string {
     ...(lastSyncError ? [`  Failed:     ${lastSyncError}`] : []),
     ...[...degradations, ...status.sourceIssues].map((each) => `  Issue:      ${each}`),
     "",
-  ].join("\n");
+  ];
+  return printable(lines.join("\n"));
 }
 
 async function index(connection: Connection, flags: Flags, output: Output): Promise<boolean> {
@@ -125,17 +135,17 @@ async function index(connection: Connection, flags: Flags, output: Output): Prom
     const report = await syncAgent(connection, agentId, flags.force === true, output);
     reports.push(report);
     if (!flags.json) {
-      const { indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks } = report;
+      const { indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks, vectorsMissing } = report;
       output.write(
         `${agentId}: ${indexedFiles} files indexed, ${unchangedFiles} unchanged, ${removedFiles} removed, ` +
-          `${failedFiles} failed, ${chunks} chunks\n`,
+          `${failedFiles} failed, ${chunks} chunks${vectorsMissing ? ", vectors are missing (see status)" : ""}\n`,
       );
     }
   }
   if (flags.json) {
     output.write(`${JSON.stringify(reports, null, 2)}\n`);
   }
-  return reports.every(({ failedFiles }) => failedFiles === 0);
+  return reports.every(({ failedFiles, vectorsMissing }) => failedFiles === 0 && !vectorsMissing);
 }
 
 interface SyncReport {
@@ -145,26 +155,30 @@ interface SyncReport {
   readonly removedFiles: number;
   readonly failedFiles: number;
   readonly chunks: number;
-  readonly revision: string;
+  readonly vectorsMissing: boolean;
 }
 
 async function syncAgent(connection: Connection, agentId: string, full: boolean, output: Output): Promise<SyncReport> {
-  return connection.call(async (client) => {
-    const mode = full ? SyncMode.FULL : SyncMode.INCREMENTAL;
-    for await (const { event } of client.sync({ agentId, mode, trigger: SyncTrigger.MANUAL })) {
+  const request = { agentId, mode: full ? SyncMode.FULL : SyncMode.INCREMENTAL, trigger: SyncTrigger.MANUAL };
+  const clear = output.terminal ? "\r\u001b[K" : "";
+  let report: SyncReport | undefined;
+  await connection.call((client) =>
+    runSync(client, request, (event) => {
       if (event.case === "progress" && output.terminal) {
-        output.writeError(`\r\u001b[K${agentId}: ${event.value.completedFiles} of ${event.value.totalFiles} files`);
+        output.writeError(`${clear}${agentId}: ${event.value.completedFiles} of ${event.value.totalFiles} files`);
       } else if (event.case === "fileFailed") {
-        output.writeError(`${output.terminal ? "\r\u001b[K" : ""}${event.value.path}: ${event.value.error}\n`);
+        output.writeError(`${clear}${printable(event.value.path)}: ${printable(event.value.error)}\n`);
       } else if (event.case === "completed") {
-        output.writeError(output.terminal ? "\r\u001b[K" : "");
-        const { indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks, indexRevision } = event.value;
-        const revision = String(indexRevision);
-        return { agentId, indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks, revision };
+        output.writeError(clear);
+        const { indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks, vectorsMissing } = event.value;
+        report = { agentId, indexedFiles, unchangedFiles, removedFiles, failedFiles, chunks, vectorsMissing };
       }
-    }
+    }),
+  );
+  if (report === undefined) {
     throw new Error("the sync ended without a result");
-  });
+  }
+  return report;
 }
 
 async function search(connection: Connection, query: string, flags: Flags, output: Output): Promise<boolean> {
@@ -182,7 +196,7 @@ async function search(connection: Connection, query: string, flags: Flags, outpu
     output.write(`${JSON.stringify({ results: results.map(toHit) }, null, 2)}\n`);
   } else {
     for (const { score, citation, snippet } of results) {
-      output.write(`${score.toFixed(3)}  ${citation}\n${snippet.replace(/^/gm, "       ")}\n\n`);
+      output.write(`${score.toFixed(3)}  ${printable(citation)}\n${printable(snippet).replace(/^/gm, "       ")}\n\n`);
     }
   }
   if (results.length === 0 && info) {
@@ -204,7 +218,7 @@ async function get(connection: Connection, path: string, flags: Flags, output: O
   output.write(
     flags.json
       ? `${JSON.stringify({ path: read.path, text, startLine, endLine, totalLines, nextStartLine }, null, 2)}\n`
-      : text.replace(/\n?$/, "\n"),
+      : printable(text).replace(/\n?$/, "\n"),
   );
   if (nextStartLine > 0) {
     output.writeError(`Lines ${startLine} to ${endLine} of ${totalLines}; continue with --from ${nextStartLine}.\n`);
@@ -224,6 +238,11 @@ async function agentIds(connection: Connection, { agent }: Flags): Promise<strin
     pageToken = page.nextPageToken;
   } while (pageToken !== "");
   return agents.filter(({ enabled }) => enabled).map(({ agentId }) => agentId);
+}
+
+// Memory can contain other people's text, which must not control the terminal.
+function printable(text: string): string {
+  return text.replace(/[^\P{Cc}\n\t]/gu, "\ufffd");
 }
 
 function positive(text: string): number {

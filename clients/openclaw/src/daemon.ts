@@ -4,8 +4,6 @@ import { spawn } from "node:child_process";
 import { closeSync, mkdirSync, openSync, readSync, renameSync, statSync } from "node:fs";
 import { dirname } from "node:path";
 
-import type { Settings } from "./settings.js";
-
 const MOST_LOG_BYTES = 10 * 1024 * 1024;
 const MOST_QUOTED_BYTES = 2_000;
 const PAUSE_MS = 100;
@@ -18,23 +16,23 @@ export class StartError extends Error {
 }
 
 /**
- * Starts `memoryd serve` as a process of its own, which outlives this one, and waits until `isRunning` resolves to true.
+ * Starts `memoryd serve` at `address` as a process that outlives this one, and waits until `isRunning` resolves to true.
  * The process appends its log to `logFile`. If another program starts a daemon at the same time, one of the two processes
  * ends, because the other one has locked the socket and the index; the other daemon is then used.
  *
  * @throws {@link StartError} if the command cannot be run, or no daemon responds within `timeoutMs`.
  */
 export async function startDaemon(
-  settings: Settings,
+  command: string,
+  address: string,
   logFile: string,
   isRunning: () => Promise<boolean>,
   timeoutMs = 20_000,
 ): Promise<void> {
-  const { address, command } = settings;
-  if (address !== undefined && !address.startsWith("unix:")) {
+  if (!address.startsWith("unix:")) {
     throw new StartError(`autostart needs a Unix socket, but the address is ${address}: start the daemon on its host`);
   }
-  const args = ["serve", ...(address === undefined ? [] : ["--listen", address])];
+  const args = ["serve", "--listen", address];
   const log = openLog(logFile);
   const start = statSync(logFile).size;
   let end: { readonly reason: string; readonly at: number } | undefined;

@@ -6,6 +6,7 @@ import { isAbsolute, join, posix, relative, sep } from "node:path";
 import { Origin, type SearchResult, Source } from "@memoryd/client/v1";
 
 import { type Hit, isMainSession } from "./host.js";
+import { type ReadOrigin, readRecordedOrigin } from "./provenance.js";
 
 /** Who wrote a text, in OpenClaw's terms. */
 export type OriginClass = NonNullable<Hit["provenance"]>["originClass"];
@@ -60,10 +61,9 @@ export function canSeeSessions({ agentId, sessionKey, sandboxed, senderIsOwner }
   return !sandboxed && senderIsOwner !== false && isMainSession(sessionKey, agentId);
 }
 
-/** Returns whether the path is that of a transcript rather than of a memory file. */
-export function isTranscriptPath(path: string): boolean {
-  const normal = posix.normalize(path.replaceAll("\\", "/"));
-  return normal.startsWith("sessions/") || /\.jsonl(\.|$)/i.test(normal);
+/** Returns whether the path can be that of a memory file. Transcripts and their archives have other suffixes. */
+export function isMarkdown(path: string): boolean {
+  return path.trim().toLowerCase().endsWith(".md");
 }
 
 /** A memory file of a workspace on another host, whose real path OpenClaw has determined. */
@@ -73,13 +73,14 @@ interface ReadSource {
 }
 
 /**
- * Returns who wrote the files at `relativePaths` of a workspace. OpenClaw includes only files of the classes `owner` and
- * `agent` in a prompt. Never rejects, since OpenClaw then includes none of them.
+ * Returns who wrote the files at `relativePaths` of a workspace: as `readOrigin` says, else the agent. OpenClaw includes
+ * only files of the classes `owner` and `agent` in a prompt. Never rejects, since OpenClaw then includes none of them.
  */
 export async function classifyPaths(
   workspace: string,
   relativePaths: readonly string[],
   readSources?: readonly ReadSource[],
+  readOrigin: ReadOrigin = readRecordedOrigin,
 ): Promise<{ relativePath: string; originClass: OriginClass }[]> {
   return Promise.all(
     relativePaths.map(async (relativePath) => {
@@ -87,32 +88,31 @@ export async function classifyPaths(
         readSources === undefined
           ? await realRelativePath(workspace, relativePath)
           : readSources.find((each) => each.relativePath === relativePath)?.canonicalRelativePath;
-      return { relativePath, originClass: classOf(real) };
+      const originClass = classOf(real);
+      if (real === undefined || originClass !== "agent") {
+        return { relativePath, originClass };
+      }
+      const recorded = await readOrigin(workspace, real).catch((): OriginClass => "untrusted");
+      return { relativePath, originClass: recorded ?? originClass };
     }),
   );
 }
 
+const AGENT_FILE = /^(MEMORY\.md|memory\.md|USER\.md|users\/[a-zA-Z0-9][\w-]{0,127}\/USER\.md|memory\/.+\.md)$/;
+
 function classOf(path: string | undefined): OriginClass {
-  if (path === undefined || isAbsolute(path)) {
+  if (path === undefined || posix.normalize(path) !== path || path.includes("\\") || !AGENT_FILE.test(path)) {
     return "untrusted";
   }
-  const parts = path.split(/[/\\]/).filter((part) => part !== ".");
-  if (parts.length === 1) {
-    return ["MEMORY.md", "memory.md", "USER.md"].includes(parts[0] ?? "") ? "agent" : "untrusted";
-  }
-  if (parts[0] !== "memory" || parts.includes("..")) {
-    return "untrusted";
-  }
-  return parts[1] === "dreaming" || parts[1] === ".dreams" ? "system" : "agent";
+  return /^memory\/(dreaming|\.dreams)\//.test(path) ? "system" : "agent";
 }
 
-// The path with links resolved, relative to the workspace; undefined if it is outside. A file that does not exist has
-// the path that its name says.
+// The path with links resolved, relative to the workspace; undefined if it is outside or does not exist.
 async function realRelativePath(workspace: string, path: string): Promise<string | undefined> {
   try {
     const inside = relative(await realpath(workspace), await realpath(join(workspace, path)));
-    return inside === ".." || inside.startsWith(`..${sep}`) || isAbsolute(inside) ? undefined : inside;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === "ENOENT" ? path : undefined;
+    return inside.startsWith("..") || isAbsolute(inside) ? undefined : inside.split(sep).join("/");
+  } catch {
+    return undefined;
   }
 }

@@ -3,16 +3,13 @@
 import { Code, MemorydError } from "@memoryd/client";
 import { OnDisconnect, SyncTrigger } from "@memoryd/client/v1";
 
-import { type Connection, reasonOf } from "./connection.js";
-import { type Logger, type OpenClawPluginApi, valueAt } from "./host.js";
+import { type Connection, keyFor, reasonOf, runSync } from "./connection.js";
+import { type Logger, type OpenClawPluginApi, agentOf, isMainSession, valueAt } from "./host.js";
 
 const ARCHIVE_TIMEOUT_MS = 15_000;
 
 // The user ended these sessions or stopped using them. A session that was deleted is not kept.
 const ARCHIVED_REASONS: ReadonlySet<string | undefined> = new Set(["new", "reset", "idle", "daily"]);
-
-// Sessions that no person writes to.
-const GENERATED = /:(cron|subagent|heartbeat|hook|acp)(:|$)|dreaming-narrative-/i;
 
 /** Registers the hooks. */
 export function registerHooks(api: OpenClawPluginApi, connection: Connection): void {
@@ -28,24 +25,27 @@ export function registerHooks(api: OpenClawPluginApi, connection: Connection): v
   });
   api.on("session_end", async (event, context) => {
     const sessionKey = event.sessionKey ?? context.sessionKey ?? "";
-    if (
-      !connection.settings.archiveSessions ||
-      !ARCHIVED_REASONS.has(event.reason) ||
-      GENERATED.test(sessionKey) ||
-      hostArchives(config())
-    ) {
-      return;
+    const agentId = context.agentId ?? agentOf(sessionKey) ?? "";
+    // What others wrote in a group must not become the agent's own notes.
+    const isArchived = ARCHIVED_REASONS.has(event.reason) && isMainSession(sessionKey, agentId);
+    if (connection.settings.archiveSessions && isArchived && !hostArchives(config())) {
+      await archive(connection, api.logger, agentId, event.sessionId, sessionKey);
     }
-    await archive(connection, api.logger, context.agentId ?? "", event.sessionId, sessionKey);
   });
 }
 
 /** Returns whether OpenClaw's own hook writes the session to memory, so that a second note would be a duplicate. */
-function hostArchives(cfg: unknown): boolean {
-  return (
-    valueAt(cfg, "hooks", "internal", "enabled") !== false &&
-    valueAt(cfg, "hooks", "internal", "entries", "session-memory", "enabled") === true
-  );
+export function hostArchives(cfg: unknown): boolean {
+  const internal = (...keys: string[]): unknown => valueAt(cfg, "hooks", "internal", ...keys);
+  if (internal("enabled") === false) {
+    return false;
+  }
+  const entry = internal("entries", "session-memory");
+  if (entry !== undefined) {
+    return valueAt(entry, "enabled") !== false;
+  }
+  // Without entries, all of OpenClaw's hooks are on.
+  return internal("enabled") === true && Object.keys(internal("entries") ?? {}).length === 0;
 }
 
 async function syncAfterCompaction(
@@ -53,17 +53,17 @@ async function syncAfterCompaction(
   logger: Logger,
   session: Readonly<Record<"agentId" | "sessionKey" | "sessionId", string | undefined>>,
 ): Promise<void> {
+  const agentId = session.agentId ?? "";
   const sync = (transcript: string): Promise<void> =>
-    connection.call(async (client) => {
-      const events = client.sync({
-        agentId: session.agentId ?? "",
-        sessionKey: session.sessionKey ?? "",
+    connection.call((client) =>
+      runSync(client, {
+        agentId,
+        sessionKey: keyFor(agentId, session.sessionKey),
         trigger: SyncTrigger.POST_COMPACTION,
         onDisconnect: OnDisconnect.CONTINUE,
         transcript,
-      });
-      while (!(await events.next()).done);
-    });
+      }),
+    );
   try {
     try {
       await sync(session.sessionId === undefined ? "" : `${session.sessionId}.jsonl`);

@@ -45,6 +45,11 @@ export function valueAt(tree: unknown, ...keys: string[]): unknown {
   );
 }
 
+/** Returns the agent that a session key names, `agent:<id>:<rest>`. */
+export function agentOf(sessionKey: string | undefined): string | undefined {
+  return /^agent:([^:]+):/.exec(sessionKey ?? "")?.[1];
+}
+
 /** Returns whether `sessionKey` is that of the agent's private main session, or of a thread of it. */
 export function isMainSession(sessionKey: string | undefined, agentId: string): boolean {
   const main = `agent:${agentId}:main`.toLowerCase();

@@ -1,7 +1,5 @@
 // The entry of the plugin: registers everything with OpenClaw.
 
-import { join } from "node:path";
-
 import { WorkspaceCheck, memoryCapability } from "./capability.js";
 import { registerCommands } from "./cli.js";
 import { findConflicts } from "./conflicts.js";
@@ -22,8 +20,9 @@ export default {
 };
 
 function register(api: OpenClawPluginApi): void {
-  const logFile = (): string => join(api.runtime.state.resolveStateDir(), "logs", "memoryd.log");
-  const connection = new Connection(readSettings(api.pluginConfig), api.logger, logFile);
+  const connection = new Connection(readSettings(api.pluginConfig), api.logger, () =>
+    api.runtime.state.resolveStateDir(),
+  );
   api.registerCli((context) => {
     registerCommands(context, connection);
   }, COMMANDS);

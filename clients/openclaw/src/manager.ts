@@ -3,8 +3,8 @@
 import { type CallOptions, type MemorydClient, MemorydError } from "@memoryd/client";
 import { CitationMode, SearchMode, Source, type StatusResponse, SyncMode, SyncTrigger } from "@memoryd/client/v1";
 
-import { type Connection, reasonOf } from "./connection.js";
-import { toHit } from "./hits.js";
+import { type Connection, keyFor, reasonOf, runSync } from "./connection.js";
+import { isMarkdown, toHit } from "./hits.js";
 import type { Hit, MemoryManager, MemoryStatus } from "./host.js";
 import { describe, toMemoryStatus } from "./status.js";
 
@@ -14,6 +14,7 @@ type ReadResult = Awaited<ReturnType<MemoryManager["readFile"]>>;
 type Probe = Awaited<ReturnType<MemoryManager["probeEmbeddingAvailability"]>>;
 
 const MOST_RESULTS = 50;
+// The status compares all files with the index.
 const STATUS_TIMEOUT_MS = 5_000;
 
 /** The memory of one agent. It shares the connection, so closing it has no effect. */
@@ -31,7 +32,9 @@ export class DaemonManager implements MemoryManager {
 
   /** Returns the manager of an agent. Fetches the status, since OpenClaw asks for it synchronously. */
   static async open(connection: Connection, agentId: string): Promise<DaemonManager> {
-    const status = await connection.call((client) => client.status({ agentId }, { timeoutMs: STATUS_TIMEOUT_MS }));
+    const status = await connection.call((client) =>
+      client.status({ agentId }, { timeoutMs: connection.settings.timeoutMs ?? STATUS_TIMEOUT_MS }),
+    );
     return new DaemonManager(connection, agentId, status);
   }
 
@@ -47,7 +50,7 @@ export class DaemonManager implements MemoryManager {
               maxResults: Math.max(1, Math.min(MOST_RESULTS, Math.floor(maxResults))),
             }),
             ...(minScore !== undefined && { minScore: Math.max(0, Math.min(1, minScore)) }),
-            sessionKey: sessionKey ?? "",
+            sessionKey: keyFor(this.#agentId, sessionKey),
             mode: lexicalOnly ? SearchMode.KEYWORD : SearchMode.UNSPECIFIED,
             sources: (sources ?? []).map((source) => (source === "sessions" ? Source.SESSIONS : Source.MEMORY)),
             activeProjects: (activeProjectKeys ?? []).slice(0, 16),
@@ -69,6 +72,9 @@ export class DaemonManager implements MemoryManager {
   }
 
   async readFile({ relPath, from, lines }: Parameters<MemoryManager["readFile"]>[0]): Promise<ReadResult> {
+    if (!isMarkdown(relPath)) {
+      throw new Error(`${relPath} is not a memory file`);
+    }
     try {
       const read = await this.#call((client) =>
         client.get({
@@ -101,20 +107,18 @@ export class DaemonManager implements MemoryManager {
   }
 
   /** Runs a sync and reports its progress in files. */
-  async sync({ force, progress }: SyncOptions = {}): Promise<void> {
-    await this.#connection.call(async (client) => {
-      const events = client.sync({
-        agentId: this.#agentId,
-        mode: force ? SyncMode.FULL : SyncMode.INCREMENTAL,
-        trigger: SyncTrigger.MANUAL,
-      });
-      for await (const { event } of events) {
+  async sync({ force, reason, progress }: SyncOptions = {}): Promise<void> {
+    const mode = force ? SyncMode.FULL : SyncMode.INCREMENTAL;
+    const trigger = reason === "post-compaction" ? SyncTrigger.POST_COMPACTION : SyncTrigger.MANUAL;
+    const request = { agentId: this.#agentId, mode, trigger };
+    await this.#connection.call((client) =>
+      runSync(client, request, (event) => {
         if (event.case === "progress") {
           const { completedFiles, totalFiles, currentPath } = event.value;
           progress?.({ completed: completedFiles, total: totalFiles, ...(currentPath && { label: currentPath }) });
         }
-      }
-    });
+      }),
+    );
     this.#status = await this.#call((client) => client.status({ agentId: this.#agentId }));
   }
 

@@ -1,12 +1,14 @@
 // The plugin's settings, `plugins.entries.memoryd.config` in OpenClaw's settings file.
 
-import { readFileSync } from "node:fs";
+import { readFileSync, statSync } from "node:fs";
 import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 
 import type { ConnectOptions } from "@memoryd/client";
 
-/** The settings with their defaults. `undefined` means that the client looks the value up, like the memoryd command. */
+import { valueAt } from "./host.js";
+
+/** The settings with their defaults. `undefined` means the value that the client or {@link addressOf} finds. */
 export interface Settings {
   readonly address: string | undefined;
   readonly tokenFile: string | undefined;
@@ -35,13 +37,42 @@ export function readSettings(config: Readonly<Record<string, unknown>> = {}): Se
 }
 
 /**
- * Returns the options of the client.
+ * Returns the address of the daemon of the OpenClaw home `stateDir`: the setting; `MEMORYD_ADDRESS`; an address that the
+ * daemon of this home has noted; or a socket in this home. Other places are not searched, since with several homes on a
+ * machine the daemon that listens there can be that of another one.
+ */
+export function addressOf({ address }: Settings, stateDir: string): string {
+  return address ?? text(process.env.MEMORYD_ADDRESS) ?? notedAddress(stateDir) ?? `unix:${stateDir}/run/memoryd.sock`;
+}
+
+// The file can be of another version, and can outlive its daemon.
+function notedAddress(stateDir: string): string | undefined {
+  try {
+    const note: unknown = JSON.parse(readFileSync(join(stateDir, "memoryd.endpoint.json"), "utf8"));
+    const addresses = valueAt(note, "addresses");
+    return Array.isArray(addresses)
+      ? addresses.map(text).find((each) => each !== undefined && isThere(each))
+      : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function isThere(address: string): boolean {
+  return (
+    !address.startsWith("unix:") ||
+    statSync(address.slice("unix:".length), { throwIfNoEntry: false })?.isSocket() === true
+  );
+}
+
+/**
+ * Returns the options of a client of the daemon at `address`.
  *
  * @throws {@link Error} if the token file cannot be read or contains no token.
  */
-export function connectOptions(settings: Settings): ConnectOptions {
+export function connectOptions(settings: Settings, address: string): ConnectOptions {
   return {
-    address: settings.address,
+    address,
     token: settings.tokenFile === undefined ? undefined : readToken(settings.tokenFile),
     tls: settings.caFile === undefined ? undefined : { caFile: settings.caFile },
     timeoutMs: settings.timeoutMs,

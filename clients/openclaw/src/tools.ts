@@ -1,17 +1,27 @@
 // The tools of the model. The parameters and results of `memory_search` and `memory_get` are those of OpenClaw's own
 // tools, so that prompts and other features of OpenClaw work with them.
 
-import { Code, MemorydError } from "@memoryd/client";
-import { CitationMode, DegradationKind, IndexState, type MemorySearchResponse, Source } from "@memoryd/client/v1";
+import { posix } from "node:path";
 
-import { ACTION, type Connection, reasonOf } from "./connection.js";
-import { type Requester, canSeeSessions, isTranscriptPath, toHit } from "./hits.js";
-import { type AnyAgentTool, type HostConfig, type ToolContext, valueAt } from "./host.js";
+import { Code, MemorydError } from "@memoryd/client";
+import {
+  CitationMode,
+  DegradationKind,
+  IndexState,
+  type MemoryGetResponse,
+  type MemorySearchResponse,
+  Source,
+} from "@memoryd/client/v1";
+
+import { ACTION, type Connection, keyFor, reasonOf } from "./connection.js";
+import { type Requester, canSeeSessions, isMarkdown, toHit } from "./hits.js";
+import { type AnyAgentTool, type HostConfig, type ToolContext, agentOf, valueAt } from "./host.js";
 import { describe } from "./status.js";
 
 const MOST_RESULTS = 50;
 const MOST_GET_CHARS = 12_000;
 const GET_LINES = 120;
+const MOST_LINES = 1_999;
 
 /** An argument that the tool does not accept. OpenClaw reports the message to the caller because of the name. */
 export class ToolInputError extends Error {
@@ -31,8 +41,7 @@ export interface Session extends Requester {
 /** Returns the session of a tool, or undefined if memory search is disabled for its agent. */
 export function sessionOf(context: ToolContext): Session | undefined {
   const cfg = context.getRuntimeConfig?.() ?? context.runtimeConfig ?? context.config;
-  const named = /^agent:([^:]+):/.exec(context.sessionKey ?? "")?.[1];
-  const agentId = context.agentId ?? named ?? "";
+  const agentId = context.agentId ?? agentOf(context.sessionKey) ?? "";
   const enabled =
     valueAt(cfg, "agents", "entries", agentId, "memory", "search", "enabled") ??
     valueAt(cfg, "memory", "search", "enabled");
@@ -90,7 +99,7 @@ export function searchTool(connection: Connection, session: Session): AnyAgentTo
               ...(isNumber(maxResults) && { maxResults: Math.max(1, Math.min(MOST_RESULTS, Math.floor(maxResults))) }),
               ...(isNumber(minScore) && { minScore: Math.max(0, Math.min(1, minScore)) }),
               sources,
-              sessionKey: session.sessionKey ?? "",
+              sessionKey: keyFor(session.agentId, session.sessionKey),
               citations: citationMode(session.cfg),
               activeProjects: session.activeProjects.slice(0, 16),
               explain: true,
@@ -98,6 +107,9 @@ export function searchTool(connection: Connection, session: Session): AnyAgentTo
             { signal },
           ),
         );
+        if (corpus === "sessions" && response.results.length === 0 && !(await hasSessions(connection, session))) {
+          return unavailable("session transcripts are not indexed", "Search without `corpus`, or with `memory`.");
+        }
         return searchDetails(response, session);
       } catch (error) {
         if (error instanceof MemorydError && error.reason === "INVALID_REQUEST") {
@@ -122,6 +134,11 @@ function sourcesOf(corpus: unknown, session: Session): Source[] | string {
     default:
       return authorized ? [] : [Source.MEMORY];
   }
+}
+
+async function hasSessions(connection: Connection, { agentId }: Session): Promise<boolean> {
+  const { index } = await connection.call((client) => client.status({ agentId }));
+  return index?.sources.some((each) => each.source === Source.SESSIONS && each.filesIndexed > 0) ?? false;
 }
 
 const QUIET: ReadonlySet<DegradationKind> = new Set([
@@ -195,26 +212,24 @@ export function getTool(connection: Connection, session: Session): AnyAgentTool 
       if (corpus === "wiki") {
         return failed(path, "memoryd has no wiki corpus");
       }
-      if (isTranscriptPath(path)) {
-        return failed(path, "transcripts cannot be read with memory_get", "MEMORY_PATH_NOT_ALLOWED");
+      if (!isMarkdown(path)) {
+        return failed(path, "memory_get reads Markdown files of the memory only", "MEMORY_PATH_NOT_ALLOWED");
       }
+      const wanted = isNumber(lines) ? Math.min(clampLine(lines), MOST_LINES) : GET_LINES;
       try {
         const read = await connection.call((client) =>
           client.get(
             {
               agentId: session.agentId,
-              path,
-              startLine: isNumber(from) ? Math.max(1, Math.floor(from)) : 1,
-              lineCount: isNumber(lines) ? Math.max(1, Math.floor(lines)) : GET_LINES,
+              path: posix.normalize(path.trim()),
+              startLine: isNumber(from) ? clampLine(from) : 1,
+              // One more tells whether there is more.
+              lineCount: wanted + 1,
             },
             { signal },
           ),
         );
-        if (isTranscriptPath(read.path)) {
-          return failed(path, "transcripts cannot be read with memory_get", "MEMORY_PATH_NOT_ALLOWED");
-        }
-        const excerpt = cut(read.text, read.startLine, read.endLine, read.nextStartLine, mostChars(session));
-        return { status: "ok", path: read.path, from: read.startLine, ...excerpt };
+        return { status: "ok", path: read.path, from: read.startLine, ...excerptOf(read, wanted, mostChars(session)) };
       } catch (error) {
         if (error instanceof MemorydError && error.reason === "FILE_NOT_FOUND") {
           return { status: "not_found", text: "", path };
@@ -237,29 +252,40 @@ function mostChars({ cfg, agentId }: Session): number {
   return isNumber(limit) && limit >= 1 ? Math.floor(limit) : MOST_GET_CHARS;
 }
 
+type Lines = Pick<MemoryGetResponse, "text" | "startLine" | "endLine" | "nextStartLine" | "truncated">;
+
 /**
- * Returns the text of lines `start` to `end`, cut to whole lines of at most `most` characters in total, with a notice if
- * there is more. A first line that is longer is cut itself; the rest of that line cannot be read.
+ * Returns the first `wanted` lines of `read`, at most `most` UTF-16 units, with notices if there is more. A first line
+ * that is longer is cut; the rest of that line cannot be read.
  */
-export function cut(text: string, start: number, end: number, next: number, most: number): Details {
-  if (text === "" && end < start) {
-    return { text: "", lines: 0 };
+export function excerptOf(read: Lines, wanted: number, most: number): Details {
+  const rows = read.endLine < read.startLine ? [] : read.text.split("\n");
+  const atEnd = read.nextStartLine === 0;
+  // The line feed at the end of a file begins no line.
+  const hasFinalFeed = atEnd && rows.at(-1) === "";
+  if (hasFinalFeed) {
+    rows.pop();
   }
-  let kept = text;
-  let count = end - start + 1;
-  if (text.length > most) {
-    const whole = text.lastIndexOf("\n", most);
-    kept = whole > 0 ? text.slice(0, whole) : text.slice(0, most).replace(/[\uD800-\uDBFF]$/, "");
-    count = kept.split("\n").length;
+  let size = 0;
+  const fitting = rows.slice(0, wanted).findIndex((row) => (size += row.length + 1) > most + 1);
+  const kept = rows.slice(0, fitting === -1 ? wanted : Math.max(1, fitting));
+  let isCut = read.truncated && kept.length === rows.length;
+  if (fitting === 0) {
+    isCut = true;
+    kept[0] = (kept[0] ?? "").slice(0, most).replace(/[\uD800-\uDBFF]$/, "");
   }
-  const nextFrom = count < end - start + 1 ? start + count : next;
-  const truncated = nextFrom > 0 || kept.length < text.length;
-  const notice = nextFrom > 0 ? `\n\n[More text follows. Continue with from=${nextFrom}.]` : "\n\n[The line was cut.]";
+  const hasMore = kept.length < rows.length || !atEnd;
+  const nextFrom = hasMore ? read.startLine + kept.length : 0;
+  const notices = [
+    ...(isCut ? [`[Line ${read.startLine + kept.length - 1} was cut.]`] : []),
+    ...(hasMore ? [`[More text follows. Continue with from=${nextFrom}.]`] : []),
+  ];
+  const text = kept.join("\n") + (hasFinalFeed && !hasMore && !isCut && kept.length > 0 ? "\n" : "");
   return {
-    text: truncated ? kept + notice : kept,
-    lines: count,
-    ...(truncated && { truncated: true }),
-    ...(nextFrom > 0 && { nextFrom }),
+    text: [text, ...notices].join("\n\n"),
+    lines: kept.length,
+    ...(notices.length > 0 && { truncated: true }),
+    ...(hasMore && { nextFrom }),
   };
 }
 
@@ -286,9 +312,13 @@ export function appendTool(connection: Connection, session: Session): AnyAgentTo
       if (typeof text !== "string" || text.trim() === "") {
         throw new ToolInputError("text required");
       }
+      const target = typeof path === "string" && path.trim() !== "" ? posix.normalize(path.trim()) : "";
+      const refused = refusalOf(target, session);
+      if (refused !== undefined) {
+        return { status: "error", error: refused, path: target };
+      }
       try {
         const { agentId } = session;
-        const target = typeof path === "string" ? path : "";
         const title = typeof heading === "string" ? heading : "";
         const done = await connection.call((client) =>
           client.append({ agentId, text, path: target, heading: title }, { signal }),
@@ -299,6 +329,16 @@ export function appendTool(connection: Connection, session: Session): AnyAgentTo
       }
     },
   );
+}
+
+// A sandbox may not write to the workspace. MEMORY.md and USER.md are loaded in the private main session only, so that
+// no other session may write what that session will read.
+function refusalOf(path: string, session: Session): string | undefined {
+  if (session.sandboxed) {
+    return "this session runs in a sandbox and cannot append to the agent's memory";
+  }
+  const isLog = path === "" || path.startsWith("memory/");
+  return isLog || canSeeSessions(session) ? undefined : `only the agent's main session can append to ${path}`;
 }
 
 function tool(name: string, label: string, description: string, parameters: Schema, run: Run): AnyAgentTool {
@@ -312,6 +352,11 @@ function tool(name: string, label: string, description: string, parameters: Sche
       return { content: [{ type: "text", text: JSON.stringify(details, null, 2) }], details };
     },
   };
+}
+
+// The numbers of the contract have 32 bits.
+function clampLine(value: number): number {
+  return Math.max(1, Math.min(2 ** 31 - 1, Math.floor(value)));
 }
 
 function isNumber(value: unknown): value is number {

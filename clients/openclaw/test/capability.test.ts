@@ -7,6 +7,7 @@ import { connect } from "@memoryd/client";
 
 import { classifyPaths } from "../src/hits.js";
 import type { Hit, MemoryManager } from "../src/host.js";
+import type { ReadOrigin } from "../src/provenance.js";
 import { FakeHost, Home, hostOf, serving } from "./daemon.js";
 
 const QUERY = "what is the staging database called";
@@ -42,7 +43,8 @@ test("the manager searches, reads, syncs and shows the status", async (t) => {
     text: "",
     path: "memory/none.md",
   });
-  await assert.rejects(manager.readFile({ relPath: "../x" }), /PATH_NOT_ALLOWED|not/);
+  await assert.rejects(manager.readFile({ relPath: "../x.md" }), { reason: "PATH_NOT_ALLOWED" });
+  await assert.rejects(manager.readFile({ relPath: "sessions/main/a.jsonl" }), /is not a memory file/);
   assert.equal(manager.status().files, 3);
   home.write("memory/2026-02-09.md", "The numbat cluster is new.\n");
   const progress: { completed: number; total: number }[] = [];
@@ -94,14 +96,24 @@ test("an unusable setting is the reason, too", async (t) => {
 
 test("files that the agent wrote can enter a prompt, all others cannot", async (t) => {
   const home = new Home(t);
+  for (const path of ["users/ana/USER.md", "users/ana/NOTES.md", "AGENTS.md"]) {
+    home.write(path, "x");
+  }
+  for (const path of ["memory/dreaming/rem/2026-02-08.md", "memory/.dreams/x.md"]) {
+    home.write(path, "x");
+  }
   writeFileSync(join(home.folder, "outside.md"), "x");
   symlinkSync(join(home.folder, "outside.md"), join(home.workspace, "memory/link.md"));
   symlinkSync(join(home.workspace, "MEMORY.md"), join(home.workspace, "memory/inside.md"));
   const expected = {
     "MEMORY.md": "agent",
     "USER.md": "agent",
+    "users/ana/USER.md": "agent",
+    "users/ana/NOTES.md": "untrusted",
+    "users/../USER.md": "agent",
+    "memory\\2026-02-08.md": "untrusted",
     "memory/2026-02-08.md": "agent",
-    "memory/not-yet.md": "agent",
+    "memory/not-yet.md": "untrusted",
     "memory/inside.md": "agent",
     "memory/link.md": "untrusted",
     "memory/../AGENTS.md": "untrusted",
@@ -121,6 +133,16 @@ test("files that the agent wrote can enter a prompt, all others cannot", async (
     Object.fromEntries(classified?.map((each) => [each.relativePath, each.originClass]) ?? []),
     expected,
   );
+});
+
+test("a file that somebody else wrote does not enter a prompt", async (t) => {
+  const { workspace } = new Home(t);
+  const classOf = async (read: ReadOrigin): Promise<string | undefined> =>
+    (await classifyPaths(workspace, ["MEMORY.md"], undefined, read))[0]?.originClass;
+  assert.equal(await classOf(() => Promise.resolve("untrusted")), "untrusted");
+  assert.equal(await classOf(() => Promise.resolve("owner")), "owner");
+  assert.equal(await classOf(() => Promise.resolve(undefined)), "agent");
+  assert.equal(await classOf(() => Promise.reject(new Error("the records cannot be read"))), "untrusted");
 });
 
 test("files of another host are classified by the path that the host found", async () => {

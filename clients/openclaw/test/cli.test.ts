@@ -48,6 +48,7 @@ test("the commands search, read, index and show the status", async (t) => {
     results: { path: string }[];
   };
   assert.equal(json.results[0]?.path, "MEMORY.md");
+  assert.match((await run(t, home, ["search", "--query", "staging database"])).out, /quokka/);
   const none = await run(t, home, ["search", "zygomorphic"]);
   assert.deepEqual([none.out, none.exitCode], ["", 0]);
   assert.match(none.error, /^No results: .+\n$/);
@@ -58,7 +59,8 @@ test("the commands search, read, index and show the status", async (t) => {
   });
   const part = await run(t, home, ["get", "MEMORY.md", "--from", "1", "--lines", "1", "--json"]);
   assert.deepEqual((JSON.parse(part.out) as { nextStartLine: number }).nextStartLine, 2);
-  home.write("memory/new.md", "The dingo queue.\n");
+  home.write("memory/new.md", "The dingo queue. \u001b[31m\n");
+  assert.equal((await run(t, home, ["get", "memory/new.md"])).out, "The dingo queue. \ufffd[31m\n");
   const indexed = await run(t, home, ["index", "--force"]);
   assert.match(indexed.out, /^main: 4 files indexed, 0 unchanged, 0 removed, 0 failed, \d+ chunks\n$/);
   const status = await run(t, home, ["status"]);
@@ -80,6 +82,9 @@ test("a failure has a reason and an action, and the exit status 1", async (t) =>
   const { out, error, exitCode } = await run(t, home, ["search", "x"]);
   assert.deepEqual([out, exitCode], ["", 1]);
   assert.match(error, /^memoryd: UNAVAILABLE: .*\nCheck that the daemon runs/);
+  const json = await run(t, home, ["status", "--json"]);
+  assert.match((JSON.parse(json.out) as { error: { message: string } }).error.message, /UNAVAILABLE/);
+  assert.deepEqual([json.error.includes("UNAVAILABLE"), json.exitCode], [false, 1]);
   await home.start();
   const refused = await run(t, home, ["get", "../../etc/passwd"]);
   assert.deepEqual([refused.out, refused.exitCode], ["", 1]);

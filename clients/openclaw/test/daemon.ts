@@ -73,6 +73,11 @@ export class Home {
     throw new Error(`the daemon ended: ${text}`);
   }
 
+  /** Sends the daemon a signal. */
+  signal(name: NodeJS.Signals): void {
+    this.#daemon?.kill(name);
+  }
+
   /** Kills the daemon and waits for its end. */
   async kill(): Promise<void> {
     const daemon = this.#daemon;
@@ -188,7 +193,7 @@ export function hostOf(
 /** Returns a connection to the daemon of `home`, which ends with the test. */
 export function connectionTo(context: TestContext, home: Home): Connection {
   const settings = readSettings({ address: home.address });
-  const connection = new Connection(settings, new Log(), () => join(home.state, "logs", "memoryd.log"));
+  const connection = new Connection(settings, new Log(), () => home.state);
   context.after(() => connection.close());
   return connection;
 }

@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { cpSync, existsSync, readFileSync, readdirSync } from "node:fs";
+import { cpSync, existsSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { test } from "node:test";
 import { setTimeout } from "node:timers/promises";
@@ -7,9 +7,10 @@ import { setTimeout } from "node:timers/promises";
 import { connect } from "@memoryd/client";
 
 import { findConflicts } from "../src/conflicts.js";
-import { Connection } from "../src/connection.js";
-import { readSettings } from "../src/settings.js";
-import { COMMAND, Home, Log, hostOf } from "./daemon.js";
+import { Connection, keyFor, runSync } from "../src/connection.js";
+import { hostArchives } from "../src/hooks.js";
+import { addressOf, readSettings } from "../src/settings.js";
+import { COMMAND, Home, Log, connectionTo, hostOf } from "./daemon.js";
 
 const FIXTURE = resolve(import.meta.dirname, "../../../../tests/openclaw/state");
 const SESSIONS = {
@@ -39,7 +40,9 @@ test("a session that ends is archived, unless its reason, its kind or the settin
   for (const reason of ["compaction", "deleted", "shutdown", "restart", "unknown", undefined]) {
     await end({ reason });
   }
-  await end({ reason: "reset", sessionKey: "agent:main:cron:job:run:1" });
+  for (const sessionKey of ["agent:main:cron:job:run:1", "agent:main:telegram:group:1", "agent:other:main", ""]) {
+    await end({ reason: "reset", sessionKey });
+  }
   assert.deepEqual(notes(), before);
   await end({ reason: "reset", sessionKey: "agent:main:main" });
   const [added, ...others] = notes().filter((name) => !before.includes(name));
@@ -58,14 +61,43 @@ test("a session is not archived if the settings say so, or OpenClaw's own hook d
     hostOf(t, home, { settings: ownHook }),
   ]) {
     // There is no daemon, so a call would be a warning.
-    await host.hooks.get("session_end")?.({ sessionId: "s", reason: "reset" }, { agentId: "main" });
+    await host.hooks.get("session_end")?.(
+      { sessionId: "s", reason: "reset", sessionKey: "agent:main:main" },
+      { agentId: "main" },
+    );
     assert.deepEqual(host.log.lines, []);
   }
 });
 
+test("OpenClaw's own hook is recognized in each way in which it can be on", () => {
+  const internal = (value: object): boolean => hostArchives({ hooks: { internal: value } });
+  assert.equal(internal({ entries: { "session-memory": { messages: 30 } } }), true);
+  assert.equal(internal({ enabled: true }), true);
+  assert.equal(internal({ enabled: true, entries: { other: {} } }), false);
+  assert.equal(internal({ entries: { "session-memory": { enabled: false } } }), false);
+  assert.equal(internal({ enabled: false, entries: { "session-memory": { enabled: true } } }), false);
+  assert.equal(hostArchives({}), false);
+});
+
+test("a reload lets calls under way end", async (t) => {
+  const home = new Home(t);
+  await home.start();
+  const connection = connectionTo(t, home);
+  const append = (text: string): Promise<unknown> =>
+    connection.call((client) => client.append({ agentId: "main", text, path: "memory/reload.md" }));
+  await append("first");
+  const appends = Array.from({ length: 20 }, (_, number) => append(`text ${number}`));
+  await connection.close();
+  await Promise.all(appends);
+  await append("last");
+});
+
 test("a failure to archive is a warning and does not reach OpenClaw", async (t) => {
   const host = hostOf(t, new Home(t));
-  await host.hooks.get("session_end")?.({ sessionId: "s", reason: "reset" }, { agentId: "main" });
+  await host.hooks.get("session_end")?.(
+    { sessionId: "s", reason: "reset", sessionKey: "agent:main:main" },
+    { agentId: "main" },
+  );
   assert.match(host.log.lines.join("\n"), /^warn memoryd: session s was not archived: memoryd: UNAVAILABLE/);
 });
 
@@ -136,7 +168,7 @@ test("two gateways that start at the same time end with one daemon", async (t) =
   t.after(() => (process.env = environment));
   const settings = readSettings({ address: home.address, autostart: true, command: COMMAND });
   const logFile = join(home.state, "logs", "memoryd.log");
-  const gateways = [1, 2].map(() => new Connection(settings, new Log(), () => logFile));
+  const gateways = [1, 2].map(() => new Connection(settings, new Log(), () => home.state));
   t.after(() => Promise.all(gateways.map((each) => each.close())));
   // Each connection also joins its own concurrent calls into one start.
   const statuses = await Promise.all(
@@ -159,14 +191,13 @@ test("two gateways that start at the same time end with one daemon", async (t) =
 
 test("a daemon that cannot be started is reported, and tried again after a pause", async (t) => {
   const home = new Home(t);
-  const logFile = join(home.state, "logs", "memoryd.log");
   let now = 0;
   const call = async (connection: Connection): Promise<unknown> => connection.call((client) => client.status());
   const missing = readSettings({ address: home.address, autostart: true, command: join(home.folder, "none") });
   const connection = new Connection(
     missing,
     new Log(),
-    () => logFile,
+    () => home.state,
     () => now,
   );
   t.after(() => connection.close());
@@ -175,7 +206,53 @@ test("a daemon that cannot be started is reported, and tried again after a pause
   now += 30_000;
   await assert.rejects(call(connection), { name: "StartError" });
   const remote = readSettings({ address: "127.0.0.1:9", autostart: true });
-  const other = new Connection(remote, new Log(), () => logFile);
+  const other = new Connection(remote, new Log(), () => home.state);
   t.after(() => other.close());
   await assert.rejects(call(other), /autostart needs a Unix socket, but the address is 127\.0\.0\.1:9/);
+});
+
+test("a daemon that does not answer ends a sync", async (t) => {
+  const home = new Home(t);
+  await home.start();
+  const connection = connectionTo(t, home);
+  await connection.call((client) => client.status());
+  home.signal("SIGSTOP");
+  const sync = connection.call((client) => runSync(client, { agentId: "main" }, undefined, 300));
+  await assert.rejects(sync, /the daemon sent nothing for 300 ms/);
+});
+
+test("the daemon of another home is not used", async (t) => {
+  const [own, other] = [new Home(t), new Home(t)];
+  const environment = { ...process.env };
+  t.after(() => (process.env = environment));
+  // The place where the client would search.
+  process.env.XDG_RUNTIME_DIR = other.folder;
+  const settings = readSettings();
+  const inside = `unix:${own.state}/run/memoryd.sock`;
+  assert.equal(addressOf(settings, own.state), inside);
+  const note = (addresses: unknown): void => {
+    writeFileSync(join(own.state, "memoryd.endpoint.json"), JSON.stringify({ addresses }));
+  };
+  for (const stale of ["unix:/nonexistent/m.sock", 7, null, [], ["unix:/nonexistent/m.sock", 7]]) {
+    note(stale);
+    assert.equal(addressOf(settings, own.state), inside);
+  }
+  const connection = new Connection(settings, new Log(), () => own.state);
+  t.after(() => connection.close());
+  await assert.rejects(connection.call((client) => client.status()));
+  // A daemon of this home listens elsewhere: its address is found at the next call.
+  await own.start();
+  const { workspace } = await connection.call((client) => client.status());
+  assert.equal(workspace, own.workspace);
+  assert.equal(addressOf(readSettings({ address: "unix:/x" }), own.state), "unix:/x");
+  process.env.MEMORYD_ADDRESS = "127.0.0.1:7";
+  assert.equal(addressOf(settings, own.state), "127.0.0.1:7");
+});
+
+test("a key of another agent's session is not sent", () => {
+  assert.equal(keyFor("main", "agent:main:x"), "agent:main:x");
+  assert.equal(keyFor("", "agent:other:x"), "agent:other:x");
+  assert.equal(keyFor("main", "global"), "global");
+  assert.equal(keyFor("main", "agent:other:x"), "");
+  assert.equal(keyFor("main", undefined), "");
 });

@@ -5,7 +5,7 @@ import { setTimeout } from "node:timers/promises";
 import { connect } from "@memoryd/client";
 
 import { WorkspaceCheck } from "../src/capability.js";
-import { cut } from "../src/tools.js";
+import { excerptOf } from "../src/tools.js";
 import { FakeHost, Home, connectionTo, hostOf, serving } from "./daemon.js";
 
 const QUERY = "what is the staging database called";
@@ -79,6 +79,8 @@ test("memory_get returns lines, not_found and errors", async (t) => {
   assert.deepEqual([all.lines, all.nextFrom], [120, 121]);
   const rest = await host.runTool("memory_get", { path: "memory/long.md", from: 299 });
   assert.deepEqual([rest.text, "truncated" in rest], ["line 299\nline 300", false]);
+  const last = await host.runTool("memory_get", { path: "MEMORY.md", from: 1, lines: 4 });
+  assert.deepEqual([last.lines, "truncated" in last], [4, false]);
   assert.deepEqual(await host.runTool("memory_get", { path: "memory/missing.md" }), {
     status: "not_found",
     text: "",
@@ -92,7 +94,13 @@ test("memory_get returns lines, not_found and errors", async (t) => {
 
 test("memory_get reads no transcripts", async (t) => {
   const host = hostOf(t, new Home(t));
-  for (const path of ["sessions/a.jsonl", "./sessions/main/a.jsonl", "memory/../sessions/a.jsonl", "x.jsonl.reset.1"]) {
+  for (const path of [
+    "sessions/a.jsonl",
+    "./sessions/main/a.jsonl",
+    "memory/../sessions/a.jsonl",
+    "x.jsonl.reset.1",
+    "sessions/a.md.zst",
+  ]) {
     const refused = await host.runTool("memory_get", { path });
     assert.deepEqual([refused.status, refused.code], ["error", "MEMORY_PATH_NOT_ALLOWED"]);
   }
@@ -106,17 +114,41 @@ test("memory_get obeys the host's limit of characters", async (t) => {
   assert.deepEqual([details.lines, details.nextFrom], [2, 3]);
 });
 
-test("an excerpt is cut to whole lines, and never inside a character", () => {
-  assert.deepEqual(cut("", 5, 4, 0, 10), { text: "", lines: 0 });
-  assert.deepEqual(cut("ab\ncd", 1, 2, 0, 5), { text: "ab\ncd", lines: 2 });
-  assert.deepEqual(cut("ab\ncd", 1, 2, 0, 4), {
-    text: "ab\n\n[More text follows. Continue with from=2.]",
-    lines: 1,
-    truncated: true,
-    nextFrom: 2,
-  });
-  const { text } = cut("a😀", 1, 1, 0, 2);
-  assert.equal(text, "a\n\n[The line was cut.]");
+test("an excerpt has whole lines, and reports what is missing", () => {
+  const excerpt = (text: string, wanted: number, most: number, next = 0, truncated = false): unknown[] => {
+    const endLine = text === "" ? 4 : 4 + text.split("\n").length;
+    const read = { text, startLine: 5, endLine, nextStartLine: next, truncated };
+    const details = excerptOf(read, wanted, most);
+    return [details.text, details.lines, details.nextFrom];
+  };
+  const more = (line: number): string => `\n\n[More text follows. Continue with from=${line}.]`;
+  assert.deepEqual(excerpt("", 9, 10), ["", 0, undefined]);
+  assert.deepEqual(excerpt("ab\ncd", 9, 5), ["ab\ncd", 2, undefined]);
+  assert.deepEqual(excerpt("ab\ncd\n", 9, 5), ["ab\ncd\n", 2, undefined]);
+  assert.deepEqual(excerpt("ab\ncd\n", 2, 5), ["ab\ncd\n", 2, undefined]);
+  assert.deepEqual(excerpt("ab\ncd\nef", 2, 99), [`ab\ncd${more(7)}`, 2, 7]);
+  assert.deepEqual(excerpt("ab\ncd", 9, 5, 7), [`ab\ncd${more(7)}`, 2, 7]);
+  assert.deepEqual(excerpt("ab\ncd", 9, 4), [`ab${more(6)}`, 1, 6]);
+  assert.deepEqual(excerpt("\nabcdef", 9, 4), [more(6), 1, 6]);
+  assert.deepEqual(excerpt("abcdef\ngh", 9, 4), [`abcd\n\n[Line 5 was cut.]${more(6)}`, 1, 6]);
+  assert.deepEqual(excerpt("a😀", 9, 2), ["a\n\n[Line 5 was cut.]", 1, undefined]);
+  assert.deepEqual(excerpt("ab", 9, 99, 0, true), ["ab\n\n[Line 5 was cut.]", 1, undefined]);
+});
+
+test("a path is tidied before it is read", async (t) => {
+  const { host } = await serving(t);
+  for (const path of ["./MEMORY.md", "memory/../MEMORY.md", " MEMORY.md "]) {
+    const { status, lines, truncated } = await host.runTool("memory_get", { path, from: 1, lines: 4 });
+    assert.deepEqual([status, lines, truncated], ["ok", 4, undefined], path);
+  }
+  const past = await host.runTool("memory_get", { path: "MEMORY.md", from: 1e12 });
+  assert.deepEqual([past.status, past.text, past.lines], ["ok", "", 0]);
+});
+
+test("transcripts that are not indexed are reported", async (t) => {
+  const { host } = await serving(t);
+  const details = await host.runTool("memory_search", { query: QUERY, corpus: "sessions" });
+  assert.deepEqual([details.disabled, details.error], [true, "session transcripts are not indexed"]);
 });
 
 test("memory_append is optional and appends to the log", async (t) => {
@@ -129,6 +161,18 @@ test("memory_append is optional and appends to the log", async (t) => {
   assert.deepEqual(details, { status: "ok", path: "memory/2026-03-01.md", startLine: 1, endLine: 1 });
   const refused = await host.runTool("memory_append", { text: "x", path: "../outside.md" });
   assert.equal(refused.status, "error");
+  const group = { sessionKey: "agent:main:telegram:group:1" };
+  for (const [path, context] of [
+    ["MEMORY.md", group],
+    ["./USER.md", group],
+    ["memory/2026-03-01.md", { sandboxed: true }],
+  ] as const) {
+    const { status, error } = await host.runTool("memory_append", { text: "x", path }, context);
+    assert.equal(status, "error");
+    assert.match(String(error), /main session can append|in a sandbox/);
+  }
+  assert.equal((await host.runTool("memory_append", { text: "The emu job failed." }, group)).status, "ok");
+  assert.equal((await host.runTool("memory_append", { text: "Ana likes tea.", path: "USER.md" })).path, "USER.md");
 });
 
 test("an agent whose memory search is disabled has no tools", (t) => {

@@ -223,7 +223,10 @@ def use(pattern: re.Pattern[str], method: str):
 
 
 def seconds(work, text: str, times: int = 1) -> float:
-    """Processor time, the least of so many, without garbage collections, whose time depends on the other tests."""
+    """Return the shortest processor time of `times` runs of `work`.
+
+    Garbage collection is off, because its duration depends on the other tests of the process.
+    """
     found = []
     collects = gc.isenabled()
     gc.disable()

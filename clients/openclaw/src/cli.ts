@@ -93,21 +93,37 @@ export function registerCommands({ program, config }: CliContext, connection: Co
 
 async function showStatus(connection: Connection, flags: Flags, warnings: string[], output: Output): Promise<boolean> {
   const probe = flags.deep === true;
-  const statuses = await Promise.all(
-    (await agentIds(connection, flags)).map((agentId) =>
-      connection.call((client) => client.status({ agentId, probe })),
-    ),
+  const reports = await Promise.all(
+    (await agentIds(connection, flags)).map(async (agentId): Promise<AgentReport> => {
+      try {
+        return { agentId, status: await connection.call((client) => client.status({ agentId, probe })) };
+      } catch (error) {
+        return { agentId, error: reasonOf(error) };
+      }
+    }),
   );
   for (const warning of warnings) {
     output.writeError(`Warning: ${warning}\n`);
   }
   if (flags.json) {
-    const reports = statuses.map((status) => ({ agentId: status.agentId, status: toMemoryStatus(status) }));
-    output.write(`${JSON.stringify(reports, null, 2)}\n`);
+    const shown = reports.map(({ status, ...rest }) => ({
+      ...rest,
+      ...(status && { status: toMemoryStatus(status) }),
+    }));
+    output.write(`${JSON.stringify(shown, null, 2)}\n`);
   } else {
-    output.write(statuses.map(statusText).join("\n"));
+    for (const { agentId, status, error } of reports) {
+      output.write(status ? statusText(status) : `Agent: ${agentId}\n  Failed:     ${printable(error ?? "")}\n`);
+    }
   }
-  return statuses.every((status) => !probe || status.embedding?.probe?.ok !== false);
+  return reports.every(({ status }) => status !== undefined && (!probe || status.embedding?.probe?.ok !== false));
+}
+
+/** The status of one agent, or why it cannot be read. */
+interface AgentReport {
+  readonly agentId: string;
+  readonly status?: StatusResponse;
+  readonly error?: string;
 }
 
 function statusText(status: StatusResponse): string {
@@ -200,7 +216,7 @@ async function search(connection: Connection, query: string, flags: Flags, outpu
     }
   }
   if (results.length === 0 && info) {
-    output.writeError(`No results: ${info.emptyExplanation}\n`);
+    output.writeError(`No results: ${printable(info.emptyExplanation)}\n`);
   }
   return true;
 }

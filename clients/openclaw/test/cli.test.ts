@@ -77,6 +77,16 @@ test("status warns if another plugin would answer", async (t) => {
   assert.doesNotThrow(() => JSON.parse(out) as unknown);
 });
 
+test("an agent whose status cannot be read does not hide the others", async (t) => {
+  const home = new Home(t);
+  await home.start();
+  const text = await run(t, home, ["status", "--agent", "nobody"]);
+  assert.match(text.out, /^Agent: nobody\n {2}Failed: {5}memoryd: AGENT_NOT_FOUND: /);
+  assert.equal(text.exitCode, 1);
+  const json = await run(t, home, ["status", "--agent", "nobody", "--json"]);
+  assert.match((JSON.parse(json.out) as { error: string }[])[0]?.error ?? "", /AGENT_NOT_FOUND/);
+});
+
 test("a failure has a reason and an action, and the exit status 1", async (t) => {
   const home = new Home(t);
   const { out, error, exitCode } = await run(t, home, ["search", "x"]);

@@ -132,7 +132,10 @@ STEPS = {"open", "os.rename", "os.remove", "os.chmod"}
 
 
 def dies(step, work):
-    """Call `work` in a fork that is killed before its `step`-th change of a file; return whether it has so many."""
+    """Call `work` in a fork that is killed before its change number `step` of a file.
+
+    Return whether the fork was killed, so False if `work` makes fewer changes.
+    """
     child = os.fork()
     if child == 0:
         count = itertools.count()

@@ -469,6 +469,8 @@ const (
 	DegradationKind_DEGRADATION_KIND_WATCHER_IMPAIRED DegradationKind = 10
 	// Some chunks have no vector yet, so vector search does not find them.
 	DegradationKind_DEGRADATION_KIND_VECTORS_PENDING DegradationKind = 11
+	// A reranker is configured and did not score the results, which have the order of keyword search and vector search.
+	DegradationKind_DEGRADATION_KIND_RERANKING_SKIPPED DegradationKind = 12
 )
 
 // Enum value maps for DegradationKind.
@@ -486,6 +488,7 @@ var (
 		9:  "DEGRADATION_KIND_DEADLINE_CUT",
 		10: "DEGRADATION_KIND_WATCHER_IMPAIRED",
 		11: "DEGRADATION_KIND_VECTORS_PENDING",
+		12: "DEGRADATION_KIND_RERANKING_SKIPPED",
 	}
 	DegradationKind_value = map[string]int32{
 		"DEGRADATION_KIND_UNSPECIFIED":              0,
@@ -500,6 +503,7 @@ var (
 		"DEGRADATION_KIND_DEADLINE_CUT":             9,
 		"DEGRADATION_KIND_WATCHER_IMPAIRED":         10,
 		"DEGRADATION_KIND_VECTORS_PENDING":          11,
+		"DEGRADATION_KIND_RERANKING_SKIPPED":        12,
 	}
 )
 
@@ -898,10 +902,10 @@ func (x *SearchResult) GetProjects() []string {
 
 // Parts of a score. A part is unset if the corresponding search did not find the result.
 //
-// The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
-// anything. It is multiplied by `annotations` and by `decay`, and increased if the query contains the date of the file.
-// A score above 1 is returned as 1. Results are ordered by score; if MMR is enabled, it moves results that are similar to
-// better ones down, without changing their scores.
+// The score is the mean of `vector` (at least 0) and of 0.6 x `text` + 0.4 x `window`, weighted by the settings, over the
+// searches that found anything. It is multiplied by `annotations` and by `decay`, and increased by `date`. A score above 1
+// is returned as 1. Results are ordered by score minus `adjacent`; if MMR is enabled, it moves results that are similar
+// to better ones down instead. If a reranker scored the results, they are ordered by its scores and these together.
 type ScoreDetail struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Cosine similarity of the query and the chunk, -1..1.
@@ -917,7 +921,18 @@ type ScoreDetail struct {
 	// Rank in the keyword search, starting at 1.
 	KeywordRank *int32 `protobuf:"varint,6,opt,name=keyword_rank,json=keywordRank,proto3,oneof" json:"keyword_rank,omitempty"`
 	// Factor of the importance and the projects of the chunk, 0.72..1.4375. Unset if they do not change the score.
-	Annotations   *float64 `protobuf:"fixed64,7,opt,name=annotations,proto3,oneof" json:"annotations,omitempty"`
+	Annotations *float64 `protobuf:"fixed64,7,opt,name=annotations,proto3,oneof" json:"annotations,omitempty"`
+	// Value of the chunk's best window, a few consecutive lines, for the query, divided by the best value of this query,
+	// 0..1. Estimated from `text` for a chunk whose text was not compared. Unset if keyword search found nothing.
+	Window *float64 `protobuf:"fixed64,8,opt,name=window,proto3,oneof" json:"window,omitempty"`
+	// Increase of the score because the query names a date, and the chunk is dated within or near it, at most 0.8. Unset
+	// if there is none.
+	Date *float64 `protobuf:"fixed64,9,opt,name=date,proto3,oneof" json:"date,omitempty"`
+	// Amount by which the score counts less in the order of the results, because better results are adjacent chunks of the
+	// same file. Unset if there is none.
+	Adjacent *float64 `protobuf:"fixed64,10,opt,name=adjacent,proto3,oneof" json:"adjacent,omitempty"`
+	// Score of the reranker, 0..1. Unset if no reranker scored the result.
+	Rerank        *float64 `protobuf:"fixed64,11,opt,name=rerank,proto3,oneof" json:"rerank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -997,6 +1012,34 @@ func (x *ScoreDetail) GetKeywordRank() int32 {
 func (x *ScoreDetail) GetAnnotations() float64 {
 	if x != nil && x.Annotations != nil {
 		return *x.Annotations
+	}
+	return 0
+}
+
+func (x *ScoreDetail) GetWindow() float64 {
+	if x != nil && x.Window != nil {
+		return *x.Window
+	}
+	return 0
+}
+
+func (x *ScoreDetail) GetDate() float64 {
+	if x != nil && x.Date != nil {
+		return *x.Date
+	}
+	return 0
+}
+
+func (x *ScoreDetail) GetAdjacent() float64 {
+	if x != nil && x.Adjacent != nil {
+		return *x.Adjacent
+	}
+	return 0
+}
+
+func (x *ScoreDetail) GetRerank() float64 {
+	if x != nil && x.Rerank != nil {
+		return *x.Rerank
 	}
 	return 0
 }
@@ -1180,7 +1223,15 @@ type SearchInfo struct {
 	// Reports on keyword search and vector search. Set only if `explain` is set in the request.
 	Legs []*LegReport `protobuf:"bytes,14,rep,name=legs,proto3" json:"legs,omitempty"`
 	// Largest share of the query's terms that one result contains, weighted by IDF, 0..1. Unset if it was not computed.
-	Coverage      *float64 `protobuf:"fixed64,15,opt,name=coverage,proto3,oneof" json:"coverage,omitempty"`
+	Coverage *float64 `protobuf:"fixed64,15,opt,name=coverage,proto3,oneof" json:"coverage,omitempty"`
+	// The reranking of the results. Unset if no reranker is configured.
+	Reranking *RerankInfo `protobuf:"bytes,16,opt,name=reranking,proto3" json:"reranking,omitempty"`
+	// Whether qmd found no document that contains all words of the query, and was called again for documents that contain
+	// any of them.
+	MatchedAnyWord bool `protobuf:"varint,17,opt,name=matched_any_word,json=matchedAnyWord,proto3" json:"matched_any_word,omitempty"`
+	// How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Unset if
+	// it was not computed.
+	Confidence    *float64 `protobuf:"fixed64,18,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1320,6 +1371,109 @@ func (x *SearchInfo) GetCoverage() float64 {
 	return 0
 }
 
+func (x *SearchInfo) GetReranking() *RerankInfo {
+	if x != nil {
+		return x.Reranking
+	}
+	return nil
+}
+
+func (x *SearchInfo) GetMatchedAnyWord() bool {
+	if x != nil {
+		return x.MatchedAnyWord
+	}
+	return false
+}
+
+func (x *SearchInfo) GetConfidence() float64 {
+	if x != nil && x.Confidence != nil {
+		return *x.Confidence
+	}
+	return 0
+}
+
+// The reranking of a search: its results are ordered by the scores of a model that reads the query and each text.
+type RerankInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Provider, for example `http` or `local`.
+	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Model.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// Number of candidates that the model scored, for this search or an earlier one. 0 if it did not answer in time.
+	Candidates int32 `protobuf:"varint,3,opt,name=candidates,proto3" json:"candidates,omitempty"`
+	// Number of these scores that were cached.
+	Cached int32 `protobuf:"varint,4,opt,name=cached,proto3" json:"cached,omitempty"`
+	// Time that the search waited for the scores.
+	Elapsed       *durationpb.Duration `protobuf:"bytes,5,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RerankInfo) Reset() {
+	*x = RerankInfo{}
+	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RerankInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RerankInfo) ProtoMessage() {}
+
+func (x *RerankInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RerankInfo.ProtoReflect.Descriptor instead.
+func (*RerankInfo) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RerankInfo) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *RerankInfo) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RerankInfo) GetCandidates() int32 {
+	if x != nil {
+		return x.Candidates
+	}
+	return 0
+}
+
+func (x *RerankInfo) GetCached() int32 {
+	if x != nil {
+		return x.Cached
+	}
+	return 0
+}
+
+func (x *RerankInfo) GetElapsed() *durationpb.Duration {
+	if x != nil {
+		return x.Elapsed
+	}
+	return nil
+}
+
 // Status of a watched root.
 type WatcherStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1335,7 +1489,7 @@ type WatcherStatus struct {
 
 func (x *WatcherStatus) Reset() {
 	*x = WatcherStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1501,7 @@ func (x *WatcherStatus) String() string {
 func (*WatcherStatus) ProtoMessage() {}
 
 func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1514,7 @@ func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatcherStatus.ProtoReflect.Descriptor instead.
 func (*WatcherStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *WatcherStatus) GetRoot() string {
@@ -1403,7 +1557,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1415,7 +1569,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1428,7 +1582,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SourceStatus) GetSource() Source {
@@ -1485,13 +1639,16 @@ type Identity struct {
 	QueryPrefix string `protobuf:"bytes,7,opt,name=query_prefix,json=queryPrefix,proto3" json:"query_prefix,omitempty"`
 	// Prefix added to documents before they are embedded.
 	DocumentPrefix string `protobuf:"bytes,8,opt,name=document_prefix,json=documentPrefix,proto3" json:"document_prefix,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Maximum length in code points of the pieces that a chunk is divided into. The vector of the chunk is the mean of the
+	// pieces' vectors. 0 if chunks are embedded whole.
+	PieceChars    int32 `protobuf:"varint,9,opt,name=piece_chars,json=pieceChars,proto3" json:"piece_chars,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1660,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1673,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Identity) GetProvider() string {
@@ -1575,6 +1732,13 @@ func (x *Identity) GetDocumentPrefix() string {
 	return ""
 }
 
+func (x *Identity) GetPieceChars() int32 {
+	if x != nil {
+		return x.PieceChars
+	}
+	return 0
+}
+
 // A difference between the identity of the index and that of the settings.
 type IdentityMismatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1590,7 +1754,7 @@ type IdentityMismatch struct {
 
 func (x *IdentityMismatch) Reset() {
 	*x = IdentityMismatch{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1766,7 @@ func (x *IdentityMismatch) String() string {
 func (*IdentityMismatch) ProtoMessage() {}
 
 func (x *IdentityMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1779,7 @@ func (x *IdentityMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityMismatch.ProtoReflect.Descriptor instead.
 func (*IdentityMismatch) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IdentityMismatch) GetField() string {
@@ -1688,7 +1852,7 @@ type IndexStatus struct {
 
 func (x *IndexStatus) Reset() {
 	*x = IndexStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1864,7 @@ func (x *IndexStatus) String() string {
 func (*IndexStatus) ProtoMessage() {}
 
 func (x *IndexStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1877,7 @@ func (x *IndexStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexStatus.ProtoReflect.Descriptor instead.
 func (*IndexStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IndexStatus) GetState() IndexState {
@@ -1865,7 +2029,7 @@ type EmbeddingStatus struct {
 
 func (x *EmbeddingStatus) Reset() {
 	*x = EmbeddingStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1877,7 +2041,7 @@ func (x *EmbeddingStatus) String() string {
 func (*EmbeddingStatus) ProtoMessage() {}
 
 func (x *EmbeddingStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1890,7 +2054,7 @@ func (x *EmbeddingStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingStatus.ProtoReflect.Descriptor instead.
 func (*EmbeddingStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *EmbeddingStatus) GetRequestedProvider() string {
@@ -1984,7 +2148,7 @@ type ProviderUsage struct {
 
 func (x *ProviderUsage) Reset() {
 	*x = ProviderUsage{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2160,7 @@ func (x *ProviderUsage) String() string {
 func (*ProviderUsage) ProtoMessage() {}
 
 func (x *ProviderUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2173,7 @@ func (x *ProviderUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderUsage.ProtoReflect.Descriptor instead.
 func (*ProviderUsage) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ProviderUsage) GetProvider() string {
@@ -2071,7 +2235,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2083,7 +2247,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2096,7 +2260,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ProbeResult) GetOk() bool {
@@ -2156,7 +2320,7 @@ type VectorStatus struct {
 
 func (x *VectorStatus) Reset() {
 	*x = VectorStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2332,7 @@ func (x *VectorStatus) String() string {
 func (*VectorStatus) ProtoMessage() {}
 
 func (x *VectorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2345,7 @@ func (x *VectorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VectorStatus.ProtoReflect.Descriptor instead.
 func (*VectorStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *VectorStatus) GetEnabled() bool {
@@ -2255,7 +2419,7 @@ type FulltextStatus struct {
 
 func (x *FulltextStatus) Reset() {
 	*x = FulltextStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2431,7 @@ func (x *FulltextStatus) String() string {
 func (*FulltextStatus) ProtoMessage() {}
 
 func (x *FulltextStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2444,7 @@ func (x *FulltextStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FulltextStatus.ProtoReflect.Descriptor instead.
 func (*FulltextStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FulltextStatus) GetAvailable() bool {
@@ -2319,7 +2483,7 @@ type CacheStatus struct {
 
 func (x *CacheStatus) Reset() {
 	*x = CacheStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2495,7 @@ func (x *CacheStatus) String() string {
 func (*CacheStatus) ProtoMessage() {}
 
 func (x *CacheStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2508,7 @@ func (x *CacheStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheStatus.ProtoReflect.Descriptor instead.
 func (*CacheStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CacheStatus) GetEnabled() bool {
@@ -2387,7 +2551,7 @@ type BatchStatus struct {
 
 func (x *BatchStatus) Reset() {
 	*x = BatchStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2563,7 @@ func (x *BatchStatus) String() string {
 func (*BatchStatus) ProtoMessage() {}
 
 func (x *BatchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2576,7 @@ func (x *BatchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchStatus.ProtoReflect.Descriptor instead.
 func (*BatchStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BatchStatus) GetEnabled() bool {
@@ -2450,6 +2614,142 @@ func (x *BatchStatus) GetChunksInJobs() int64 {
 	return 0
 }
 
+// Status of the reranker.
+type RerankerStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Provider, for example `http` or `local`. Empty if no reranker is configured.
+	Provider string `protobuf:"bytes,1,opt,name=provider,proto3" json:"provider,omitempty"`
+	// Model.
+	Model string `protobuf:"bytes,2,opt,name=model,proto3" json:"model,omitempty"`
+	// URL of the provider, without credentials. Empty for a local model.
+	Endpoint string `protobuf:"bytes,3,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
+	// Why the reranker is not expected to answer. Empty if it is.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// Maximum number of candidates that a search sends. For a local model, it follows from the measured speed.
+	Candidates int32 `protobuf:"varint,5,opt,name=candidates,proto3" json:"candidates,omitempty"`
+	// Estimated number of tokens that a search without cached scores sends: `candidates` chunks of mean length.
+	TokensPerSearch int64 `protobuf:"varint,6,opt,name=tokens_per_search,json=tokensPerSearch,proto3" json:"tokens_per_search,omitempty"`
+	// Number of calls to the provider since the daemon started.
+	Calls int64 `protobuf:"varint,7,opt,name=calls,proto3" json:"calls,omitempty"`
+	// Number of tokens sent in these calls, as reported by the provider or estimated.
+	Tokens int64 `protobuf:"varint,8,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// Number of calls that failed.
+	Failures int64 `protobuf:"varint,9,opt,name=failures,proto3" json:"failures,omitempty"`
+	// Number of searches that were answered without the scores, because these did not arrive in time.
+	Late int64 `protobuf:"varint,10,opt,name=late,proto3" json:"late,omitempty"`
+	// Number of scores that were found in the cache and therefore not requested.
+	CacheHits     int64 `protobuf:"varint,11,opt,name=cache_hits,json=cacheHits,proto3" json:"cache_hits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RerankerStatus) Reset() {
+	*x = RerankerStatus{}
+	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RerankerStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RerankerStatus) ProtoMessage() {}
+
+func (x *RerankerStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RerankerStatus.ProtoReflect.Descriptor instead.
+func (*RerankerStatus) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RerankerStatus) GetProvider() string {
+	if x != nil {
+		return x.Provider
+	}
+	return ""
+}
+
+func (x *RerankerStatus) GetModel() string {
+	if x != nil {
+		return x.Model
+	}
+	return ""
+}
+
+func (x *RerankerStatus) GetEndpoint() string {
+	if x != nil {
+		return x.Endpoint
+	}
+	return ""
+}
+
+func (x *RerankerStatus) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *RerankerStatus) GetCandidates() int32 {
+	if x != nil {
+		return x.Candidates
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetTokensPerSearch() int64 {
+	if x != nil {
+		return x.TokensPerSearch
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetCalls() int64 {
+	if x != nil {
+		return x.Calls
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetTokens() int64 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetFailures() int64 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetLate() int64 {
+	if x != nil {
+		return x.Late
+	}
+	return 0
+}
+
+func (x *RerankerStatus) GetCacheHits() int64 {
+	if x != nil {
+		return x.CacheHits
+	}
+	return 0
+}
+
 // Status of the qmd backend.
 type QmdStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2467,7 +2767,7 @@ type QmdStatus struct {
 
 func (x *QmdStatus) Reset() {
 	*x = QmdStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2779,7 @@ func (x *QmdStatus) String() string {
 func (*QmdStatus) ProtoMessage() {}
 
 func (x *QmdStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2792,7 @@ func (x *QmdStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QmdStatus.ProtoReflect.Descriptor instead.
 func (*QmdStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QmdStatus) GetConfigured() bool {
@@ -2549,7 +2849,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2861,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2874,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ServiceStatus) GetVersion() string {
@@ -2668,7 +2968,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"importance\x88\x01\x01\x12\x1a\n" +
 	"\btriggers\x18\x0e \x03(\tR\btriggers\x12\x1a\n" +
 	"\bprojects\x18\x0f \x03(\tR\bprojectsB\r\n" +
-	"\v_importance\"\xd0\x02\n" +
+	"\v_importance\"\xf0\x03\n" +
 	"\vScoreDetail\x12\x1b\n" +
 	"\x06vector\x18\x01 \x01(\x01H\x00R\x06vector\x88\x01\x01\x12\x17\n" +
 	"\x04text\x18\x02 \x01(\x01H\x01R\x04text\x88\x01\x01\x12\x1f\n" +
@@ -2677,14 +2977,24 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\vvector_rank\x18\x05 \x01(\x05H\x04R\n" +
 	"vectorRank\x88\x01\x01\x12&\n" +
 	"\fkeyword_rank\x18\x06 \x01(\x05H\x05R\vkeywordRank\x88\x01\x01\x12%\n" +
-	"\vannotations\x18\a \x01(\x01H\x06R\vannotations\x88\x01\x01B\t\n" +
+	"\vannotations\x18\a \x01(\x01H\x06R\vannotations\x88\x01\x01\x12\x1b\n" +
+	"\x06window\x18\b \x01(\x01H\aR\x06window\x88\x01\x01\x12\x17\n" +
+	"\x04date\x18\t \x01(\x01H\bR\x04date\x88\x01\x01\x12\x1f\n" +
+	"\badjacent\x18\n" +
+	" \x01(\x01H\tR\badjacent\x88\x01\x01\x12\x1b\n" +
+	"\x06rerank\x18\v \x01(\x01H\n" +
+	"R\x06rerank\x88\x01\x01B\t\n" +
 	"\a_vectorB\a\n" +
 	"\x05_textB\v\n" +
 	"\t_coverageB\b\n" +
 	"\x06_decayB\x0e\n" +
 	"\f_vector_rankB\x0f\n" +
 	"\r_keyword_rankB\x0e\n" +
-	"\f_annotations\"\xc6\x01\n" +
+	"\f_annotationsB\t\n" +
+	"\a_windowB\a\n" +
+	"\x05_dateB\v\n" +
+	"\t_adjacentB\t\n" +
+	"\a_rerank\"\xc6\x01\n" +
 	"\tLegReport\x12(\n" +
 	"\x03leg\x18\x01 \x01(\x0e2\x16.memoryd.v1.SearchModeR\x03leg\x12\x10\n" +
 	"\x03ran\x18\x02 \x01(\bR\x03ran\x12\x1e\n" +
@@ -2696,7 +3006,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x04note\x18\x06 \x01(\tR\x04note\"A\n" +
 	"\rEmbeddingInfo\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
-	"\x05model\x18\x02 \x01(\tR\x05model\"\xe4\x05\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\"\xf8\x06\n" +
 	"\n" +
 	"SearchInfo\x12-\n" +
 	"\abackend\x18\x01 \x01(\x0e2\x13.memoryd.v1.BackendR\abackend\x127\n" +
@@ -2716,8 +3026,23 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\fempty_reason\x18\f \x01(\x0e2\x17.memoryd.v1.EmptyReasonR\vemptyReason\x12+\n" +
 	"\x11empty_explanation\x18\r \x01(\tR\x10emptyExplanation\x12)\n" +
 	"\x04legs\x18\x0e \x03(\v2\x15.memoryd.v1.LegReportR\x04legs\x12\x1f\n" +
-	"\bcoverage\x18\x0f \x01(\x01H\x00R\bcoverage\x88\x01\x01B\v\n" +
-	"\t_coverage\"h\n" +
+	"\bcoverage\x18\x0f \x01(\x01H\x00R\bcoverage\x88\x01\x01\x124\n" +
+	"\treranking\x18\x10 \x01(\v2\x16.memoryd.v1.RerankInfoR\treranking\x12(\n" +
+	"\x10matched_any_word\x18\x11 \x01(\bR\x0ematchedAnyWord\x12#\n" +
+	"\n" +
+	"confidence\x18\x12 \x01(\x01H\x01R\n" +
+	"confidence\x88\x01\x01B\v\n" +
+	"\t_coverageB\r\n" +
+	"\v_confidence\"\xab\x01\n" +
+	"\n" +
+	"RerankInfo\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x03 \x01(\x05R\n" +
+	"candidates\x12\x16\n" +
+	"\x06cached\x18\x04 \x01(\x05R\x06cached\x123\n" +
+	"\aelapsed\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\aelapsed\"h\n" +
 	"\rWatcherStatus\x12\x12\n" +
 	"\x04root\x18\x01 \x01(\tR\x04root\x12+\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x17.memoryd.v1.WatcherModeR\x04mode\x12\x16\n" +
@@ -2727,7 +3052,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\rfiles_on_disk\x18\x02 \x01(\x05R\vfilesOnDisk\x12#\n" +
 	"\rfiles_indexed\x18\x03 \x01(\x05R\ffilesIndexed\x12\x16\n" +
 	"\x06chunks\x18\x04 \x01(\x05R\x06chunks\x12!\n" +
-	"\ffiles_failed\x18\x05 \x01(\x05R\vfilesFailed\"\x8c\x02\n" +
+	"\ffiles_failed\x18\x05 \x01(\x05R\vfilesFailed\"\xad\x02\n" +
 	"\bIdentity\x12\x1a\n" +
 	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
 	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
@@ -2738,7 +3063,9 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\fchunk_tokens\x18\x05 \x01(\x05R\vchunkTokens\x12#\n" +
 	"\rchunk_overlap\x18\x06 \x01(\x05R\fchunkOverlap\x12!\n" +
 	"\fquery_prefix\x18\a \x01(\tR\vqueryPrefix\x12'\n" +
-	"\x0fdocument_prefix\x18\b \x01(\tR\x0edocumentPrefix\"l\n" +
+	"\x0fdocument_prefix\x18\b \x01(\tR\x0edocumentPrefix\x12\x1f\n" +
+	"\vpiece_chars\x18\t \x01(\x05R\n" +
+	"pieceChars\"l\n" +
 	"\x10IdentityMismatch\x12\x14\n" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1f\n" +
 	"\vindex_value\x18\x02 \x01(\tR\n" +
@@ -2820,7 +3147,23 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\n" +
 	"last_error\x18\x03 \x01(\tR\tlastError\x12\x12\n" +
 	"\x04jobs\x18\x04 \x01(\x05R\x04jobs\x12$\n" +
-	"\x0echunks_in_jobs\x18\x05 \x01(\x03R\fchunksInJobs\"{\n" +
+	"\x0echunks_in_jobs\x18\x05 \x01(\x03R\fchunksInJobs\"\xbf\x02\n" +
+	"\x0eRerankerStatus\x12\x1a\n" +
+	"\bprovider\x18\x01 \x01(\tR\bprovider\x12\x14\n" +
+	"\x05model\x18\x02 \x01(\tR\x05model\x12\x1a\n" +
+	"\bendpoint\x18\x03 \x01(\tR\bendpoint\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1e\n" +
+	"\n" +
+	"candidates\x18\x05 \x01(\x05R\n" +
+	"candidates\x12*\n" +
+	"\x11tokens_per_search\x18\x06 \x01(\x03R\x0ftokensPerSearch\x12\x14\n" +
+	"\x05calls\x18\a \x01(\x03R\x05calls\x12\x16\n" +
+	"\x06tokens\x18\b \x01(\x03R\x06tokens\x12\x1a\n" +
+	"\bfailures\x18\t \x01(\x03R\bfailures\x12\x12\n" +
+	"\x04late\x18\n" +
+	" \x01(\x03R\x04late\x12\x1d\n" +
+	"\n" +
+	"cache_hits\x18\v \x01(\x03R\tcacheHits\"{\n" +
 	"\tQmdStatus\x12\x1e\n" +
 	"\n" +
 	"configured\x18\x01 \x01(\bR\n" +
@@ -2878,7 +3221,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x1eEMPTY_REASON_FILTERED_BY_SCORE\x10\x03\x12\x1d\n" +
 	"\x19EMPTY_REASON_SCOPE_DENIED\x10\x04\x12\x1b\n" +
 	"\x17EMPTY_REASON_FILES_GONE\x10\x05\x12\x1a\n" +
-	"\x16EMPTY_REASON_ABSTAINED\x10\x06*\xe4\x03\n" +
+	"\x16EMPTY_REASON_ABSTAINED\x10\x06*\x8c\x04\n" +
 	"\x0fDegradationKind\x12 \n" +
 	"\x1cDEGRADATION_KIND_UNSPECIFIED\x10\x00\x12'\n" +
 	"#DEGRADATION_KIND_VECTOR_LEG_SKIPPED\x10\x01\x12'\n" +
@@ -2892,7 +3235,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x1dDEGRADATION_KIND_DEADLINE_CUT\x10\t\x12%\n" +
 	"!DEGRADATION_KIND_WATCHER_IMPAIRED\x10\n" +
 	"\x12$\n" +
-	" DEGRADATION_KIND_VECTORS_PENDING\x10\v*\x8b\x01\n" +
+	" DEGRADATION_KIND_VECTORS_PENDING\x10\v\x12&\n" +
+	"\"DEGRADATION_KIND_RERANKING_SKIPPED\x10\f*\x8b\x01\n" +
 	"\vWatcherMode\x12\x1c\n" +
 	"\x18WATCHER_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13WATCHER_MODE_NATIVE\x10\x01\x12\x18\n" +
@@ -2914,7 +3258,7 @@ func file_memoryd_v1_memory_proto_rawDescGZIP() []byte {
 }
 
 var file_memoryd_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_memoryd_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_memoryd_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_memoryd_v1_memory_proto_goTypes = []any{
 	(Source)(0),                   // 0: memoryd.v1.Source
 	(Origin)(0),                   // 1: memoryd.v1.Origin
@@ -2932,58 +3276,62 @@ var file_memoryd_v1_memory_proto_goTypes = []any{
 	(*LegReport)(nil),             // 13: memoryd.v1.LegReport
 	(*EmbeddingInfo)(nil),         // 14: memoryd.v1.EmbeddingInfo
 	(*SearchInfo)(nil),            // 15: memoryd.v1.SearchInfo
-	(*WatcherStatus)(nil),         // 16: memoryd.v1.WatcherStatus
-	(*SourceStatus)(nil),          // 17: memoryd.v1.SourceStatus
-	(*Identity)(nil),              // 18: memoryd.v1.Identity
-	(*IdentityMismatch)(nil),      // 19: memoryd.v1.IdentityMismatch
-	(*IndexStatus)(nil),           // 20: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),       // 21: memoryd.v1.EmbeddingStatus
-	(*ProviderUsage)(nil),         // 22: memoryd.v1.ProviderUsage
-	(*ProbeResult)(nil),           // 23: memoryd.v1.ProbeResult
-	(*VectorStatus)(nil),          // 24: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),        // 25: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),           // 26: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),           // 27: memoryd.v1.BatchStatus
-	(*QmdStatus)(nil),             // 28: memoryd.v1.QmdStatus
-	(*ServiceStatus)(nil),         // 29: memoryd.v1.ServiceStatus
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 31: google.protobuf.Duration
+	(*RerankInfo)(nil),            // 16: memoryd.v1.RerankInfo
+	(*WatcherStatus)(nil),         // 17: memoryd.v1.WatcherStatus
+	(*SourceStatus)(nil),          // 18: memoryd.v1.SourceStatus
+	(*Identity)(nil),              // 19: memoryd.v1.Identity
+	(*IdentityMismatch)(nil),      // 20: memoryd.v1.IdentityMismatch
+	(*IndexStatus)(nil),           // 21: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),       // 22: memoryd.v1.EmbeddingStatus
+	(*ProviderUsage)(nil),         // 23: memoryd.v1.ProviderUsage
+	(*ProbeResult)(nil),           // 24: memoryd.v1.ProbeResult
+	(*VectorStatus)(nil),          // 25: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),        // 26: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),           // 27: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),           // 28: memoryd.v1.BatchStatus
+	(*RerankerStatus)(nil),        // 29: memoryd.v1.RerankerStatus
+	(*QmdStatus)(nil),             // 30: memoryd.v1.QmdStatus
+	(*ServiceStatus)(nil),         // 31: memoryd.v1.ServiceStatus
+	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
 }
 var file_memoryd_v1_memory_proto_depIdxs = []int32{
 	7,  // 0: memoryd.v1.Degradation.kind:type_name -> memoryd.v1.DegradationKind
 	0,  // 1: memoryd.v1.SearchResult.source:type_name -> memoryd.v1.Source
-	30, // 2: memoryd.v1.SearchResult.modified_time:type_name -> google.protobuf.Timestamp
+	32, // 2: memoryd.v1.SearchResult.modified_time:type_name -> google.protobuf.Timestamp
 	12, // 3: memoryd.v1.SearchResult.score_detail:type_name -> memoryd.v1.ScoreDetail
 	1,  // 4: memoryd.v1.SearchResult.origin:type_name -> memoryd.v1.Origin
 	2,  // 5: memoryd.v1.LegReport.leg:type_name -> memoryd.v1.SearchMode
-	31, // 6: memoryd.v1.LegReport.elapsed:type_name -> google.protobuf.Duration
+	33, // 6: memoryd.v1.LegReport.elapsed:type_name -> google.protobuf.Duration
 	4,  // 7: memoryd.v1.SearchInfo.backend:type_name -> memoryd.v1.Backend
 	2,  // 8: memoryd.v1.SearchInfo.served_mode:type_name -> memoryd.v1.SearchMode
 	14, // 9: memoryd.v1.SearchInfo.embedding:type_name -> memoryd.v1.EmbeddingInfo
 	9,  // 10: memoryd.v1.SearchInfo.degradations:type_name -> memoryd.v1.Degradation
 	5,  // 11: memoryd.v1.SearchInfo.index_state:type_name -> memoryd.v1.IndexState
-	31, // 12: memoryd.v1.SearchInfo.elapsed:type_name -> google.protobuf.Duration
+	33, // 12: memoryd.v1.SearchInfo.elapsed:type_name -> google.protobuf.Duration
 	6,  // 13: memoryd.v1.SearchInfo.empty_reason:type_name -> memoryd.v1.EmptyReason
 	13, // 14: memoryd.v1.SearchInfo.legs:type_name -> memoryd.v1.LegReport
-	8,  // 15: memoryd.v1.WatcherStatus.mode:type_name -> memoryd.v1.WatcherMode
-	0,  // 16: memoryd.v1.SourceStatus.source:type_name -> memoryd.v1.Source
-	5,  // 17: memoryd.v1.IndexStatus.state:type_name -> memoryd.v1.IndexState
-	30, // 18: memoryd.v1.IndexStatus.last_sync_time:type_name -> google.protobuf.Timestamp
-	18, // 19: memoryd.v1.IndexStatus.identity:type_name -> memoryd.v1.Identity
-	19, // 20: memoryd.v1.IndexStatus.identity_mismatches:type_name -> memoryd.v1.IdentityMismatch
-	17, // 21: memoryd.v1.IndexStatus.sources:type_name -> memoryd.v1.SourceStatus
-	31, // 22: memoryd.v1.IndexStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
-	18, // 23: memoryd.v1.IndexStatus.next_identity:type_name -> memoryd.v1.Identity
-	23, // 24: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
-	22, // 25: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
-	31, // 26: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
-	30, // 27: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
-	30, // 28: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	16, // 15: memoryd.v1.SearchInfo.reranking:type_name -> memoryd.v1.RerankInfo
+	33, // 16: memoryd.v1.RerankInfo.elapsed:type_name -> google.protobuf.Duration
+	8,  // 17: memoryd.v1.WatcherStatus.mode:type_name -> memoryd.v1.WatcherMode
+	0,  // 18: memoryd.v1.SourceStatus.source:type_name -> memoryd.v1.Source
+	5,  // 19: memoryd.v1.IndexStatus.state:type_name -> memoryd.v1.IndexState
+	32, // 20: memoryd.v1.IndexStatus.last_sync_time:type_name -> google.protobuf.Timestamp
+	19, // 21: memoryd.v1.IndexStatus.identity:type_name -> memoryd.v1.Identity
+	20, // 22: memoryd.v1.IndexStatus.identity_mismatches:type_name -> memoryd.v1.IdentityMismatch
+	18, // 23: memoryd.v1.IndexStatus.sources:type_name -> memoryd.v1.SourceStatus
+	33, // 24: memoryd.v1.IndexStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
+	19, // 25: memoryd.v1.IndexStatus.next_identity:type_name -> memoryd.v1.Identity
+	24, // 26: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
+	23, // 27: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
+	33, // 28: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
+	32, // 29: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
+	32, // 30: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_proto_init() }
@@ -3000,7 +3348,7 @@ func file_memoryd_v1_memory_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_proto_rawDesc), len(file_memoryd_v1_memory_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   21,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

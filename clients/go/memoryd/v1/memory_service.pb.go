@@ -396,8 +396,11 @@ type MemorySearchRequest struct {
 	// whose projects are all active is multiplied by 1.15, and that of any other annotated chunk by 0.9. If there are none,
 	// projects do not change scores.
 	ActiveProjects []string `protobuf:"bytes,14,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Minimum confidence, 0..1: if the memory is less likely to answer the query (`info.confidence`), there are no results,
+	// and the reason is ABSTAINED. If unset, the setting `memoryd.abstainBelow` applies, to keyword search only.
+	AbstainBelow  *float64 `protobuf:"fixed64,15,opt,name=abstain_below,json=abstainBelow,proto3,oneof" json:"abstain_below,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemorySearchRequest) Reset() {
@@ -526,6 +529,13 @@ func (x *MemorySearchRequest) GetActiveProjects() []string {
 		return x.ActiveProjects
 	}
 	return nil
+}
+
+func (x *MemorySearchRequest) GetAbstainBelow() float64 {
+	if x != nil && x.AbstainBelow != nil {
+		return *x.AbstainBelow
+	}
+	return 0
 }
 
 // Response message for MemorySearch. Results are not paginated, because a second page could come from another revision
@@ -874,7 +884,9 @@ type StatusResponse struct {
 	// transcripts. If they exceed 256 KiB, the last one is the number of those that are left out.
 	SourceIssues []string `protobuf:"bytes,16,rep,name=source_issues,json=sourceIssues,proto3" json:"source_issues,omitempty"`
 	// Files that could not be indexed, at most 20. ListFiles lists all of them.
-	FailedFiles   []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
+	FailedFiles []*SyncFileFailed `protobuf:"bytes,17,rep,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
+	// Status of the reranker. Unset if none is configured.
+	Reranker      *RerankerStatus `protobuf:"bytes,18,opt,name=reranker,proto3" json:"reranker,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1024,6 +1036,13 @@ func (x *StatusResponse) GetSourceIssues() []string {
 func (x *StatusResponse) GetFailedFiles() []*SyncFileFailed {
 	if x != nil {
 		return x.FailedFiles
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetReranker() *RerankerStatus {
+	if x != nil {
+		return x.Reranker
 	}
 	return nil
 }
@@ -3367,7 +3386,7 @@ var File_memoryd_v1_memory_service_proto protoreflect.FileDescriptor
 const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fmemoryd/v1/memory_service.proto\x12\n" +
-	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\x91\x05\n" +
+	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xcd\x05\n" +
 	"\x13MemorySearchRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12$\n" +
@@ -3385,13 +3404,15 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\fmin_revision\x18\v \x01(\x03H\x03R\vminRevision\x88\x01\x01\x12+\n" +
 	"\x0fmax_total_chars\x18\f \x01(\x05H\x04R\rmaxTotalChars\x88\x01\x01\x12,\n" +
 	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
-	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjectsB\x0e\n" +
+	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjects\x12(\n" +
+	"\rabstain_below\x18\x0f \x01(\x01H\x05R\fabstainBelow\x88\x01\x01B\x0e\n" +
 	"\f_max_resultsB\f\n" +
 	"\n" +
 	"_min_scoreB\x14\n" +
 	"\x12_max_snippet_charsB\x0f\n" +
 	"\r_min_revisionB\x12\n" +
-	"\x10_max_total_chars\"v\n" +
+	"\x10_max_total_charsB\x10\n" +
+	"\x0e_abstain_below\"v\n" +
 	"\x14MemorySearchResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.memoryd.v1.SearchResultR\aresults\x12*\n" +
 	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"\xf8\x01\n" +
@@ -3421,7 +3442,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\ttruncated\x18\a \x01(\bR\ttruncated\"@\n" +
 	"\rStatusRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
-	"\x05probe\x18\x02 \x01(\bR\x05probe\"\xea\x06\n" +
+	"\x05probe\x18\x02 \x01(\bR\x05probe\"\xa2\a\n" +
 	"\x0eStatusResponse\x123\n" +
 	"\aservice\x18\x01 \x01(\v2\x19.memoryd.v1.ServiceStatusR\aservice\x12\x19\n" +
 	"\bagent_id\x18\x02 \x01(\tR\aagentId\x12\x1c\n" +
@@ -3441,7 +3462,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\vactive_sync\x18\x0f \x01(\v2\x16.memoryd.v1.ActiveSyncR\n" +
 	"activeSync\x12#\n" +
 	"\rsource_issues\x18\x10 \x03(\tR\fsourceIssues\x12=\n" +
-	"\ffailed_files\x18\x11 \x03(\v2\x1a.memoryd.v1.SyncFileFailedR\vfailedFiles\"\xb8\x01\n" +
+	"\ffailed_files\x18\x11 \x03(\v2\x1a.memoryd.v1.SyncFileFailedR\vfailedFiles\x126\n" +
+	"\breranker\x18\x12 \x01(\v2\x1a.memoryd.v1.RerankerStatusR\breranker\"\xb8\x01\n" +
 	"\n" +
 	"ActiveSync\x12\x17\n" +
 	"\async_id\x18\x01 \x01(\tR\x06syncId\x12(\n" +
@@ -3766,15 +3788,16 @@ var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(*WatcherStatus)(nil),          // 50: memoryd.v1.WatcherStatus
 	(*QmdStatus)(nil),              // 51: memoryd.v1.QmdStatus
 	(*SyncFileFailed)(nil),         // 52: memoryd.v1.SyncFileFailed
-	(SyncMode)(0),                  // 53: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 54: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 55: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 56: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 57: google.protobuf.Duration
-	(*SyncStarted)(nil),            // 58: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 59: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 60: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 61: memoryd.v1.IndexState
+	(*RerankerStatus)(nil),         // 53: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 54: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 55: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 56: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 57: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 58: google.protobuf.Duration
+	(*SyncStarted)(nil),            // 59: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 60: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 61: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 62: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	35, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
@@ -3797,73 +3820,74 @@ var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	51, // 17: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
 	11, // 18: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
 	52, // 19: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	53, // 20: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	54, // 21: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	55, // 22: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	53, // 23: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	54, // 24: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	56, // 25: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	57, // 26: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	35, // 27: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	38, // 28: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	58, // 29: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	55, // 30: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	52, // 31: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	59, // 32: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	60, // 33: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	57, // 34: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	38, // 35: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	61, // 36: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	11, // 37: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	50, // 38: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	0,  // 39: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	1,  // 40: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	38, // 41: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	2,  // 42: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	17, // 43: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	16, // 44: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	38, // 45: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	38, // 46: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	3,  // 47: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	37, // 48: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	24, // 49: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	25, // 50: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	38, // 51: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	61, // 52: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	30, // 53: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	35, // 54: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	38, // 55: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	4,  // 56: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	33, // 57: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	5,  // 58: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	7,  // 59: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	9,  // 60: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	12, // 61: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	14, // 62: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	16, // 63: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	19, // 64: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	21, // 65: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	23, // 66: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	27, // 67: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	29, // 68: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	32, // 69: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	6,  // 70: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	8,  // 71: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	10, // 72: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	13, // 73: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	15, // 74: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	18, // 75: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	20, // 76: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	22, // 77: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	26, // 78: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	28, // 79: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	31, // 80: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	34, // 81: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	70, // [70:82] is the sub-list for method output_type
-	58, // [58:70] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	53, // 20: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	54, // 21: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	55, // 22: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	56, // 23: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	54, // 24: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	55, // 25: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	57, // 26: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	58, // 27: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	35, // 28: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	38, // 29: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	59, // 30: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	56, // 31: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	52, // 32: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	60, // 33: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	61, // 34: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	58, // 35: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	38, // 36: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	62, // 37: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	11, // 38: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	50, // 39: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	0,  // 40: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	1,  // 41: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	38, // 42: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	2,  // 43: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	17, // 44: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	16, // 45: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	38, // 46: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	38, // 47: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	3,  // 48: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	37, // 49: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	24, // 50: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	25, // 51: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	38, // 52: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	62, // 53: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	30, // 54: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	35, // 55: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	38, // 56: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	4,  // 57: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	33, // 58: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	5,  // 59: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	7,  // 60: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	9,  // 61: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	12, // 62: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	14, // 63: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	16, // 64: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	19, // 65: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	21, // 66: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	23, // 67: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	27, // 68: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	29, // 69: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	32, // 70: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	6,  // 71: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	8,  // 72: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	10, // 73: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	13, // 74: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	15, // 75: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	18, // 76: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	20, // 77: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	22, // 78: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	26, // 79: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	28, // 80: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	31, // 81: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	34, // 82: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	71, // [71:83] is the sub-list for method output_type
+	59, // [59:71] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }

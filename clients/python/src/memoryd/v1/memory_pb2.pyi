@@ -75,6 +75,7 @@ class DegradationKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEGRADATION_KIND_DEADLINE_CUT: _ClassVar[DegradationKind]
     DEGRADATION_KIND_WATCHER_IMPAIRED: _ClassVar[DegradationKind]
     DEGRADATION_KIND_VECTORS_PENDING: _ClassVar[DegradationKind]
+    DEGRADATION_KIND_RERANKING_SKIPPED: _ClassVar[DegradationKind]
 
 class WatcherMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -127,6 +128,7 @@ DEGRADATION_KIND_SOURCE_SKIPPED: DegradationKind
 DEGRADATION_KIND_DEADLINE_CUT: DegradationKind
 DEGRADATION_KIND_WATCHER_IMPAIRED: DegradationKind
 DEGRADATION_KIND_VECTORS_PENDING: DegradationKind
+DEGRADATION_KIND_RERANKING_SKIPPED: DegradationKind
 WATCHER_MODE_UNSPECIFIED: WatcherMode
 WATCHER_MODE_NATIVE: WatcherMode
 WATCHER_MODE_POLLING: WatcherMode
@@ -188,7 +190,7 @@ class SearchResult(_message.Message):
     def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., score: _Optional[float] = ..., snippet: _Optional[str] = ..., snippet_start_line: _Optional[int] = ..., snippet_end_line: _Optional[int] = ..., source: _Optional[_Union[Source, str]] = ..., citation: _Optional[str] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., score_detail: _Optional[_Union[ScoreDetail, _Mapping]] = ..., origin: _Optional[_Union[Origin, str]] = ..., importance: _Optional[int] = ..., triggers: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreDetail(_message.Message):
-    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank", "annotations")
+    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank", "annotations", "window", "date", "adjacent", "rerank")
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
@@ -196,6 +198,10 @@ class ScoreDetail(_message.Message):
     VECTOR_RANK_FIELD_NUMBER: _ClassVar[int]
     KEYWORD_RANK_FIELD_NUMBER: _ClassVar[int]
     ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    ADJACENT_FIELD_NUMBER: _ClassVar[int]
+    RERANK_FIELD_NUMBER: _ClassVar[int]
     vector: float
     text: float
     coverage: float
@@ -203,7 +209,11 @@ class ScoreDetail(_message.Message):
     vector_rank: int
     keyword_rank: int
     annotations: float
-    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ..., annotations: _Optional[float] = ...) -> None: ...
+    window: float
+    date: float
+    adjacent: float
+    rerank: float
+    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ..., annotations: _Optional[float] = ..., window: _Optional[float] = ..., date: _Optional[float] = ..., adjacent: _Optional[float] = ..., rerank: _Optional[float] = ...) -> None: ...
 
 class LegReport(_message.Message):
     __slots__ = ("leg", "ran", "candidates", "elapsed", "terms", "note")
@@ -230,7 +240,7 @@ class EmbeddingInfo(_message.Message):
     def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
 
 class SearchInfo(_message.Message):
-    __slots__ = ("backend", "served_mode", "embedding", "degradations", "index_revision", "index_state", "stale", "keyword_candidates", "vector_candidates", "dropped_by_min_score", "elapsed", "empty_reason", "empty_explanation", "legs", "coverage")
+    __slots__ = ("backend", "served_mode", "embedding", "degradations", "index_revision", "index_state", "stale", "keyword_candidates", "vector_candidates", "dropped_by_min_score", "elapsed", "empty_reason", "empty_explanation", "legs", "coverage", "reranking", "matched_any_word", "confidence")
     BACKEND_FIELD_NUMBER: _ClassVar[int]
     SERVED_MODE_FIELD_NUMBER: _ClassVar[int]
     EMBEDDING_FIELD_NUMBER: _ClassVar[int]
@@ -246,6 +256,9 @@ class SearchInfo(_message.Message):
     EMPTY_EXPLANATION_FIELD_NUMBER: _ClassVar[int]
     LEGS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    RERANKING_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_ANY_WORD_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     backend: Backend
     served_mode: SearchMode
     embedding: EmbeddingInfo
@@ -261,7 +274,24 @@ class SearchInfo(_message.Message):
     empty_explanation: str
     legs: _containers.RepeatedCompositeFieldContainer[LegReport]
     coverage: float
-    def __init__(self, backend: _Optional[_Union[Backend, str]] = ..., served_mode: _Optional[_Union[SearchMode, str]] = ..., embedding: _Optional[_Union[EmbeddingInfo, _Mapping]] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ..., index_revision: _Optional[int] = ..., index_state: _Optional[_Union[IndexState, str]] = ..., stale: bool = ..., keyword_candidates: _Optional[int] = ..., vector_candidates: _Optional[int] = ..., dropped_by_min_score: _Optional[int] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., empty_reason: _Optional[_Union[EmptyReason, str]] = ..., empty_explanation: _Optional[str] = ..., legs: _Optional[_Iterable[_Union[LegReport, _Mapping]]] = ..., coverage: _Optional[float] = ...) -> None: ...
+    reranking: RerankInfo
+    matched_any_word: bool
+    confidence: float
+    def __init__(self, backend: _Optional[_Union[Backend, str]] = ..., served_mode: _Optional[_Union[SearchMode, str]] = ..., embedding: _Optional[_Union[EmbeddingInfo, _Mapping]] = ..., degradations: _Optional[_Iterable[_Union[Degradation, _Mapping]]] = ..., index_revision: _Optional[int] = ..., index_state: _Optional[_Union[IndexState, str]] = ..., stale: bool = ..., keyword_candidates: _Optional[int] = ..., vector_candidates: _Optional[int] = ..., dropped_by_min_score: _Optional[int] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., empty_reason: _Optional[_Union[EmptyReason, str]] = ..., empty_explanation: _Optional[str] = ..., legs: _Optional[_Iterable[_Union[LegReport, _Mapping]]] = ..., coverage: _Optional[float] = ..., reranking: _Optional[_Union[RerankInfo, _Mapping]] = ..., matched_any_word: bool = ..., confidence: _Optional[float] = ...) -> None: ...
+
+class RerankInfo(_message.Message):
+    __slots__ = ("provider", "model", "candidates", "cached", "elapsed")
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    CACHED_FIELD_NUMBER: _ClassVar[int]
+    ELAPSED_FIELD_NUMBER: _ClassVar[int]
+    provider: str
+    model: str
+    candidates: int
+    cached: int
+    elapsed: _duration_pb2.Duration
+    def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., candidates: _Optional[int] = ..., cached: _Optional[int] = ..., elapsed: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class WatcherStatus(_message.Message):
     __slots__ = ("root", "mode", "reason")
@@ -288,7 +318,7 @@ class SourceStatus(_message.Message):
     def __init__(self, source: _Optional[_Union[Source, str]] = ..., files_on_disk: _Optional[int] = ..., files_indexed: _Optional[int] = ..., chunks: _Optional[int] = ..., files_failed: _Optional[int] = ...) -> None: ...
 
 class Identity(_message.Message):
-    __slots__ = ("provider", "model", "endpoint", "dimensions", "chunk_tokens", "chunk_overlap", "query_prefix", "document_prefix")
+    __slots__ = ("provider", "model", "endpoint", "dimensions", "chunk_tokens", "chunk_overlap", "query_prefix", "document_prefix", "piece_chars")
     PROVIDER_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ENDPOINT_FIELD_NUMBER: _ClassVar[int]
@@ -297,6 +327,7 @@ class Identity(_message.Message):
     CHUNK_OVERLAP_FIELD_NUMBER: _ClassVar[int]
     QUERY_PREFIX_FIELD_NUMBER: _ClassVar[int]
     DOCUMENT_PREFIX_FIELD_NUMBER: _ClassVar[int]
+    PIECE_CHARS_FIELD_NUMBER: _ClassVar[int]
     provider: str
     model: str
     endpoint: str
@@ -305,7 +336,8 @@ class Identity(_message.Message):
     chunk_overlap: int
     query_prefix: str
     document_prefix: str
-    def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., dimensions: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., chunk_overlap: _Optional[int] = ..., query_prefix: _Optional[str] = ..., document_prefix: _Optional[str] = ...) -> None: ...
+    piece_chars: int
+    def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., dimensions: _Optional[int] = ..., chunk_tokens: _Optional[int] = ..., chunk_overlap: _Optional[int] = ..., query_prefix: _Optional[str] = ..., document_prefix: _Optional[str] = ..., piece_chars: _Optional[int] = ...) -> None: ...
 
 class IdentityMismatch(_message.Message):
     __slots__ = ("field", "index_value", "wanted_value")
@@ -460,6 +492,32 @@ class BatchStatus(_message.Message):
     jobs: int
     chunks_in_jobs: int
     def __init__(self, enabled: bool = ..., failures: _Optional[int] = ..., last_error: _Optional[str] = ..., jobs: _Optional[int] = ..., chunks_in_jobs: _Optional[int] = ...) -> None: ...
+
+class RerankerStatus(_message.Message):
+    __slots__ = ("provider", "model", "endpoint", "reason", "candidates", "tokens_per_search", "calls", "tokens", "failures", "late", "cache_hits")
+    PROVIDER_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CANDIDATES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_SEARCH_FIELD_NUMBER: _ClassVar[int]
+    CALLS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LATE_FIELD_NUMBER: _ClassVar[int]
+    CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
+    provider: str
+    model: str
+    endpoint: str
+    reason: str
+    candidates: int
+    tokens_per_search: int
+    calls: int
+    tokens: int
+    failures: int
+    late: int
+    cache_hits: int
+    def __init__(self, provider: _Optional[str] = ..., model: _Optional[str] = ..., endpoint: _Optional[str] = ..., reason: _Optional[str] = ..., candidates: _Optional[int] = ..., tokens_per_search: _Optional[int] = ..., calls: _Optional[int] = ..., tokens: _Optional[int] = ..., failures: _Optional[int] = ..., late: _Optional[int] = ..., cache_hits: _Optional[int] = ...) -> None: ...
 
 class QmdStatus(_message.Message):
     __slots__ = ("configured", "available", "version", "reason")

@@ -86,7 +86,7 @@ FILE_STATE_GONE: FileState
 FILE_STATE_FORGOTTEN: FileState
 
 class MemorySearchRequest(_message.Message):
-    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects")
+    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     MAX_RESULTS_FIELD_NUMBER: _ClassVar[int]
@@ -101,6 +101,7 @@ class MemorySearchRequest(_message.Message):
     MAX_TOTAL_CHARS_FIELD_NUMBER: _ClassVar[int]
     NOW_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    ABSTAIN_BELOW_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     query: str
     max_results: int
@@ -115,7 +116,8 @@ class MemorySearchRequest(_message.Message):
     max_total_chars: int
     now: _timestamp_pb2.Timestamp
     active_projects: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ...) -> None: ...
+    abstain_below: float
+    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ...) -> None: ...
 
 class MemorySearchResponse(_message.Message):
     __slots__ = ("results", "info")
@@ -168,7 +170,7 @@ class StatusRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., probe: bool = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("service", "agent_id", "workspace", "configured_backend", "active_backend", "degradations", "index", "embedding", "vector", "fulltext", "cache", "batch", "watchers", "qmd", "active_sync", "source_issues", "failed_files")
+    __slots__ = ("service", "agent_id", "workspace", "configured_backend", "active_backend", "degradations", "index", "embedding", "vector", "fulltext", "cache", "batch", "watchers", "qmd", "active_sync", "source_issues", "failed_files", "reranker")
     SERVICE_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_FIELD_NUMBER: _ClassVar[int]
@@ -186,6 +188,7 @@ class StatusResponse(_message.Message):
     ACTIVE_SYNC_FIELD_NUMBER: _ClassVar[int]
     SOURCE_ISSUES_FIELD_NUMBER: _ClassVar[int]
     FAILED_FILES_FIELD_NUMBER: _ClassVar[int]
+    RERANKER_FIELD_NUMBER: _ClassVar[int]
     service: _memory_pb2.ServiceStatus
     agent_id: str
     workspace: str
@@ -203,7 +206,8 @@ class StatusResponse(_message.Message):
     active_sync: ActiveSync
     source_issues: _containers.RepeatedScalarFieldContainer[str]
     failed_files: _containers.RepeatedCompositeFieldContainer[_sync_event_pb2.SyncFileFailed]
-    def __init__(self, service: _Optional[_Union[_memory_pb2.ServiceStatus, _Mapping]] = ..., agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., configured_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., active_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., degradations: _Optional[_Iterable[_Union[_memory_pb2.Degradation, _Mapping]]] = ..., index: _Optional[_Union[_memory_pb2.IndexStatus, _Mapping]] = ..., embedding: _Optional[_Union[_memory_pb2.EmbeddingStatus, _Mapping]] = ..., vector: _Optional[_Union[_memory_pb2.VectorStatus, _Mapping]] = ..., fulltext: _Optional[_Union[_memory_pb2.FulltextStatus, _Mapping]] = ..., cache: _Optional[_Union[_memory_pb2.CacheStatus, _Mapping]] = ..., batch: _Optional[_Union[_memory_pb2.BatchStatus, _Mapping]] = ..., watchers: _Optional[_Iterable[_Union[_memory_pb2.WatcherStatus, _Mapping]]] = ..., qmd: _Optional[_Union[_memory_pb2.QmdStatus, _Mapping]] = ..., active_sync: _Optional[_Union[ActiveSync, _Mapping]] = ..., source_issues: _Optional[_Iterable[str]] = ..., failed_files: _Optional[_Iterable[_Union[_sync_event_pb2.SyncFileFailed, _Mapping]]] = ...) -> None: ...
+    reranker: _memory_pb2.RerankerStatus
+    def __init__(self, service: _Optional[_Union[_memory_pb2.ServiceStatus, _Mapping]] = ..., agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., configured_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., active_backend: _Optional[_Union[_memory_pb2.Backend, str]] = ..., degradations: _Optional[_Iterable[_Union[_memory_pb2.Degradation, _Mapping]]] = ..., index: _Optional[_Union[_memory_pb2.IndexStatus, _Mapping]] = ..., embedding: _Optional[_Union[_memory_pb2.EmbeddingStatus, _Mapping]] = ..., vector: _Optional[_Union[_memory_pb2.VectorStatus, _Mapping]] = ..., fulltext: _Optional[_Union[_memory_pb2.FulltextStatus, _Mapping]] = ..., cache: _Optional[_Union[_memory_pb2.CacheStatus, _Mapping]] = ..., batch: _Optional[_Union[_memory_pb2.BatchStatus, _Mapping]] = ..., watchers: _Optional[_Iterable[_Union[_memory_pb2.WatcherStatus, _Mapping]]] = ..., qmd: _Optional[_Union[_memory_pb2.QmdStatus, _Mapping]] = ..., active_sync: _Optional[_Union[ActiveSync, _Mapping]] = ..., source_issues: _Optional[_Iterable[str]] = ..., failed_files: _Optional[_Iterable[_Union[_sync_event_pb2.SyncFileFailed, _Mapping]]] = ..., reranker: _Optional[_Union[_memory_pb2.RerankerStatus, _Mapping]] = ...) -> None: ...
 
 class ActiveSync(_message.Message):
     __slots__ = ("sync_id", "mode", "trigger", "progress")

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/memory.proto.
  */
 export const file_memoryd_v1_memory: GenFile = /*@__PURE__*/
-  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIqADCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbBIiCgZvcmlnaW4YDCABKA4yEi5tZW1vcnlkLnYxLk9yaWdpbhIXCgppbXBvcnRhbmNlGA0gASgFSACIAQESEAoIdHJpZ2dlcnMYDiADKAkSEAoIcHJvamVjdHMYDyADKAlCDQoLX2ltcG9ydGFuY2UiiwIKC1Njb3JlRGV0YWlsEhMKBnZlY3RvchgBIAEoAUgAiAEBEhEKBHRleHQYAiABKAFIAYgBARIVCghjb3ZlcmFnZRgDIAEoAUgCiAEBEhIKBWRlY2F5GAQgASgBSAOIAQESGAoLdmVjdG9yX3JhbmsYBSABKAVIBIgBARIZCgxrZXl3b3JkX3JhbmsYBiABKAVIBYgBARIYCgthbm5vdGF0aW9ucxgHIAEoAUgGiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFua0IOCgxfYW5ub3RhdGlvbnMimgEKCUxlZ1JlcG9ydBIjCgNsZWcYASABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSCwoDcmFuGAIgASgIEhIKCmNhbmRpZGF0ZXMYAyABKAUSKgoHZWxhcHNlZBgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgV0ZXJtcxgFIAMoCRIMCgRub3RlGAYgASgJIjAKDUVtYmVkZGluZ0luZm8SEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkipAQKClNlYXJjaEluZm8SJAoHYmFja2VuZBgBIAEoDjITLm1lbW9yeWQudjEuQmFja2VuZBIrCgtzZXJ2ZWRfbW9kZRgCIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRIsCgllbWJlZGRpbmcYAyABKAsyGS5tZW1vcnlkLnYxLkVtYmVkZGluZ0luZm8SLQoMZGVncmFkYXRpb25zGAQgAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbhIWCg5pbmRleF9yZXZpc2lvbhgFIAEoAxIrCgtpbmRleF9zdGF0ZRgGIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRINCgVzdGFsZRgHIAEoCBIaChJrZXl3b3JkX2NhbmRpZGF0ZXMYCCABKAUSGQoRdmVjdG9yX2NhbmRpZGF0ZXMYCSABKAUSHAoUZHJvcHBlZF9ieV9taW5fc2NvcmUYCiABKAUSKgoHZWxhcHNlZBgLIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhItCgxlbXB0eV9yZWFzb24YDCABKA4yFy5tZW1vcnlkLnYxLkVtcHR5UmVhc29uEhkKEWVtcHR5X2V4cGxhbmF0aW9uGA0gASgJEiMKBGxlZ3MYDiADKAsyFS5tZW1vcnlkLnYxLkxlZ1JlcG9ydBIVCghjb3ZlcmFnZRgPIAEoAUgAiAEBQgsKCV9jb3ZlcmFnZSJUCg1XYXRjaGVyU3RhdHVzEgwKBHJvb3QYASABKAkSJQoEbW9kZRgCIAEoDjIXLm1lbW9yeWQudjEuV2F0Y2hlck1vZGUSDgoGcmVhc29uGAMgASgJIoYBCgxTb3VyY2VTdGF0dXMSIgoGc291cmNlGAEgASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USFQoNZmlsZXNfb25fZGlzaxgCIAEoBRIVCg1maWxlc19pbmRleGVkGAMgASgFEg4KBmNodW5rcxgEIAEoBRIUCgxmaWxlc19mYWlsZWQYBSABKAUirQEKCElkZW50aXR5EhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEhAKCGVuZHBvaW50GAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUSFAoMY2h1bmtfdG9rZW5zGAUgASgFEhUKDWNodW5rX292ZXJsYXAYBiABKAUSFAoMcXVlcnlfcHJlZml4GAcgASgJEhcKD2RvY3VtZW50X3ByZWZpeBgIIAEoCSJMChBJZGVudGl0eU1pc21hdGNoEg0KBWZpZWxkGAEgASgJEhMKC2luZGV4X3ZhbHVlGAIgASgJEhQKDHdhbnRlZF92YWx1ZRgDIAEoCSKjBAoLSW5kZXhTdGF0dXMSJQoFc3RhdGUYASABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSEAoIcmV2aXNpb24YAiABKAMSFgoOc2NoZW1hX3ZlcnNpb24YAyABKAUSDQoFZmlsZXMYBCABKAUSDgoGY2h1bmtzGAUgASgFEhIKCnNpemVfYnl0ZXMYBiABKAMSMgoObGFzdF9zeW5jX3RpbWUYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiYKCGlkZW50aXR5GAggASgLMhQubWVtb3J5ZC52MS5JZGVudGl0eRI5ChNpZGVudGl0eV9taXNtYXRjaGVzGAkgAygLMhwubWVtb3J5ZC52MS5JZGVudGl0eU1pc21hdGNoEikKB3NvdXJjZXMYCiADKAsyGC5tZW1vcnlkLnYxLlNvdXJjZVN0YXR1cxINCgVkaXJ0eRgLIAEoCBIVCg1wZW5kaW5nX2ZpbGVzGAwgASgFEjcKFG9sZGVzdF91bmluZGV4ZWRfYWdlGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEhoKEnBlbmRpbmdfZW1iZWRkaW5ncxgOIAEoBRIYChBhbmFseXplcl92ZXJzaW9uGA8gASgJEgwKBHBhdGgYECABKAkSKwoNbmV4dF9pZGVudGl0eRgRIAEoCzIULm1lbW9yeWQudjEuSWRlbnRpdHki+gEKD0VtYmVkZGluZ1N0YXR1cxIaChJyZXF1ZXN0ZWRfcHJvdmlkZXIYASABKAkSEAoIcHJvdmlkZXIYAiABKAkSDQoFbW9kZWwYAyABKAkSEgoKZGltZW5zaW9ucxgEIAEoBRIVCg1mYWxsYmFja19mcm9tGAUgASgJEg4KBnJlYXNvbhgGIAEoCRINCgVjYWxscxgHIAEoAxIOCgZ0b2tlbnMYCCABKAMSJgoFcHJvYmUYCSABKAsyFy5tZW1vcnlkLnYxLlByb2JlUmVzdWx0EigKBXVzYWdlGAogAygLMhkubWVtb3J5ZC52MS5Qcm92aWRlclVzYWdlInQKDVByb3ZpZGVyVXNhZ2USEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSDQoFY2FsbHMYAyABKAMSDgoGdG9rZW5zGAQgASgDEg8KB3JldHJpZXMYBSABKAMSEgoKY2FjaGVfaGl0cxgGIAEoAyJoCgtQcm9iZVJlc3VsdBIKCgJvaxgBIAEoCBIqCgdlbGFwc2VkGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBWVycm9yGAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUirwEKDFZlY3RvclN0YXR1cxIPCgdlbmFibGVkGAEgASgIEg4KBmVuZ2luZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCmxvYWRfZXJyb3IYBCABKAkSEgoKZGltZW5zaW9ucxgFIAEoBRIVCg1yZXNpZGVudF9mb3JtGAYgASgJEhYKDnJlc2lkZW50X2J5dGVzGAcgASgDEhYKDmV4dGVuc2lvbl9wYXRoGAggASgJIkUKDkZ1bGx0ZXh0U3RhdHVzEhEKCWF2YWlsYWJsZRgBIAEoCBIRCgl0b2tlbml6ZXIYAiABKAkSDQoFZXJyb3IYAyABKAkiRAoLQ2FjaGVTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIPCgdlbnRyaWVzGAIgASgDEhMKC21heF9lbnRyaWVzGAMgASgDImoKC0JhdGNoU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSEAoIZmFpbHVyZXMYAiABKAUSEgoKbGFzdF9lcnJvchgDIAEoCRIMCgRqb2JzGAQgASgFEhYKDmNodW5rc19pbl9qb2JzGAUgASgDIlMKCVFtZFN0YXR1cxISCgpjb25maWd1cmVkGAEgASgIEhEKCWF2YWlsYWJsZRgCIAEoCBIPCgd2ZXJzaW9uGAMgASgJEg4KBnJlYXNvbhgEIAEoCSKTAgoNU2VydmljZVN0YXR1cxIPCgd2ZXJzaW9uGAEgASgJEi4KCnN0YXJ0X3RpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEiEKGXNldHRpbmdzX2F3YWl0aW5nX3Jlc3RhcnQYAyADKAkSGQoRc2V0dGluZ3Nfd2FybmluZ3MYBCADKAkSNgoSc2V0dGluZ3NfbG9hZF90aW1lGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIWCg5zZXR0aW5nc19sb2FkcxgGIAEoAxIWCg5zZXR0aW5nc19lcnJvchgHIAEoCRIbChNiYWNrZ3JvdW5kX2ZhaWx1cmVzGAggAygJKkgKBlNvdXJjZRIWChJTT1VSQ0VfVU5TUEVDSUZJRUQQABIRCg1TT1VSQ0VfTUVNT1JZEAESEwoPU09VUkNFX1NFU1NJT05TEAIqbQoGT3JpZ2luEhYKEk9SSUdJTl9VTlNQRUNJRklFRBAAEhAKDE9SSUdJTl9PV05FUhABEhAKDE9SSUdJTl9BR0VOVBACEhQKEE9SSUdJTl9VTlRSVVNURUQQAxIRCg1PUklHSU5fU1lTVEVNEAQqcgoKU2VhcmNoTW9kZRIbChdTRUFSQ0hfTU9ERV9VTlNQRUNJRklFRBAAEhYKElNFQVJDSF9NT0RFX0hZQlJJRBABEhcKE1NFQVJDSF9NT0RFX0tFWVdPUkQQAhIWChJTRUFSQ0hfTU9ERV9WRUNUT1IQAypyCgxDaXRhdGlvbk1vZGUSHQoZQ0lUQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhYKEkNJVEFUSU9OX01PREVfQVVUTxABEhQKEENJVEFUSU9OX01PREVfT04QAhIVChFDSVRBVElPTl9NT0RFX09GRhADKkgKB0JhY2tlbmQSFwoTQkFDS0VORF9VTlNQRUNJRklFRBAAEhMKD0JBQ0tFTkRfQlVJTFRJThABEg8KC0JBQ0tFTkRfUU1EEAIqpQEKCkluZGV4U3RhdGUSGwoXSU5ERVhfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFJTkRFWF9TVEFURV9FTVBUWRABEhUKEUlOREVYX1NUQVRFX1JFQURZEAISFQoRSU5ERVhfU1RBVEVfU1RBTEUQAxIYChRJTkRFWF9TVEFURV9CVUlMRElORxAEEhsKF0lOREVYX1NUQVRFX1VOQVZBSUxBQkxFEAUq4AEKC0VtcHR5UmVhc29uEhwKGEVNUFRZX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEVNUFRZX1JFQVNPTl9FTVBUWV9JTkRFWBABEhkKFUVNUFRZX1JFQVNPTl9OT19NQVRDSBACEiIKHkVNUFRZX1JFQVNPTl9GSUxURVJFRF9CWV9TQ09SRRADEh0KGUVNUFRZX1JFQVNPTl9TQ09QRV9ERU5JRUQQBBIbChdFTVBUWV9SRUFTT05fRklMRVNfR09ORRAFEhoKFkVNUFRZX1JFQVNPTl9BQlNUQUlORUQQBirkAwoPRGVncmFkYXRpb25LaW5kEiAKHERFR1JBREFUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABInCiNERUdSQURBVElPTl9LSU5EX1ZFQ1RPUl9MRUdfU0tJUFBFRBABEicKI0RFR1JBREFUSU9OX0tJTkRfRU1CRURESU5HX0ZBTExCQUNLEAISJQohREVHUkFEQVRJT05fS0lORF9CQUNLRU5EX0ZBTExCQUNLEAMSLQopREVHUkFEQVRJT05fS0lORF9WRUNUT1JfRVhURU5TSU9OX01JU1NJTkcQBBIlCiFERUdSQURBVElPTl9LSU5EX0ZVTExURVhUX01JU1NJTkcQBRImCiJERUdSQURBVElPTl9LSU5EX0lERU5USVRZX01JU01BVENIEAYSIwofREVHUkFEQVRJT05fS0lORF9JTkRFWF9JTVBBSVJFRBAHEiMKH0RFR1JBREFUSU9OX0tJTkRfU09VUkNFX1NLSVBQRUQQCBIhCh1ERUdSQURBVElPTl9LSU5EX0RFQURMSU5FX0NVVBAJEiUKIURFR1JBREFUSU9OX0tJTkRfV0FUQ0hFUl9JTVBBSVJFRBAKEiQKIERFR1JBREFUSU9OX0tJTkRfVkVDVE9SU19QRU5ESU5HEAsqiwEKC1dhdGNoZXJNb2RlEhwKGFdBVENIRVJfTU9ERV9VTlNQRUNJRklFRBAAEhcKE1dBVENIRVJfTU9ERV9OQVRJVkUQARIYChRXQVRDSEVSX01PREVfUE9MTElORxACEhUKEVdBVENIRVJfTU9ERV9ERUFEEAMSFAoQV0FUQ0hFUl9NT0RFX09GRhAEQloKDWlvLm1lbW9yeWQudjFCC01lbW9yeVByb3RvUAFaOmdpdGh1Yi5jb20vbWVtb3J5ZC9tZW1vcnlkL2NsaWVudHMvZ28vbWVtb3J5ZC92MTttZW1vcnlkdjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIqADCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbBIiCgZvcmlnaW4YDCABKA4yEi5tZW1vcnlkLnYxLk9yaWdpbhIXCgppbXBvcnRhbmNlGA0gASgFSACIAQESEAoIdHJpZ2dlcnMYDiADKAkSEAoIcHJvamVjdHMYDyADKAlCDQoLX2ltcG9ydGFuY2UiiwMKC1Njb3JlRGV0YWlsEhMKBnZlY3RvchgBIAEoAUgAiAEBEhEKBHRleHQYAiABKAFIAYgBARIVCghjb3ZlcmFnZRgDIAEoAUgCiAEBEhIKBWRlY2F5GAQgASgBSAOIAQESGAoLdmVjdG9yX3JhbmsYBSABKAVIBIgBARIZCgxrZXl3b3JkX3JhbmsYBiABKAVIBYgBARIYCgthbm5vdGF0aW9ucxgHIAEoAUgGiAEBEhMKBndpbmRvdxgIIAEoAUgHiAEBEhEKBGRhdGUYCSABKAFICIgBARIVCghhZGphY2VudBgKIAEoAUgJiAEBEhMKBnJlcmFuaxgLIAEoAUgKiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFua0IOCgxfYW5ub3RhdGlvbnNCCQoHX3dpbmRvd0IHCgVfZGF0ZUILCglfYWRqYWNlbnRCCQoHX3JlcmFuayKaAQoJTGVnUmVwb3J0EiMKA2xlZxgBIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRILCgNyYW4YAiABKAgSEgoKY2FuZGlkYXRlcxgDIAEoBRIqCgdlbGFwc2VkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXRlcm1zGAUgAygJEgwKBG5vdGUYBiABKAkiMAoNRW1iZWRkaW5nSW5mbxIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCSKRBQoKU2VhcmNoSW5mbxIkCgdiYWNrZW5kGAEgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKC3NlcnZlZF9tb2RlGAIgASgOMhYubWVtb3J5ZC52MS5TZWFyY2hNb2RlEiwKCWVtYmVkZGluZxgDIAEoCzIZLm1lbW9yeWQudjEuRW1iZWRkaW5nSW5mbxItCgxkZWdyYWRhdGlvbnMYBCADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEisKC2luZGV4X3N0YXRlGAYgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEg0KBXN0YWxlGAcgASgIEhoKEmtleXdvcmRfY2FuZGlkYXRlcxgIIAEoBRIZChF2ZWN0b3JfY2FuZGlkYXRlcxgJIAEoBRIcChRkcm9wcGVkX2J5X21pbl9zY29yZRgKIAEoBRIqCgdlbGFwc2VkGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KDGVtcHR5X3JlYXNvbhgMIAEoDjIXLm1lbW9yeWQudjEuRW1wdHlSZWFzb24SGQoRZW1wdHlfZXhwbGFuYXRpb24YDSABKAkSIwoEbGVncxgOIAMoCzIVLm1lbW9yeWQudjEuTGVnUmVwb3J0EhUKCGNvdmVyYWdlGA8gASgBSACIAQESKQoJcmVyYW5raW5nGBAgASgLMhYubWVtb3J5ZC52MS5SZXJhbmtJbmZvEhgKEG1hdGNoZWRfYW55X3dvcmQYESABKAgSFwoKY29uZmlkZW5jZRgSIAEoAUgBiAEBQgsKCV9jb3ZlcmFnZUINCgtfY29uZmlkZW5jZSJ9CgpSZXJhbmtJbmZvEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEhIKCmNhbmRpZGF0ZXMYAyABKAUSDgoGY2FjaGVkGAQgASgFEioKB2VsYXBzZWQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iVAoNV2F0Y2hlclN0YXR1cxIMCgRyb290GAEgASgJEiUKBG1vZGUYAiABKA4yFy5tZW1vcnlkLnYxLldhdGNoZXJNb2RlEg4KBnJlYXNvbhgDIAEoCSKGAQoMU291cmNlU3RhdHVzEiIKBnNvdXJjZRgBIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhUKDWZpbGVzX29uX2Rpc2sYAiABKAUSFQoNZmlsZXNfaW5kZXhlZBgDIAEoBRIOCgZjaHVua3MYBCABKAUSFAoMZmlsZXNfZmFpbGVkGAUgASgFIsIBCghJZGVudGl0eRIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCRIQCghlbmRwb2ludBgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFEhQKDGNodW5rX3Rva2VucxgFIAEoBRIVCg1jaHVua19vdmVybGFwGAYgASgFEhQKDHF1ZXJ5X3ByZWZpeBgHIAEoCRIXCg9kb2N1bWVudF9wcmVmaXgYCCABKAkSEwoLcGllY2VfY2hhcnMYCSABKAUiTAoQSWRlbnRpdHlNaXNtYXRjaBINCgVmaWVsZBgBIAEoCRITCgtpbmRleF92YWx1ZRgCIAEoCRIUCgx3YW50ZWRfdmFsdWUYAyABKAkiowQKC0luZGV4U3RhdHVzEiUKBXN0YXRlGAEgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEhAKCHJldmlzaW9uGAIgASgDEhYKDnNjaGVtYV92ZXJzaW9uGAMgASgFEg0KBWZpbGVzGAQgASgFEg4KBmNodW5rcxgFIAEoBRISCgpzaXplX2J5dGVzGAYgASgDEjIKDmxhc3Rfc3luY190aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCghpZGVudGl0eRgIIAEoCzIULm1lbW9yeWQudjEuSWRlbnRpdHkSOQoTaWRlbnRpdHlfbWlzbWF0Y2hlcxgJIAMoCzIcLm1lbW9yeWQudjEuSWRlbnRpdHlNaXNtYXRjaBIpCgdzb3VyY2VzGAogAygLMhgubWVtb3J5ZC52MS5Tb3VyY2VTdGF0dXMSDQoFZGlydHkYCyABKAgSFQoNcGVuZGluZ19maWxlcxgMIAEoBRI3ChRvbGRlc3RfdW5pbmRleGVkX2FnZRgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIaChJwZW5kaW5nX2VtYmVkZGluZ3MYDiABKAUSGAoQYW5hbHl6ZXJfdmVyc2lvbhgPIAEoCRIMCgRwYXRoGBAgASgJEisKDW5leHRfaWRlbnRpdHkYESABKAsyFC5tZW1vcnlkLnYxLklkZW50aXR5IvoBCg9FbWJlZGRpbmdTdGF0dXMSGgoScmVxdWVzdGVkX3Byb3ZpZGVyGAEgASgJEhAKCHByb3ZpZGVyGAIgASgJEg0KBW1vZGVsGAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUSFQoNZmFsbGJhY2tfZnJvbRgFIAEoCRIOCgZyZWFzb24YBiABKAkSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEiYKBXByb2JlGAkgASgLMhcubWVtb3J5ZC52MS5Qcm9iZVJlc3VsdBIoCgV1c2FnZRgKIAMoCzIZLm1lbW9yeWQudjEuUHJvdmlkZXJVc2FnZSJ0Cg1Qcm92aWRlclVzYWdlEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNhbGxzGAMgASgDEg4KBnRva2VucxgEIAEoAxIPCgdyZXRyaWVzGAUgASgDEhIKCmNhY2hlX2hpdHMYBiABKAMiaAoLUHJvYmVSZXN1bHQSCgoCb2sYASABKAgSKgoHZWxhcHNlZBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVlcnJvchgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFIq8BCgxWZWN0b3JTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIOCgZlbmdpbmUYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRISCgpsb2FkX2Vycm9yGAQgASgJEhIKCmRpbWVuc2lvbnMYBSABKAUSFQoNcmVzaWRlbnRfZm9ybRgGIAEoCRIWCg5yZXNpZGVudF9ieXRlcxgHIAEoAxIWCg5leHRlbnNpb25fcGF0aBgIIAEoCSJFCg5GdWxsdGV4dFN0YXR1cxIRCglhdmFpbGFibGUYASABKAgSEQoJdG9rZW5pemVyGAIgASgJEg0KBWVycm9yGAMgASgJIkQKC0NhY2hlU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSDwoHZW50cmllcxgCIAEoAxITCgttYXhfZW50cmllcxgDIAEoAyJqCgtCYXRjaFN0YXR1cxIPCgdlbmFibGVkGAEgASgIEhAKCGZhaWx1cmVzGAIgASgFEhIKCmxhc3RfZXJyb3IYAyABKAkSDAoEam9icxgEIAEoBRIWCg5jaHVua3NfaW5fam9icxgFIAEoAyLVAQoOUmVyYW5rZXJTdGF0dXMSEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDgoGcmVhc29uGAQgASgJEhIKCmNhbmRpZGF0ZXMYBSABKAUSGQoRdG9rZW5zX3Blcl9zZWFyY2gYBiABKAMSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEhAKCGZhaWx1cmVzGAkgASgDEgwKBGxhdGUYCiABKAMSEgoKY2FjaGVfaGl0cxgLIAEoAyJTCglRbWRTdGF0dXMSEgoKY29uZmlndXJlZBgBIAEoCBIRCglhdmFpbGFibGUYAiABKAgSDwoHdmVyc2lvbhgDIAEoCRIOCgZyZWFzb24YBCABKAkikwIKDVNlcnZpY2VTdGF0dXMSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIhChlzZXR0aW5nc19hd2FpdGluZ19yZXN0YXJ0GAMgAygJEhkKEXNldHRpbmdzX3dhcm5pbmdzGAQgAygJEjYKEnNldHRpbmdzX2xvYWRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOc2V0dGluZ3NfbG9hZHMYBiABKAMSFgoOc2V0dGluZ3NfZXJyb3IYByABKAkSGwoTYmFja2dyb3VuZF9mYWlsdXJlcxgIIAMoCSpICgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASEQoNU09VUkNFX01FTU9SWRABEhMKD1NPVVJDRV9TRVNTSU9OUxACKm0KBk9yaWdpbhIWChJPUklHSU5fVU5TUEVDSUZJRUQQABIQCgxPUklHSU5fT1dORVIQARIQCgxPUklHSU5fQUdFTlQQAhIUChBPUklHSU5fVU5UUlVTVEVEEAMSEQoNT1JJR0lOX1NZU1RFTRAEKnIKClNlYXJjaE1vZGUSGwoXU0VBUkNIX01PREVfVU5TUEVDSUZJRUQQABIWChJTRUFSQ0hfTU9ERV9IWUJSSUQQARIXChNTRUFSQ0hfTU9ERV9LRVlXT1JEEAISFgoSU0VBUkNIX01PREVfVkVDVE9SEAMqcgoMQ2l0YXRpb25Nb2RlEh0KGUNJVEFUSU9OX01PREVfVU5TUEVDSUZJRUQQABIWChJDSVRBVElPTl9NT0RFX0FVVE8QARIUChBDSVRBVElPTl9NT0RFX09OEAISFQoRQ0lUQVRJT05fTU9ERV9PRkYQAypICgdCYWNrZW5kEhcKE0JBQ0tFTkRfVU5TUEVDSUZJRUQQABITCg9CQUNLRU5EX0JVSUxUSU4QARIPCgtCQUNLRU5EX1FNRBACKqUBCgpJbmRleFN0YXRlEhsKF0lOREVYX1NUQVRFX1VOU1BFQ0lGSUVEEAASFQoRSU5ERVhfU1RBVEVfRU1QVFkQARIVChFJTkRFWF9TVEFURV9SRUFEWRACEhUKEUlOREVYX1NUQVRFX1NUQUxFEAMSGAoUSU5ERVhfU1RBVEVfQlVJTERJTkcQBBIbChdJTkRFWF9TVEFURV9VTkFWQUlMQUJMRRAFKuABCgtFbXB0eVJlYXNvbhIcChhFTVBUWV9SRUFTT05fVU5TUEVDSUZJRUQQABIcChhFTVBUWV9SRUFTT05fRU1QVFlfSU5ERVgQARIZChVFTVBUWV9SRUFTT05fTk9fTUFUQ0gQAhIiCh5FTVBUWV9SRUFTT05fRklMVEVSRURfQllfU0NPUkUQAxIdChlFTVBUWV9SRUFTT05fU0NPUEVfREVOSUVEEAQSGwoXRU1QVFlfUkVBU09OX0ZJTEVTX0dPTkUQBRIaChZFTVBUWV9SRUFTT05fQUJTVEFJTkVEEAYqjAQKD0RlZ3JhZGF0aW9uS2luZBIgChxERUdSQURBVElPTl9LSU5EX1VOU1BFQ0lGSUVEEAASJwojREVHUkFEQVRJT05fS0lORF9WRUNUT1JfTEVHX1NLSVBQRUQQARInCiNERUdSQURBVElPTl9LSU5EX0VNQkVERElOR19GQUxMQkFDSxACEiUKIURFR1JBREFUSU9OX0tJTkRfQkFDS0VORF9GQUxMQkFDSxADEi0KKURFR1JBREFUSU9OX0tJTkRfVkVDVE9SX0VYVEVOU0lPTl9NSVNTSU5HEAQSJQohREVHUkFEQVRJT05fS0lORF9GVUxMVEVYVF9NSVNTSU5HEAUSJgoiREVHUkFEQVRJT05fS0lORF9JREVOVElUWV9NSVNNQVRDSBAGEiMKH0RFR1JBREFUSU9OX0tJTkRfSU5ERVhfSU1QQUlSRUQQBxIjCh9ERUdSQURBVElPTl9LSU5EX1NPVVJDRV9TS0lQUEVEEAgSIQodREVHUkFEQVRJT05fS0lORF9ERUFETElORV9DVVQQCRIlCiFERUdSQURBVElPTl9LSU5EX1dBVENIRVJfSU1QQUlSRUQQChIkCiBERUdSQURBVElPTl9LSU5EX1ZFQ1RPUlNfUEVORElORxALEiYKIkRFR1JBREFUSU9OX0tJTkRfUkVSQU5LSU5HX1NLSVBQRUQQDCqLAQoLV2F0Y2hlck1vZGUSHAoYV0FUQ0hFUl9NT0RFX1VOU1BFQ0lGSUVEEAASFwoTV0FUQ0hFUl9NT0RFX05BVElWRRABEhgKFFdBVENIRVJfTU9ERV9QT0xMSU5HEAISFQoRV0FUQ0hFUl9NT0RFX0RFQUQQAxIUChBXQVRDSEVSX01PREVfT0ZGEARCWgoNaW8ubWVtb3J5ZC52MUILTWVtb3J5UHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A way in which a response or the service differs from what was requested or configured.
@@ -210,10 +210,10 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
 /**
  * Parts of a score. A part is unset if the corresponding search did not find the result.
  *
- * The score is the mean of `vector` (at least 0) and `text`, weighted by the settings, over the searches that found
- * anything. It is multiplied by `annotations` and by `decay`, and increased if the query contains the date of the file.
- * A score above 1 is returned as 1. Results are ordered by score; if MMR is enabled, it moves results that are similar to
- * better ones down, without changing their scores.
+ * The score is the mean of `vector` (at least 0) and of 0.6 x `text` + 0.4 x `window`, weighted by the settings, over the
+ * searches that found anything. It is multiplied by `annotations` and by `decay`, and increased by `date`. A score above 1
+ * is returned as 1. Results are ordered by score minus `adjacent`; if MMR is enabled, it moves results that are similar
+ * to better ones down instead. If a reranker scored the results, they are ordered by its scores and these together.
  *
  * @generated from message memoryd.v1.ScoreDetail
  */
@@ -266,6 +266,37 @@ export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
    * @generated from field: optional double annotations = 7;
    */
   annotations?: number;
+
+  /**
+   * Value of the chunk's best window, a few consecutive lines, for the query, divided by the best value of this query,
+   * 0..1. Estimated from `text` for a chunk whose text was not compared. Unset if keyword search found nothing.
+   *
+   * @generated from field: optional double window = 8;
+   */
+  window?: number;
+
+  /**
+   * Increase of the score because the query names a date, and the chunk is dated within or near it, at most 0.8. Unset
+   * if there is none.
+   *
+   * @generated from field: optional double date = 9;
+   */
+  date?: number;
+
+  /**
+   * Amount by which the score counts less in the order of the results, because better results are adjacent chunks of the
+   * same file. Unset if there is none.
+   *
+   * @generated from field: optional double adjacent = 10;
+   */
+  adjacent?: number;
+
+  /**
+   * Score of the reranker, 0..1. Unset if no reranker scored the result.
+   *
+   * @generated from field: optional double rerank = 11;
+   */
+  rerank?: number;
 };
 
 /**
@@ -470,6 +501,29 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
    * @generated from field: optional double coverage = 15;
    */
   coverage?: number;
+
+  /**
+   * The reranking of the results. Unset if no reranker is configured.
+   *
+   * @generated from field: memoryd.v1.RerankInfo reranking = 16;
+   */
+  reranking?: RerankInfo;
+
+  /**
+   * Whether qmd found no document that contains all words of the query, and was called again for documents that contain
+   * any of them.
+   *
+   * @generated from field: bool matched_any_word = 17;
+   */
+  matchedAnyWord: boolean;
+
+  /**
+   * How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Unset if
+   * it was not computed.
+   *
+   * @generated from field: optional double confidence = 18;
+   */
+  confidence?: number;
 };
 
 /**
@@ -478,6 +532,55 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
  */
 export const SearchInfoSchema: GenMessage<SearchInfo> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 6);
+
+/**
+ * The reranking of a search: its results are ordered by the scores of a model that reads the query and each text.
+ *
+ * @generated from message memoryd.v1.RerankInfo
+ */
+export type RerankInfo = Message<"memoryd.v1.RerankInfo"> & {
+  /**
+   * Provider, for example `http` or `local`.
+   *
+   * @generated from field: string provider = 1;
+   */
+  provider: string;
+
+  /**
+   * Model.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * Number of candidates that the model scored, for this search or an earlier one. 0 if it did not answer in time.
+   *
+   * @generated from field: int32 candidates = 3;
+   */
+  candidates: number;
+
+  /**
+   * Number of these scores that were cached.
+   *
+   * @generated from field: int32 cached = 4;
+   */
+  cached: number;
+
+  /**
+   * Time that the search waited for the scores.
+   *
+   * @generated from field: google.protobuf.Duration elapsed = 5;
+   */
+  elapsed?: Duration;
+};
+
+/**
+ * Describes the message memoryd.v1.RerankInfo.
+ * Use `create(RerankInfoSchema)` to create a new message.
+ */
+export const RerankInfoSchema: GenMessage<RerankInfo> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory, 7);
 
 /**
  * Status of a watched root.
@@ -512,7 +615,7 @@ export type WatcherStatus = Message<"memoryd.v1.WatcherStatus"> & {
  * Use `create(WatcherStatusSchema)` to create a new message.
  */
 export const WatcherStatusSchema: GenMessage<WatcherStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 7);
+  messageDesc(file_memoryd_v1_memory, 8);
 
 /**
  * Counts of one source.
@@ -561,7 +664,7 @@ export type SourceStatus = Message<"memoryd.v1.SourceStatus"> & {
  * Use `create(SourceStatusSchema)` to create a new message.
  */
 export const SourceStatusSchema: GenMessage<SourceStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 8);
+  messageDesc(file_memoryd_v1_memory, 9);
 
 /**
  * Settings with which the vectors of an index were computed.
@@ -624,6 +727,14 @@ export type Identity = Message<"memoryd.v1.Identity"> & {
    * @generated from field: string document_prefix = 8;
    */
   documentPrefix: string;
+
+  /**
+   * Maximum length in code points of the pieces that a chunk is divided into. The vector of the chunk is the mean of the
+   * pieces' vectors. 0 if chunks are embedded whole.
+   *
+   * @generated from field: int32 piece_chars = 9;
+   */
+  pieceChars: number;
 };
 
 /**
@@ -631,7 +742,7 @@ export type Identity = Message<"memoryd.v1.Identity"> & {
  * Use `create(IdentitySchema)` to create a new message.
  */
 export const IdentitySchema: GenMessage<Identity> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 9);
+  messageDesc(file_memoryd_v1_memory, 10);
 
 /**
  * A difference between the identity of the index and that of the settings.
@@ -666,7 +777,7 @@ export type IdentityMismatch = Message<"memoryd.v1.IdentityMismatch"> & {
  * Use `create(IdentityMismatchSchema)` to create a new message.
  */
 export const IdentityMismatchSchema: GenMessage<IdentityMismatch> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 10);
+  messageDesc(file_memoryd_v1_memory, 11);
 
 /**
  * Status of an agent's index.
@@ -805,7 +916,7 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
  * Use `create(IndexStatusSchema)` to create a new message.
  */
 export const IndexStatusSchema: GenMessage<IndexStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 11);
+  messageDesc(file_memoryd_v1_memory, 12);
 
 /**
  * Status of the embedding provider.
@@ -890,7 +1001,7 @@ export type EmbeddingStatus = Message<"memoryd.v1.EmbeddingStatus"> & {
  * Use `create(EmbeddingStatusSchema)` to create a new message.
  */
 export const EmbeddingStatusSchema: GenMessage<EmbeddingStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 12);
+  messageDesc(file_memoryd_v1_memory, 13);
 
 /**
  * Usage of one model of an embedding provider.
@@ -946,7 +1057,7 @@ export type ProviderUsage = Message<"memoryd.v1.ProviderUsage"> & {
  * Use `create(ProviderUsageSchema)` to create a new message.
  */
 export const ProviderUsageSchema: GenMessage<ProviderUsage> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 13);
+  messageDesc(file_memoryd_v1_memory, 14);
 
 /**
  * Result of a test call.
@@ -988,7 +1099,7 @@ export type ProbeResult = Message<"memoryd.v1.ProbeResult"> & {
  * Use `create(ProbeResultSchema)` to create a new message.
  */
 export const ProbeResultSchema: GenMessage<ProbeResult> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 14);
+  messageDesc(file_memoryd_v1_memory, 15);
 
 /**
  * Status of vector search.
@@ -1062,7 +1173,7 @@ export type VectorStatus = Message<"memoryd.v1.VectorStatus"> & {
  * Use `create(VectorStatusSchema)` to create a new message.
  */
 export const VectorStatusSchema: GenMessage<VectorStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 15);
+  messageDesc(file_memoryd_v1_memory, 16);
 
 /**
  * Status of keyword search.
@@ -1097,7 +1208,7 @@ export type FulltextStatus = Message<"memoryd.v1.FulltextStatus"> & {
  * Use `create(FulltextStatusSchema)` to create a new message.
  */
 export const FulltextStatusSchema: GenMessage<FulltextStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 16);
+  messageDesc(file_memoryd_v1_memory, 17);
 
 /**
  * Status of the embedding cache.
@@ -1132,7 +1243,7 @@ export type CacheStatus = Message<"memoryd.v1.CacheStatus"> & {
  * Use `create(CacheStatusSchema)` to create a new message.
  */
 export const CacheStatusSchema: GenMessage<CacheStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 17);
+  messageDesc(file_memoryd_v1_memory, 18);
 
 /**
  * Status of the batch jobs at embedding providers.
@@ -1181,7 +1292,98 @@ export type BatchStatus = Message<"memoryd.v1.BatchStatus"> & {
  * Use `create(BatchStatusSchema)` to create a new message.
  */
 export const BatchStatusSchema: GenMessage<BatchStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 18);
+  messageDesc(file_memoryd_v1_memory, 19);
+
+/**
+ * Status of the reranker.
+ *
+ * @generated from message memoryd.v1.RerankerStatus
+ */
+export type RerankerStatus = Message<"memoryd.v1.RerankerStatus"> & {
+  /**
+   * Provider, for example `http` or `local`. Empty if no reranker is configured.
+   *
+   * @generated from field: string provider = 1;
+   */
+  provider: string;
+
+  /**
+   * Model.
+   *
+   * @generated from field: string model = 2;
+   */
+  model: string;
+
+  /**
+   * URL of the provider, without credentials. Empty for a local model.
+   *
+   * @generated from field: string endpoint = 3;
+   */
+  endpoint: string;
+
+  /**
+   * Why the reranker is not expected to answer. Empty if it is.
+   *
+   * @generated from field: string reason = 4;
+   */
+  reason: string;
+
+  /**
+   * Maximum number of candidates that a search sends. For a local model, it follows from the measured speed.
+   *
+   * @generated from field: int32 candidates = 5;
+   */
+  candidates: number;
+
+  /**
+   * Estimated number of tokens that a search without cached scores sends: `candidates` chunks of mean length.
+   *
+   * @generated from field: int64 tokens_per_search = 6;
+   */
+  tokensPerSearch: bigint;
+
+  /**
+   * Number of calls to the provider since the daemon started.
+   *
+   * @generated from field: int64 calls = 7;
+   */
+  calls: bigint;
+
+  /**
+   * Number of tokens sent in these calls, as reported by the provider or estimated.
+   *
+   * @generated from field: int64 tokens = 8;
+   */
+  tokens: bigint;
+
+  /**
+   * Number of calls that failed.
+   *
+   * @generated from field: int64 failures = 9;
+   */
+  failures: bigint;
+
+  /**
+   * Number of searches that were answered without the scores, because these did not arrive in time.
+   *
+   * @generated from field: int64 late = 10;
+   */
+  late: bigint;
+
+  /**
+   * Number of scores that were found in the cache and therefore not requested.
+   *
+   * @generated from field: int64 cache_hits = 11;
+   */
+  cacheHits: bigint;
+};
+
+/**
+ * Describes the message memoryd.v1.RerankerStatus.
+ * Use `create(RerankerStatusSchema)` to create a new message.
+ */
+export const RerankerStatusSchema: GenMessage<RerankerStatus> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory, 20);
 
 /**
  * Status of the qmd backend.
@@ -1223,7 +1425,7 @@ export type QmdStatus = Message<"memoryd.v1.QmdStatus"> & {
  * Use `create(QmdStatusSchema)` to create a new message.
  */
 export const QmdStatusSchema: GenMessage<QmdStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 19);
+  messageDesc(file_memoryd_v1_memory, 21);
 
 /**
  * Status of the daemon.
@@ -1294,7 +1496,7 @@ export type ServiceStatus = Message<"memoryd.v1.ServiceStatus"> & {
  * Use `create(ServiceStatusSchema)` to create a new message.
  */
 export const ServiceStatusSchema: GenMessage<ServiceStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 20);
+  messageDesc(file_memoryd_v1_memory, 22);
 
 /**
  * Kind of text in an index.
@@ -1703,6 +1905,13 @@ export enum DegradationKind {
    * @generated from enum value: DEGRADATION_KIND_VECTORS_PENDING = 11;
    */
   VECTORS_PENDING = 11,
+
+  /**
+   * A reranker is configured and did not score the results, which have the order of keyword search and vector search.
+   *
+   * @generated from enum value: DEGRADATION_KIND_RERANKING_SKIPPED = 12;
+   */
+  RERANKING_SKIPPED = 12,
 }
 
 /**

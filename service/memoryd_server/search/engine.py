@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
 
@@ -14,7 +14,7 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.coverage import abstains, empty_reason, known_names
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
 from memoryd_server.search.query import Hit, RankingConfig, RetrieverReport, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.search.ranking import rank
+from memoryd_server.search.ranking import Reranked, rank
 from memoryd_server.search.results import FileCheck, HitRenderer, LazyRows, SelectedRows, hits, select, within_budget
 from memoryd_server.search.retrieval import (
     AnalyzedQuery,
@@ -30,6 +30,23 @@ from memoryd_server.text import Analyzer
 
 # The vectors can be replaced after the query's vector was made and before the search begins.
 _VECTORS_REPLACED = "another provider or model has just replaced the index's vectors; search again"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSearch:
+    """A search whose results are ranked and not rendered yet."""
+
+    analyzed: AnalyzedQuery
+    counts: IndexCounts
+    retrieved: RetrievalResult
+    ranked: Reranked
+    cutoff: Cutoff
+    selected: SelectedRows
+
+    @property
+    def passages(self) -> tuple[str, ...]:
+        """The texts of the results for a reranker, best first, each after its headings."""
+        return tuple(f"{row.breadcrumb}\n{row.text}".strip() for _, row in self.selected.rows)
 
 
 class SearchEngine:
@@ -82,11 +99,24 @@ class SearchEngine:
         early: EarlyKeywordHits | None = None,
         identity: VectorIdentity | None = None,
     ) -> SearchAnswer:
-        """Answer `query` from the last committed state of the index. Blocks; takes milliseconds.
+        """Answer `query` from the last committed state of the index, without a reranker: `prepare`, then `finish`."""
+        return self.finish(self.prepare(query, vector, no_vector, early, identity))
+
+    def prepare(
+        self,
+        query: SearchQuery,
+        vector: NDArray[np.float32] | None = None,
+        no_vector: str = "",
+        early: EarlyKeywordHits | None = None,
+        identity: VectorIdentity | None = None,
+        *,
+        candidates: int = 0,
+    ) -> PreparedSearch:
+        """Find and rank the chunks that answer `query`. Blocks; takes milliseconds. The snapshot is closed afterwards.
 
         `vector` is the query's vector, made by the provider and model of `identity`; it is ignored if the index's
         vectors have another identity. `no_vector` is the reason why there is none. `early` is used if the index has not
-        changed since.
+        changed since. `candidates` is the number of results for a reranker, if that is more than the query's.
 
         Raises:
             DeadlineTooShort: `query.deadline` passed.
@@ -123,12 +153,18 @@ class SearchEngine:
             selected = select(
                 cutoff.candidates,
                 rows,
-                query.max_results,
+                max(candidates, query.max_results),
                 ranking.merged_chars,
                 heads() if len(analyzed.groups) > 1 else None,
             )
-        found = hits(selected, HitRenderer(self._analyzer, analyzed, retrieved.keyword), ranked)
-        return self._answer(analyzed, counts, retrieved, cutoff=cutoff, selected=selected, found=found)
+        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected)
+
+    def finish(self, prepared: PreparedSearch) -> SearchAnswer:
+        """Return the answer of a prepared search, with snippets. Does not read the index."""
+        selected = prepared.selected
+        rows = selected.rows[: prepared.analyzed.query.max_results]
+        renderer = HitRenderer(self._analyzer, prepared.analyzed, prepared.retrieved.keyword)
+        return self._answer(prepared, hits(rows, renderer, prepared.ranked))
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:
         terms = self._analyzer.query_terms(query.text, counts.languages)
@@ -147,17 +183,9 @@ class SearchEngine:
     def _words_of(self, text: str) -> Sequence[str]:
         return self._analyzer.index_tokens(text).split()
 
-    def _answer(
-        self,
-        analyzed: AnalyzedQuery,
-        counts: IndexCounts,
-        retrieved: RetrievalResult,
-        *,
-        cutoff: Cutoff,
-        selected: SelectedRows,
-        found: Sequence[Hit],
-    ) -> SearchAnswer:
-        query = analyzed.query
+    def _answer(self, prepared: PreparedSearch, found: Sequence[Hit]) -> SearchAnswer:
+        analyzed, counts, retrieved = prepared.analyzed, prepared.counts, prepared.retrieved
+        query, cutoff = analyzed.query, prepared.cutoff
         coverage = max((hit.coverage or 0.0 for hit in found), default=0.0)
         abstained = bool(found) and self._abstains(analyzed, retrieved, coverage)
         answer = SearchAnswer(
@@ -169,14 +197,15 @@ class SearchEngine:
             vector_candidates=len(retrieved.vector_hits),
             coverage=coverage if retrieved.keyword.frequencies else None,
             dropped_by_min_score=cutoff.dropped,
-            stale=selected.stale,
+            stale=prepared.selected.stale,
             degradations=self._degradations(analyzed, retrieved),
             retrievers=_with_scale(retrieved.reports, cutoff.scale),
         )
         if answer.hits:
             return answer
+        gone = prepared.selected.gone
         reason, explanation = empty_reason(
-            answer, counts, retrieved.keyword, query, gone=selected.gone, abstained=abstained, scale=cutoff.scale
+            answer, counts, retrieved.keyword, query, gone=gone, abstained=abstained, scale=cutoff.scale
         )
         return replace(answer, empty_reason=reason, empty_explanation=explanation)
 

@@ -239,9 +239,9 @@ def _terms_in(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
     return found | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in found)}
 
 
-def hits(selected: SelectedRows, renderer: HitRenderer, ranked: Reranked) -> list[Hit]:
-    """Return the hits of the selected rows. `ranked` has the factors of their scores."""
-    return [_hit(candidate, row, renderer.render(row), ranked) for candidate, row in selected.rows]
+def hits(rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Reranked) -> list[Hit]:
+    """Return the hits of these rows. `ranked` has the factors of their scores."""
+    return [_hit(candidate, row, renderer.render(row), ranked) for candidate, row in rows]
 
 
 def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Reranked) -> Hit:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Long enough that no query fails because the machine is busy.
 _SEARCH_SECONDS = 60.0
+# The folder of a workspace for transcripts, and the first part of their paths in results.
+_TRANSCRIPTS = "sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +132,24 @@ def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -
 
 
 def _settings_of(workspace: Path, settings: ResolvedSettings, state: Path, address: str) -> ResolvedSettings:
-    """Return the settings of a daemon for this workspace, with its state in the folder `state`."""
+    """Return the settings of a daemon for this workspace, with its state in the folder `state`.
+
+    The transcripts of the workspace's folder `sessions` are the agent's; they are indexed if there are any.
+    """
     agent = settings.agent(settings.default_agent)
     search = agent.memory_search
     # Models are those of the agent, and not downloaded for each workspace.
     models = search.local.model_cache_dir or str(settings.state_dir / "models")
-    local_model = search.local.model_copy(update={"model_cache_dir": models})
-    search = search.model_copy(update={"local": local_model})
+    changes: dict[str, object] = {"local": search.local.model_copy(update={"model_cache_dir": models})}
+    transcripts = workspace / _TRANSCRIPTS
+    if any(transcripts.glob("*.jsonl")):
+        changes["sources"] = tuple(dict.fromkeys((*search.sources, "sessions")))
+    search = search.model_copy(update=changes)
     agent = replace(agent, workspace=workspace, memory_search=search, index_path=state / "memory" / "index.sqlite")
     service = settings.service.model_copy(update={"listen": (address,), "token_file": None})
-    return replace(settings, state_dir=state, service=service, agents={agent.agent_id: agent})
+    # The store replaces that of the agent, whose own sessions do not belong to the golden set.
+    store = str(transcripts / "sessions.json")
+    return replace(settings, state_dir=state, service=service, agents={agent.agent_id: agent}, session_store=store)
 
 
 def _state_dir(keep: Path, workspace: Path) -> Path:

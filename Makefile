@@ -240,14 +240,38 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/peers
 
-# An empty state directory selects the default settings. To use other settings, pass --config in EVAL_FLAGS.
 EVAL_BY := dataset,dataset/lang,dataset/kind
+# The commit whose results a run is compared with.
+EVAL_BASE := HEAD
 
+# Runs the golden sets in DATA, writes benchmarks/results/$(1).json, and compares it with the committed file. $(2) and
+# EVAL_FLAGS are more flags. Results without the scores of each question cannot be compared.
+define EVALUATE
+@git show "$(EVAL_BASE):./benchmarks/results/$(1).json" > .memoryd/eval/base_$(1).json 2>/dev/null || true
+@base=.memoryd/eval/base_$(1).json; compare="--compare $$base"; \
+grep -qs '^  "questions": {' $$base || compare=; \
+$(BIN)/memoryd eval --data "$(DATA)" --by $(EVAL_BY) --out benchmarks/results/$(1).json $$compare $(2) $(EVAL_FLAGS) || exit $$?; \
+test -n "$$compare" || echo "Not compared: benchmarks/results/$(1).json of $(EVAL_BASE) has no scores of each question."
+endef
+
+.PHONY: eval-data
+eval-data:
+	@test -n "$(DATA)" || { echo "DATA is not set. Set it to the folder of the golden sets: DATA=../shared/eval/data"; exit 2; }
+	@mkdir -p .memoryd/eval/state
+
+# An empty state directory selects the default settings. To use other settings, pass --config in EVAL_FLAGS.
 .PHONY: eval
-eval: setup ## Measure search with the golden sets in DATA, into benchmarks/results/eval.json; EVAL_FLAGS adds flags
-	@test -n "$(DATA)" || { echo "DATA is not set. Set it to the folder of the golden sets: make eval DATA=../shared/eval/data"; exit 2; }
-	@mkdir -p .memoryd/eval
-	$(BIN)/memoryd eval --data "$(DATA)" --state-dir .memoryd/eval --by $(EVAL_BY) --out benchmarks/results/eval.json $(EVAL_FLAGS)
+eval: setup eval-data ## Measure keyword search with the golden sets in DATA; compare with the committed results
+	$(call EVALUATE,eval,--keyword --state-dir .memoryd/eval/state)
+
+# The indexes are kept, so that only changed text is embedded again.
+.PHONY: eval-hybrid
+eval-hybrid: setup eval-data ## The same for hybrid search with the local model MODEL, a GGUF file
+	@test -f "$(MODEL)" || { echo "MODEL=$(MODEL) is not a file. Set it to the path of a model: MODEL=model.gguf"; exit 2; }
+	@$(BIN)/python -c 'import json, pathlib, sys; \
+		local = {"provider": "local", "local": {"modelPath": str(pathlib.Path(sys.argv[1]).resolve())}}; \
+		print(json.dumps({"agents": {"defaults": {"memorySearch": local}}}))' "$(MODEL)" > .memoryd/eval/hybrid.json5
+	$(call EVALUATE,eval_hybrid,--state-dir .memoryd/eval/state --config .memoryd/eval/hybrid.json5 --keep .memoryd/eval/indexes)
 
 ## The contract
 

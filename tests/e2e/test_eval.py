@@ -106,6 +106,34 @@ def test_questions_on_files_that_are_no_memory_are_left_out_and_said(run, tmp_pa
     check(run(rows=[other]), code=2, err="no query could be run")
 
 
+def test_transcripts_in_the_sessions_folder_of_a_workspace_are_searched(run, tmp_path):
+    folder = tmp_path / "shore" / "talk" / "sessions"
+    folder.mkdir(parents=True)
+    message = {"role": "user", "content": "The tide table is in the blue drawer."}
+    lines = [{"type": "session", "id": "s1"}, {"type": "message", "id": "1", "message": message}]
+    (folder / "s1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    asked = row(7, "talk", "where is the tide table?", "sessions/s1.jsonl", line=2)
+    found = json.loads(check(run("--json", "--keyword", rows=[asked])).stdout)
+    assert found["questions"] == {"shore/7": [1, 1, 1, 1, 1]}
+    assert [file.name for file in folder.iterdir()] == ["s1.jsonl"]
+
+
+@pytest.mark.slow
+def test_the_sessions_of_the_agent_are_no_part_of_the_evaluation(run, tmp_path):
+    """`session.store` names a place outside of the state directory, which the evaluation replaces."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    message = {"role": "user", "content": "The xylophone belongs to Ilse."}
+    lines = [{"type": "session", "id": "s1"}, {"type": "message", "id": "1", "message": message}]
+    (folder / "s1.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
+    search = {"sources": ["memory", "sessions"], "experimental": {"sessionMemory": True}}
+    settings = {"session": {"store": str(folder / "sessions.json")}, "agents": {"defaults": {"memorySearch": search}}}
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "openclaw.json").write_text(json.dumps(settings), "utf-8")
+    found = json.loads(check(run("--json", "--keyword")).stdout)
+    assert found["questions"]["shore/4"] == {"answered_with_nothing": 1}
+
+
 @pytest.mark.slow
 def test_an_index_that_is_kept_is_used_again(run, tmp_path):
     keep = tmp_path / "kept"

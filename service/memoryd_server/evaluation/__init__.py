@@ -1,10 +1,25 @@
-"""Measure search quality on golden sets."""
+"""Measure search quality on golden sets, and compare runs."""
 
+from memoryd_server.evaluation.comparison import (
+    GUARDED,
+    GroupComparison,
+    MetricComparison,
+    RunComparison,
+    compare_runs,
+)
 from memoryd_server.evaluation.golden import GoldenSetError, read_golden_set
+from memoryd_server.evaluation.results import (
+    EarlierResults,
+    ResultsFileError,
+    question_scores,
+    read_results,
+    results_json,
+)
 from memoryd_server.evaluation.scoring import (
     LABELS,
     NAMES,
     RANKED,
+    SILENT,
     EvaluationReport,
     GoldenQuery,
     GroupMeans,
@@ -16,17 +31,28 @@ from memoryd_server.evaluation.scoring import (
 )
 
 __all__ = [
+    "GUARDED",
     "LABELS",
     "NAMES",
     "RANKED",
+    "SILENT",
+    "EarlierResults",
     "EvaluationReport",
     "GoldenQuery",
     "GoldenSetError",
+    "GroupComparison",
     "GroupMeans",
     "LineSpan",
+    "MetricComparison",
     "QueryOutcome",
+    "ResultsFileError",
+    "RunComparison",
     "ShownHit",
+    "compare_runs",
     "judge",
     "make_report",
+    "question_scores",
     "read_golden_set",
+    "read_results",
+    "results_json",
 ]

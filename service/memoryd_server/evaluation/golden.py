@@ -9,6 +9,7 @@ from 1, both ends inclusive. For a question without an answer, `gold` is empty o
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -49,6 +50,8 @@ class _Reader:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        # Links are not resolved: the folders of several sets can be links with the same target.
+        self._folder = Path(os.path.abspath(file)).parent.name  # noqa: PTH100 -- Path.absolute() keeps ".."
         self._ids: set[str] = set()
         self._lines: dict[Path, list[str]] = {}
 
@@ -75,7 +78,8 @@ class _Reader:
         spans = _spans(row)
         dataset = _word(row, "dataset") if "dataset" in row else self._file.resolve().parent.name
         gold = () if kind == _UNANSWERABLE else tuple(self._gold(workspace, span) for span in spans)
-        return GoldenQuery(query_id, workspace.resolve(), text, gold, kind, lang, dataset, _parse_ref_date(row))
+        key = f"{self._folder}/{query_id}"
+        return GoldenQuery(key, workspace.resolve(), text, gold, kind, lang, dataset, _parse_ref_date(row))
 
     def _gold(self, workspace: Path, span: LineSpan) -> GoldAnswer:
         file = workspace / span.path

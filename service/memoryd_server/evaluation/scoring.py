@@ -138,9 +138,12 @@ def _runs(text: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class GoldenQuery:
-    """One question. `gold` is empty if it has no answer; `asked_at` is None if the row has no day."""
+    """One question. `gold` is empty if it has no answer; `asked_at` is None if the row has no day.
 
-    query_id: str
+    `key` is the name of the set's folder and the id, which is unique in the golden sets of one folder.
+    """
+
+    key: str
     workspace: Path
     text: str
     gold: tuple[GoldAnswer, ...]
@@ -160,6 +163,10 @@ NAMES: Final[Mapping[str, str]] = {
     "ndcg": f"ndcg@{RANKED}",
     "shown": f"shown@{SEEN}",
 }
+# The name of the share of the unanswerable questions that got no result.
+SILENT: Final = "answered_with_nothing"
+PLACES: Final = 4
+"""The decimal places of the metrics in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +176,10 @@ class QueryOutcome:
     query: GoldenQuery
     scores: Scores | None
     empty: bool
+
+    def as_dict(self) -> dict[str, float]:
+        """Return the metrics by name, rounded to four places; only `answered_with_nothing` if there is no answer."""
+        return _by_name(self.scores) if self.scores is not None else {SILENT: float(self.empty)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +198,9 @@ class GroupMeans:
         """Return the metrics by name, rounded to four places, for JSON; missing ones are left out."""
         metrics: dict[str, Any] = {"queries": self.queries}
         if self.scores is not None:
-            metrics |= {name: round(getattr(self.scores, field), 4) for field, name in NAMES.items()}
+            metrics |= _by_name(self.scores)
         if self.silent is not None:
-            metrics |= {"unanswerable": self.unanswerable, "answered_with_nothing": round(self.silent, 4)}
+            metrics |= {"unanswerable": self.unanswerable, SILENT: round(self.silent, PLACES)}
         return metrics
 
 
@@ -217,23 +228,34 @@ def make_report(outcomes: Sequence[QueryOutcome], by: Iterable[str]) -> Evaluati
     Raises:
         ValueError: a label is not one of `LABELS`.
     """
-    return EvaluationReport(_group_means(outcomes), {labels: _groups(outcomes, labels) for labels in by})
+    groups = {labels: grouped(outcomes, labels) for labels in by}
+    means = {labels: {name: _group_means(rows) for name, rows in each.items()} for labels, each in groups.items()}
+    return EvaluationReport(_group_means(outcomes), means)
 
 
-def _groups(outcomes: Sequence[QueryOutcome], labels: str) -> dict[str, GroupMeans]:
+def grouped(outcomes: Sequence[QueryOutcome], labels: str) -> dict[str, list[QueryOutcome]]:
+    """Return the outcomes by the values of their labels, in the order of the values. `labels` are joined by `/`.
+
+    Raises:
+        ValueError: a label is not one of `LABELS`.
+    """
     wanted = labels.split("/")
     if unknown := sorted(set(wanted) - set(LABELS)):
         raise ValueError(f"unknown labels: {', '.join(unknown)}; the labels are {', '.join(LABELS)}")
     groups: dict[str, list[QueryOutcome]] = {}
     for outcome in outcomes:
         groups.setdefault("/".join(getattr(outcome.query, label) for label in wanted), []).append(outcome)
-    return {name: _group_means(groups[name]) for name in sorted(groups)}
+    return {name: groups[name] for name in sorted(groups)}
 
 
 def _group_means(outcomes: Sequence[QueryOutcome]) -> GroupMeans:
     scores = [outcome.scores for outcome in outcomes if outcome.scores is not None]
     silences = [outcome.empty for outcome in outcomes if outcome.scores is None]
     return GroupMeans(len(scores), _mean(scores), len(silences), fmean(silences) if silences else None)
+
+
+def _by_name(scores: Scores) -> dict[str, float]:
+    return {name: round(getattr(scores, field), PLACES) for field, name in NAMES.items()}
 
 
 def _mean(scores: Sequence[Scores]) -> Scores | None:

@@ -1,5 +1,6 @@
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def check_refused(data, *rows, says):
 def test_a_row_becomes_a_question_with_the_text_that_answers_it(data):
     write(data, {**ROW, "ref_date": "2026-02-07", "answer": "not ours"})
     [query] = read_golden_set(data)
-    assert (query.query_id, query.text, query.kind, query.lang) == ("1", "who?", "fact", "en")
+    assert (query.key, query.text, query.kind, query.lang) == ("harbour/1", "who?", "fact", "en")
     assert query.workspace == data / "town"
     assert [(gold.span, gold.text) for gold in query.gold] == [(LineSpan("a.md", 2, 3), "two\nthree")]
     assert query.asked_at == datetime(2026, 2, 7, 12, tzinfo=UTC)
@@ -99,6 +100,15 @@ def test_an_invalid_golden_row_is_refused(data, row, says):
 
 def test_an_id_is_unique_in_a_file(data):
     check_refused(data, ROW, ROW, says=r":2: id '1' is also in an earlier row")
+
+
+def test_the_key_of_a_question_is_unique_and_does_not_depend_on_how_the_folder_is_given(data, monkeypatch):
+    write(data, {**ROW, "dataset": "boats"})
+    (data.parent / "anchor").symlink_to(data)
+    monkeypatch.chdir(data / "town")
+    folders = [data.parent, data, data / "town" / "..", Path("..")]
+    keys = [[query.key for query in read_golden_set(folder)] for folder in folders]
+    assert keys == [["anchor/1", "harbour/1"], ["harbour/1"], ["harbour/1"], ["harbour/1"]]
 
 
 def test_a_set_without_a_question_is_refused(data):

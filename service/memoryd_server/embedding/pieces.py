@@ -1,7 +1,8 @@
 """Pieces: the parts of a text that a model with a short input embeds one by one, and the mean of their vectors.
 
 A model that was trained with short texts represents the first sentences of a long one best. The normalised mean of the
-vectors of its pieces represents all of it (decision 34). A piece consists of whole lines where they fit.
+vectors of its pieces represents all of it (decision 34). A piece ends at a line's end, unless it would be less than
+half as long as it may be.
 """
 
 import re
@@ -57,13 +58,11 @@ def _end(text: str, start: int, max_chars: int) -> int:
     limit = start + max_chars
     if limit >= len(text):
         return len(text)
-    line = text.rfind("\n", start, limit + 1)
-    if line > 0:
-        return line
-    # A space in the first half would leave a short piece, which counts as much as a long one.
-    space = text.rfind(" ", start + max_chars // 2, limit + 1)
-    if space > start:
-        return space
+    for separator in ("\n", " "):
+        # Not in the first half: a heading before a long line would count as much as the line.
+        at = text.rfind(separator, start + max_chars // 2, limit + 1)
+        if at > start:
+            return at
     marks = range(limit, max(start, limit - _MOST_MARKS), -1)
     return next((at for at in marks if not unicodedata.category(text[at]).startswith("M")), limit)
 

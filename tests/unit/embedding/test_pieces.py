@@ -70,6 +70,14 @@ def test_a_line_without_spaces_is_cut_at_the_limit():
     assert pieces("漢" * 25, 10) == ["漢" * 10, "漢" * 10, "漢" * 5]
 
 
+def test_a_heading_is_no_piece_of_its_own_before_a_long_line():
+    assert pieces("## Birds\nthe heron waits by the pier all day", 20) == [
+        "## Birds\nthe heron",
+        "waits by the pier",
+        "all day",
+    ]
+
+
 def test_an_early_space_does_not_make_a_short_piece():
     assert pieces("a " + "b" * 30, 10) == ["a " + "b" * 8, "b" * 10, "b" * 10, "bb"]
 

@@ -18,11 +18,13 @@ class WordProvider:
     """`bad` words fail their text; after `lives` batches of documents it is down; `down` says so of questions too.
 
     `before` is called with the texts of each batch, `before_query` with each question. Without `told`, nobody asked for
-    `dimensions`: they show by the vectors alone, and may change. `odd` words give vectors one longer.
+    `dimensions`: they show by the vectors alone, and may change. `odd` words give vectors one longer. Texts are
+    embedded in pieces of up to `piece_chars`.
     """
 
-    def __init__(self, model="words", provider="remote", dimensions=16, *, told=True):
-        self.spec = EmbeddingSpec(provider, model, "http://there", dimensions if told else None, 512)
+    def __init__(self, model="words", provider="remote", dimensions=16, *, told=True, piece_chars=0):
+        asked = dimensions if told else None
+        self.spec = EmbeddingSpec(provider, model, "http://there", asked, 512, piece_chars=piece_chars)
         self.dimensions = dimensions
         self.odd = "misshapen"
         self.batches = []

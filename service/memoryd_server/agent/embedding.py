@@ -167,8 +167,7 @@ class AgentEmbedding:
     def _former(self, stored: VectorIdentity) -> Embedder | None:
         """Return the embedder of an earlier model that the settings still permit. Blocks."""
         provider = self.selection.former(stored.spec())
-        embedder = None if provider is None else self._embedder(provider)
-        return embedder if embedder is not None and embedder.identity.matches(stored) else None
+        return None if provider is None else self._embedder(provider).embedder_of(stored)
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
         costs = not isinstance(provider, UnavailableProvider) and provider.spec.provider != _LOCAL
@@ -353,7 +352,7 @@ class AgentEmbedding:
     def _fit(self, embedder: Embedder) -> _Fit:
         """Return whether the provider's vectors fit those of the index; computed again only after a change."""
         kept = self._kept_fits.get(embedder)
-        key = (embedder, self.state, embedder.provider.spec, embedder.texts.dimensions)
+        key = (embedder, self.state, embedder.spec, embedder.texts.dimensions)
         if kept is None or kept.key != key:
             kept = self._kept_fits[embedder] = _Fit.of(*key)
         return kept

@@ -22,7 +22,7 @@ from memoryd_server.embedding.run import (
 )
 from memoryd_server.embedding.text_embedder import DimensionsChanged, TextEmbedder
 from memoryd_server.model import Chunk
-from memoryd_server.providers import BatchPolicy, EmbeddingProvider, batches_of
+from memoryd_server.providers import BatchPolicy, EmbeddingProvider, EmbeddingSpec, batches_of
 from memoryd_server.store import PendingChunk, VectorCache, VectorIdentity, VectorView, VectorWriter, Writer
 
 
@@ -44,7 +44,8 @@ class VectorSetState:
 class Embedder:
     """Embeds the chunks of one index with one provider and one cache; `usage` counts calls and cache hits.
 
-    `batches` says when many chunks are embedded by the provider's batch jobs, if it has them.
+    `batches` says when many chunks are embedded by the provider's batch jobs, if it has them. A model that embeds texts
+    in pieces uses none, because a job returns one vector per text. `piece_chars` replaces the model's own.
 
     `run` belongs to the writer thread; `state` may be read from any thread and is never older than the last commit.
     """
@@ -57,16 +58,18 @@ class Embedder:
         usage: UsageRecorder | None = None,
         *,
         batches: BatchPolicy | None = None,
+        piece_chars: int | None = None,
     ) -> None:
         self.provider = provider
-        api = batches_of(provider)
-        self._jobs = None
-        if batches is not None and batches.enabled and api is not None:
-            self._jobs = BatchJobs(provider, api, batches, cache)
+        self._cache = cache
         self._usage = usage or UsageRecorder(cache)
         self._usage.watch(provider)
-        self.texts = TextEmbedder(provider, cache)
+        self.texts = TextEmbedder(provider, cache, piece_chars=piece_chars)
         """Makes the vectors. A query's vector shows the length of the provider's vectors too: `texts.dimensions`."""
+        api = batches_of(provider)
+        self._jobs = None
+        if batches is not None and batches.enabled and api is not None and not self.spec.piece_chars:
+            self._jobs = BatchJobs(provider, api, batches, cache)
         self._limit = limit
         self.state = VectorSetState()
         self._confirmed = False
@@ -97,6 +100,11 @@ class Embedder:
         """Return why the provider refused the text, for each chunk without a vector whose text it refused."""
         refused = self.texts.refusals()
         return [refused[text] for text in vectors.pending_hashes() if text in refused] if refused else []
+
+    @property
+    def spec(self) -> EmbeddingSpec:
+        """The spec of the provider's model, with the length of pieces that is used."""
+        return self.texts.spec
 
     @property
     def identity(self) -> VectorIdentity:
@@ -196,6 +204,18 @@ class Embedder:
         """
         fields = {field for field, *_ in stored.differences(self.identity)}
         return bool(fields) and (fields != {"dimensions"} or self.provider.spec.dimensions is not None)
+
+    def embedder_of(self, stored: VectorIdentity) -> "Embedder | None":
+        """Return an embedder of this provider whose query vectors fit vectors of this identity; None if none do.
+
+        It is this one, or one that splits texts as the version of memoryd did that made the vectors.
+        """
+        if self.identity.matches(stored):
+            return self
+        if stored.piece_chars == self.spec.piece_chars:
+            return None
+        other = Embedder(self.provider, self._cache, self._limit, self._usage, piece_chars=stored.piece_chars)
+        return other if other.identity.matches(stored) else None
 
     @property
     def batch_jobs(self) -> BatchJobsState:

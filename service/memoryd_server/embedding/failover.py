@@ -102,8 +102,8 @@ class ProviderFailover:
 
     def _maker_of(self, stored: VectorIdentity) -> Embedder | None:
         """Return an embedder whose query vectors fit vectors of this identity; None if there is none."""
-        known = next((each for each in (self.primary, self.fallback) if each and each.identity.matches(stored)), None)
-        return known or self._find_former(stored)
+        known = (each.embedder_of(stored) for each in (self.primary, self.fallback) if each)
+        return next(filter(None, known), None) or self._find_former(stored)
 
     @property
     def answering(self) -> Embedder:

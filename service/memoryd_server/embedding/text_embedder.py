@@ -1,17 +1,22 @@
 """TextEmbedder: vectors of texts, from the cache or from the provider, except texts that the provider has refused.
 
+If the model embeds texts in pieces, the provider gets the pieces, and the text's vector is their mean (decision 34).
 A vector of another length than the index's has one of two causes: the text, or another model on the server. A text that
 every model embeds decides which.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
+from memoryd_server.embedding.pieces import PieceKey, calls, whole_texts
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError, SyncCancelled
-from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider
+from memoryd_server.providers import PLAIN_TEXT, EmbeddingFailure, EmbeddingProvider, EmbeddingSpec
 from memoryd_server.store import CacheKey, VectorCache, VectorIdentity
 from memoryd_server.vectors import FLOAT_BYTES, to_blob
+
+_Key = TypeVar("_Key")
 
 
 class DimensionsChanged(Exception):
@@ -34,21 +39,31 @@ class EmbedResult:
 class TextEmbedder:
     """Embeds texts with one provider and one cache. `cache` returns None while there is none; then nothing is cached.
 
-    `dimensions` is the length of the provider's last vector, 0 before the first one.
+    `dimensions` is the length of the provider's last vector, 0 before the first one. `piece_chars` replaces the model's
+    own: the vectors of queries, which are embedded whole, fit those of an earlier version that split texts differently.
 
     `embed` and `probe` block and belong to the writer thread; the other methods may be called on any thread.
     """
 
-    def __init__(self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None]) -> None:
+    def __init__(
+        self, provider: EmbeddingProvider, cache: Callable[[], VectorCache | None], *, piece_chars: int | None = None
+    ) -> None:
         self.provider = provider
         self._cache = cache
+        self._piece_chars = piece_chars
         self.dimensions = 0
         """The length of the last vector that the provider returned; 0 before the first."""
 
     @property
+    def spec(self) -> EmbeddingSpec:
+        """The spec of the provider's model, with the length of pieces that is used."""
+        spec = self.provider.spec
+        return spec if self._piece_chars is None else replace(spec, piece_chars=self._piece_chars)
+
+    @property
     def identity(self) -> VectorIdentity:
         """The identity of the vectors. If the settings name no dimensions, those of the last vector."""
-        return VectorIdentity.of(self.provider.spec, self.dimensions)
+        return VectorIdentity.of(self.spec, self.dimensions)
 
     def cached(self, hashes: Sequence[bytes], dimensions: int) -> dict[bytes, bytes]:
         """Return the cached vectors of this length, by content hash; `dimensions` 0 means the most common length."""
@@ -101,43 +116,64 @@ class TextEmbedder:
     def embed(self, texts: Mapping[bytes, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
         """Embed these texts with the provider. `dimensions` is the length of the index's vectors, 0 if it has none.
 
-        Vectors are put into the cache, and permanent refusals too.
+        Vectors are put into the cache, and permanent refusals too. A text whose pieces were not all answered gets
+        neither now.
 
         Raises:
             DimensionsChanged: the provider returns vectors of another length now.
             EmbeddingUnavailable, EmbeddingQuotaExceeded: the provider returned no vector.
         """
-        if not texts:
-            return EmbedResult()
-        answers = dict(zip(texts, self.provider.embed_documents(list(texts.values()), should_stop), strict=True))
+        vectors: dict[bytes, bytes] = {}
+        refused: dict[bytes, str] = {}
+        for pieces in calls(texts, self.spec.piece_chars):
+            try:
+                result = self._embed(pieces, dimensions, should_stop)
+            except MemorydError as error:
+                if not vectors and not refused:
+                    raise
+                return EmbedResult(vectors, refused, error.message)
+            vectors.update(result.vectors)
+            refused.update(result.refused)
+            if result.failure:
+                return EmbedResult(vectors, refused, result.failure)
+            dimensions = dimensions or most_common_dimensions(vectors.values())
+        return EmbedResult(vectors, refused)
+
+    def _embed(self, pieces: Mapping[PieceKey, str], dimensions: int, should_stop: Callable[[], bool]) -> EmbedResult:
+        """Embed these pieces by one call of the provider; return the vectors of their texts."""
+        answers = dict(zip(pieces, self.provider.embed_documents(list(pieces.values()), should_stop), strict=True))
         vectors = {key: to_blob(answer) for key, answer in answers.items() if not isinstance(answer, EmbeddingFailure)}
         failures = {key: answer for key, answer in answers.items() if isinstance(answer, EmbeddingFailure)}
         refused = {key: answer.reason for key, answer in failures.items() if not answer.transient}
         failure = next((answer.reason for answer in failures.values() if answer.transient), "")
         wanted = dimensions or most_common_dimensions(vectors.values())
         fitting = _of_length(vectors, wanted)
-        self._put(fitting)
         if len(fitting) == len(vectors):
             self.dimensions = wanted if vectors else self.dimensions
         else:
+            self._put(whole_texts(pieces, fitting, refused)[0])
             try:
                 refused |= self._refuse_other_lengths(vectors, wanted, should_stop)
+            except DimensionsChanged:
+                self._put(whole_texts(pieces, _of_length(vectors, self.dimensions), refused)[0])
+                raise
             except MemorydError as error:
                 failure = error.message
-        self._put_refusals(refused)
-        return EmbedResult(fitting, refused, failure)
+        found, without = whole_texts(pieces, fitting, refused)
+        self._put(found)
+        self._put_refusals(without)
+        return EmbedResult(found, without, failure)
 
     def _refuse_other_lengths(
-        self, vectors: Mapping[bytes, bytes], wanted: int, should_stop: Callable[[], bool]
-    ) -> dict[bytes, str]:
-        """Return a reason for each text whose vector has another length than `wanted`.
+        self, vectors: Mapping[PieceKey, bytes], wanted: int, should_stop: Callable[[], bool]
+    ) -> dict[PieceKey, str]:
+        """Return a reason for each piece whose vector has another length than `wanted`.
 
         Raises:
             DimensionsChanged: the provider now returns other lengths for every text.
         """
         self.probe(should_stop)
         if self.dimensions != wanted:
-            self._put(_of_length(vectors, self.dimensions))
             raise DimensionsChanged
         sizes = {key: len(blob) // FLOAT_BYTES for key, blob in vectors.items()}
         return {
@@ -159,7 +195,7 @@ class TextEmbedder:
     @property
     def _cache_key(self) -> CacheKey:
         # From the settings' dimensions, so that the key is the same before and after the first vector.
-        return VectorIdentity.of(self.provider.spec).cache_key()
+        return VectorIdentity.of(self.spec).cache_key()
 
 
 def most_common_dimensions(vectors: Iterable[bytes]) -> int:
@@ -168,5 +204,5 @@ def most_common_dimensions(vectors: Iterable[bytes]) -> int:
     return counted.most_common(1)[0][0] // FLOAT_BYTES if counted else 0
 
 
-def _of_length(vectors: Mapping[bytes, bytes], dimensions: int) -> dict[bytes, bytes]:
+def _of_length(vectors: Mapping[_Key, bytes], dimensions: int) -> dict[_Key, bytes]:
     return {key: blob for key, blob in vectors.items() if len(blob) == FLOAT_BYTES * dimensions}

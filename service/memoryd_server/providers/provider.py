@@ -1,10 +1,10 @@
 """The protocol of embedding providers, their specs and their configuration.
 
 `EmbeddingProvider` is implemented by every provider; `UnavailableProvider` takes the place of one that is requested but
-cannot be used. `EmbeddingSpec` describes a model: its input limit, and the prefixes it expects before a text. Models
-trained with a task prefix rank worse than keywords without it (demand 35); the prefixes are those of the models' own
-cards. In `RemoteConfig`, `LocalConfig` and `EmbeddingConfig`, empty strings mean not set, and equal configurations can
-share a provider.
+cannot be used. `EmbeddingSpec` describes a model: its input limit, the prefixes it expects before a text, and whether
+it embeds texts in pieces. Models trained with a task prefix rank worse than keywords without it (demand 35); the
+prefixes are those of the models' own cards. In `RemoteConfig`, `LocalConfig` and `EmbeddingConfig`, empty strings mean
+not set, and equal configurations can share a provider.
 """
 
 import re
@@ -30,7 +30,8 @@ class EmbeddingSpec:
     """The model and endpoint that make the vectors. With the chunking, this is the identity of an index's vectors.
 
     `endpoint` holds no credentials. `dimensions` is None while unknown. The prefixes are put before each query and each
-    document.
+    document. `piece_chars` is the maximum length, in code points, of the pieces of a document that are embedded one by
+    one and whose mean is its vector; 0 if documents are embedded whole.
     """
 
     provider: str
@@ -40,16 +41,18 @@ class EmbeddingSpec:
     max_input_tokens: int
     query_prefix: str = ""
     document_prefix: str = ""
+    piece_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFamily:
-    """Models that expect the same prefixes; `pattern` is searched in the model's name in lower case."""
+    """Models that expect the same prefixes and pieces; `pattern` is searched in the model's name in lower case."""
 
     pattern: re.Pattern[str]
     max_input_tokens: int
     query_prefix: str = ""
     document_prefix: str = ""
+    piece_chars: int = 0
 
 
 # The first match wins. A pattern of two parts tries only the first occurrence of the first part, so its time is linear.
@@ -67,7 +70,8 @@ FAMILIES = (
     ModelFamily(re.compile(r"mxbai-embed"), 512, _SENTENCE),
     ModelFamily(re.compile(r"(?m)^(?>.*?arctic-embed).*2\.0|arctic-embed2"), 8192, "query: "),
     ModelFamily(re.compile(r"arctic-embed"), 512, _SENTENCE),
-    ModelFamily(re.compile(r"minilm"), 512),
+    # Accepts 512 tokens, but was trained with 256. Pieces are measured for this model only (decision 34).
+    ModelFamily(re.compile(r"minilm"), 512, piece_chars=500),
     ModelFamily(re.compile(r"cohere\.embed-(?:english|multilingual)-v3"), 512),
     # Receives the task as a prefix; older Gemini models receive it in the field `taskType`.
     ModelFamily(re.compile(r"gemini-embedding-2"), 8192, "task: search result | query: ", "title: none | text: "),
@@ -80,7 +84,7 @@ _MOST_TOKENS = 8192
 
 
 def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | None = None) -> EmbeddingSpec:
-    """Return the spec of a model, with the prefixes and the input limit of its family, which is found by its name."""
+    """Return the spec of a model, with the prefixes and the limits of its family, which is found by its name."""
     family = find_family(model)
     return EmbeddingSpec(
         provider,
@@ -90,6 +94,7 @@ def spec_for(provider: str, model: str, endpoint: str = "", dimensions: int | No
         family.max_input_tokens if family else dict(_MOST_TOKENS_OF).get(provider, _MOST_TOKENS),
         family.query_prefix if family else "",
         family.document_prefix if family else "",
+        family.piece_chars if family else 0,
     )
 
 

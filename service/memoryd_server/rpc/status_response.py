@@ -212,4 +212,5 @@ def _identity(status: IndexStatus, stored: VectorIdentity | None) -> memory_pb2.
         chunk_overlap=0 if built_with is None else built_with.chunk_overlap,
         query_prefix=stored.query_prefix,
         document_prefix=stored.document_prefix,
+        piece_chars=stored.piece_chars,
     )

@@ -54,7 +54,7 @@ class CosineScale:
 # The text is looked for in the model's name in lower case, with "-" for "_". Models without a measurement or a
 # published figure are not listed. The figures are rounded: they mark a range, not a point.
 _KNOWN = (
-    # Measured: docs/search-quality.md, "The least score".
+    # Measured with chunks embedded whole and in pieces: docs/search-quality.md, "The default minimum score".
     ("all-minilm-l6-v2", CosineScale(0.06, 0.22)),
     # Queries off the topic of a text .08, on it .44: https://afurmanov.com/chunk-size-embedding-similarity
     ("text-embedding-3-large", CosineScale(0.08, 0.25)),

@@ -61,7 +61,11 @@ class BuildIdentity(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class VectorIdentity(JsonRecord):
-    """What vectors were built with. `dimensions` is 0 until the first vector shows the number."""
+    """What vectors were built with.
+
+    `dimensions` is 0 until the first vector shows the number. `piece_chars` is 0 if texts were embedded whole, as by
+    versions of memoryd that did not store it.
+    """
 
     provider: str
     model: str
@@ -69,6 +73,7 @@ class VectorIdentity(JsonRecord):
     dimensions: int
     query_prefix: str
     document_prefix: str
+    piece_chars: int = 0
 
     @classmethod
     def of(cls, spec: EmbeddingSpec, dimensions: int = 0) -> Self:
@@ -80,13 +85,24 @@ class VectorIdentity(JsonRecord):
             spec.dimensions or dimensions,
             spec.query_prefix,
             spec.document_prefix,
+            spec.piece_chars,
         )
+
+    def to_json(self) -> str:
+        """Return one line of JSON; two lines are equal if and only if the values are.
+
+        `piece_chars` is left out if it is 0, so that earlier versions of memoryd can read the identity.
+        """
+        stored = self.fields()
+        if not self.piece_chars:
+            del stored["piece_chars"]
+        return json.dumps(stored, sort_keys=True)
 
     def spec(self) -> EmbeddingSpec:
         """Return the spec of the model that made the vectors; its input limit is not known."""
         dimensions = self.dimensions or None
         prefixes = (self.query_prefix, self.document_prefix)
-        return EmbeddingSpec(self.provider, self.model, self.endpoint, dimensions, 0, *prefixes)
+        return EmbeddingSpec(self.provider, self.model, self.endpoint, dimensions, 0, *prefixes, self.piece_chars)
 
     def differences(self, other: Self) -> tuple[Difference, ...]:
         """Return (field, this value, the other's value) for each field that differs.
@@ -111,5 +127,7 @@ class VectorIdentity(JsonRecord):
         """Return the cache key of this identity. The query prefix is left out: it does not change document vectors."""
         # A local model's dimensions come from its file and are unknown until the file exists.
         dimensions = 0 if self.provider == "local" else self.dimensions
-        around = json.dumps([self.endpoint, self.document_prefix, dimensions])
+        # Texts embedded whole keep the key that they had before there were pieces.
+        pieces = [self.piece_chars] if self.piece_chars else []
+        around = json.dumps([self.endpoint, self.document_prefix, dimensions, *pieces])
         return CacheKey(self.provider, self.model, hashlib.sha256(around.encode()).hexdigest())

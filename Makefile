@@ -237,6 +237,8 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/load
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py
+	test ! -x .tools/qmd/qmd || test ! -d ../shared/eval/data || \
+		$(BIN)/python benchmarks/qmd_recall.py --data ../shared/eval/data/locomo
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/peers
 

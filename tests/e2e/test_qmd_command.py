@@ -45,6 +45,14 @@ def test_a_search_at_the_command_line_is_in_scope(qmd):
 
 
 @pytest.mark.slow
+def test_a_search_for_any_of_the_words_is_named(qmd):
+    found = qmd.memoryd("search", "which crane lifts")
+    assert "memory/a.md" in found.stdout
+    assert "no file contains all words" in found.stderr
+    assert "no file contains all words" not in qmd.memoryd("search", "crane").stderr
+
+
+@pytest.mark.slow
 def test_status_reports_qmd(qmd, fake):
     qmd.memoryd("search", "crane")
     assert "Backend    qmd 2.8.3" in qmd.memoryd("status", "--deep").stdout

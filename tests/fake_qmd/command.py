@@ -173,6 +173,13 @@ def words_of(question):
     return [word.lower() for word in re.findall(r"[^\W_]+", question)]
 
 
+def terms_of(question):
+    """The words and phrases that a document has to have, and those that it may not have."""
+    terms = re.findall(r'(-(?=["\w]))?(?:"([^"]*)"?|([^\s"]+))', question)
+    split = [(minus, " ".join(words_of(phrase or word))) for minus, phrase, word in terms]
+    return [text for minus, text in split if text and not minus], [text for minus, text in split if text and minus]
+
+
 def scope(store, names):
     for name in names:
         if name not in store.collections:
@@ -186,14 +193,21 @@ def score(count, documents):
 
 
 def matches(store, names, question):
-    """(collection, path, text) of the documents that hold all the words."""
-    words = words_of(question)
+    """(collection, path, text) of the documents that hold all the words and none of those with a minus."""
+    wanted, excluded = terms_of(question)
+    documents = [(name, path, text) for name in names for path, text in store.documents.get(name, {}).items()]
     return [
-        (name, path, text)
-        for name in names
-        for path, text in store.documents.get(name, {}).items()
-        if words and all(word in f"{path}\n{text}".lower() for word in words)
+        hit
+        for hit in documents
+        if wanted and all(holds(hit, w) for w in wanted) and not any(holds(hit, w) for w in excluded)
     ]
+
+
+def holds(document, term):
+    """CJK is indexed by character, so that a phrase of it is found anywhere; other words from their beginning."""
+    _, path, text = document
+    whole = " ".join(words_of(f"{path} {text}"))
+    return term in whole if not term.isascii() else f" {term}" in f" {whole}"
 
 
 def row(name, path, text, question, value):
@@ -221,14 +235,15 @@ def results(rows):
     print(json.dumps(rows, indent=2, ensure_ascii=False) if rows else "[]")
 
 
-def search(store, names, limit, question):
+def search(store, names, limit, question, _):
     documents = max(1, sum(map(len, store.documents.values())))
     hits = matches(store, names, question)
     results([row(*hit, question, score(len(hits), documents)) for hit in hits[:limit]])
 
 
-def by_meaning(store, names, limit, question):
+def by_meaning(store, names, limit, question, _):
     """Shares of words: enough to find what says the same in part."""
+    refuse_models_in_ci()
     waiting, total = pending(store), sum(map(len, store.documents.values()))
     if waiting:
         share = round(100 * waiting / total)
@@ -248,13 +263,49 @@ def by_meaning(store, names, limit, question):
     results([row(*hit, question, value) for value, hit in scored[:limit]])
 
 
-def query(store, names, limit, question):
-    lines = [line for line in question.splitlines() if line.strip()]
+def query(store, names, limit, question, flags):
+    lines = [line.strip() for line in question.splitlines() if line.strip()]
+    typed = [re.fullmatch(r"(lex|vec|hyde|intent):\s*(.*)", line, re.IGNORECASE) for line in lines]
+    if all(typed):
+        return fused(store, names, limit, [(line[1].lower(), line[2]) for line in typed], flags)
     if len(lines) > 1:
         raise Exit("Error: Line 1 is missing a lex:/vec:/hyde:/intent: prefix. Each line must start with one.")
-    if re.match(r"(lex|vec|hyde|intent):", question, re.IGNORECASE):
-        raise Exit("Error: this fake does not know query documents")
-    by_meaning(store, names, limit, question)
+    return by_meaning(store, names, limit, question, flags)
+
+
+def fused(store, names, limit, lines, flags):
+    """The documents of each lex line, by the sum of their reciprocal ranks."""
+    if any(kind != "lex" for kind, _ in lines):
+        raise Exit("Error: this fake knows only lex lines")
+    if any(text.count('"') % 2 for _, text in lines):
+        raise Exit(
+            'Error: Line 1 (lex): Lex query has an unmatched double quote ("). Add the closing quote or remove it.'
+        )
+    print(f"Structured search: {len(lines)} queries\n├─ lex: {lines[0][1]}\n└─ Searching...", file=sys.stderr)
+    documents = max(1, sum(map(len, store.documents.values())))
+    sums, lists = {}, {}
+    for at, (_, text) in enumerate(lines):
+        hits = matches(store, names, text)
+        for rank, hit in enumerate(hits, 1):
+            sums[hit] = sums.get(hit, 0) + (1 if at else 2) / (60 + rank)
+            lists.setdefault(hit, []).append(
+                {"source": "fts", "query": text, "backendScore": score(len(hits), documents)}
+            )
+    ignores_flag = faults.version().startswith("2.0.")
+    if sums and ("--no-rerank" not in flags or ignores_flag):
+        refuse_models_in_ci()
+    best = sorted(sums, key=lambda hit: -sums[hit])[:limit]
+    rows = [row(*hit, lines[0][1], round(1 / rank, 2)) for rank, hit in enumerate(best, 1)]
+    if "--explain" in flags:
+        rows = [
+            {**each, "explain": {"rrf": {"contributions": lists[hit]}}} for each, hit in zip(rows, best, strict=True)
+        ]
+    return results(rows)
+
+
+def refuse_models_in_ci():
+    if os.environ.get("CI"):
+        raise Exit("Error: LLM operations are disabled in CI (set CI=true)")
 
 
 SEARCHES = {"search": search, "vsearch": by_meaning, "query": query}
@@ -274,12 +325,10 @@ def dispatch(argv):
     question = " ".join(rest).strip()
     if not question:
         raise Exit(f"Usage: qmd {verb} [options] <query>")
-    if os.environ.get("CI") and verb != "search":
-        raise Exit("Error: LLM operations are disabled in CI (set CI=true)")
     store = Store()
     limit = flags.get("-n", "")
     limit = int(limit) if limit.isdigit() and int(limit) else DEFAULT_LIMIT
-    faults.around(verb, lambda: SEARCHES[verb](store, scope(store, names), limit, question))
+    faults.around(verb, lambda: SEARCHES[verb](store, scope(store, names), limit, question, flags))
     return None
 
 

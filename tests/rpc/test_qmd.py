@@ -231,7 +231,7 @@ async def test_a_session_out_of_scope_gets_nothing_and_hears_why(qmd, home):
 async def test_an_empty_answer_says_why(qmd, home):
     home.write(a="a crane\n")
     running = await qmd()
-    answer = await ask(running, "crane flamingo")
+    answer = await ask(running, "flamingo")
     assert (empty_reason(answer), answer.info.backend) == ("NO_MATCH", QMD)
     assert "all the words" in answer.info.empty_explanation
     answer = await ask(running, "crane", min_score=0.99)

@@ -106,6 +106,8 @@ def _answer_lines(answer: messages.MemorySearchResponse) -> Iterator[str]:
         yield ""
     if not answer.results:
         yield f"No matches: {answer.info.empty_explanation}."
+    elif answer.info.matched_any_word:
+        click.echo("memoryd: no file contains all words of the query; the results contain some of them", err=True)
     for degradation in answer.info.degradations:
         click.echo(f"memoryd: degraded: {degradation.reason}", err=True)
     if answer.info.stale:

@@ -5,9 +5,10 @@ For the event loop's thread.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TypeVar
 
 from memoryd_server.agent import FileRange, read_location
@@ -15,11 +16,13 @@ from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import EmbeddingNotConfigured, PathNotAllowed
 from memoryd_server.model import Clock, Degradation, DegradationKind, Source, stored
 from memoryd_server.qmd import client, hits, index
+from memoryd_server.qmd.any_word import WITHOUT_MODELS, any_word_query
 from memoryd_server.qmd.client import QmdFailure, QmdFailureReason, QmdSearchMode
 from memoryd_server.qmd.config import QmdConfig, allows
 from memoryd_server.qmd.home import QmdHome
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.qmd.index import QmdIndex
+from memoryd_server.qmd.process import CommandResult
 from memoryd_server.qmd.updates import QmdUpdates
 from memoryd_server.search import RankingConfig, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.sources import Discovery, ForgottenSources, Roots, discover_files
@@ -39,6 +42,9 @@ from memoryd_server.sync import (
 
 # Rows requested in addition to those to be shown, because the files of some may be gone.
 _SPARE_ROWS = 6
+# The part of the time after an empty answer that a second search leaves for returning it: the smaller of the two.
+_RESERVE_SECONDS = 1.0
+_RESERVE_SHARE = 0.25
 # The query of a probe. The index need not contain the word: a probe succeeds if qmd answers.
 _PROBE_QUERY = "memoryd"
 _T = TypeVar("_T")
@@ -185,6 +191,8 @@ class QmdBackend:
         results = client.QmdResults(())
         if names:
             results = await self._search_collections(search_mode, query.text, names, max_rows, seconds)
+            if search_mode is QmdSearchMode.SEARCH and not results.rows:
+                results = await self._search_any_word(query.text, names, max_rows, began + seconds)
         else:
             await self._on_thread_before(began + seconds, self._require_index)
         ranked = await self._on_thread(
@@ -244,14 +252,8 @@ class QmdBackend:
     async def _run_search(
         self, search_mode: QmdSearchMode, text: str, names: tuple[str, ...], limit: int, seconds: float
     ) -> client.QmdResults:
-        if seconds <= 0:
-            raise QmdFailure(QmdFailureReason.NO_TIME, "no time was left to run qmd")
-        deadline = time.monotonic() + seconds
-        path = await self._on_thread_before(deadline, self._ready_command)
-        left = max(0.0, deadline - time.monotonic())
         arguments = client.search_arguments(search_mode, text, names, limit)
-        run = self._client.make_run_at(path, arguments, left, client.MAX_SEARCH_BYTES)
-        result = await self._host.search(run, deadline - time.monotonic())
+        result = await self._run(arguments, seconds)
         try:
             return client.read_results(result, search_mode)
         except QmdFailure as failure:
@@ -259,6 +261,38 @@ class QmdBackend:
                 reason = f"qmd did not answer within the {seconds:.1f} s that were left of the caller's time"
                 raise QmdFailure(QmdFailureReason.NO_TIME, reason) from failure
             raise
+
+    async def _search_any_word(
+        self, text: str, names: tuple[str, ...], limit: int, deadline: float
+    ) -> client.QmdResults:
+        """Return the documents with any word of a text that no document has all words of.
+
+        A failure leaves the answer without results: qmd has answered the query, and the builtin engine is only for a
+        qmd that does not.
+        """
+        try:
+            query = await self._on_thread_before(deadline, lambda: any_word_query(text))
+            if query is None:
+                return client.QmdResults(())
+            left = deadline - time.monotonic()
+            seconds = left - min(_RESERVE_SECONDS, left * _RESERVE_SHARE)
+            result = await self._run(query.arguments(names, limit), seconds, WITHOUT_MODELS)
+            results = client.read_results(result, QmdSearchMode.SEARCH, query.score)
+        except QmdFailure as failure:
+            return client.QmdResults((), second_failure=failure.message)
+        return replace(results, matched_any_word=True)
+
+    async def _run(
+        self, arguments: Sequence[str], seconds: float, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> CommandResult:
+        """Run a search, with `variables` in addition to its environment."""
+        if seconds <= 0:
+            raise QmdFailure(QmdFailureReason.NO_TIME, "no time was left to run qmd")
+        deadline = time.monotonic() + seconds
+        path = await self._on_thread_before(deadline, self._ready_command)
+        left = max(0.0, deadline - time.monotonic())
+        run = self._client.make_run_at(path, arguments, left, client.MAX_SEARCH_BYTES, variables)
+        return await self._host.search(run, deadline - time.monotonic())
 
     def _ready_command(self) -> str:
         """Return the path of the command. Blocks.

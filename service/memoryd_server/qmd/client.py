@@ -12,10 +12,11 @@ import re
 import shlex
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from memoryd_server.foreign_text import scan_json
@@ -125,7 +126,21 @@ def _brackets(text: str) -> Iterator[int]:
         at = text.find("[", at + 1)
 
 
-def as_row(fields: dict[str, Any]) -> QmdRow | None:
+ScoreOf = Callable[[Mapping[str, Any]], float]
+"""Returns the score of an object that qmd printed, 0..1."""
+
+
+def printed_score(fields: Mapping[str, Any]) -> float:
+    """Return the score that qmd printed for an object, limited to 0..1; 0 for anything but a finite number."""
+    value = fields.get("score")
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return 0.0
+    if isinstance(value, float) and not math.isfinite(value):
+        return 0.0
+    return float(min(1, max(0, value)))
+
+
+def as_row(fields: dict[str, Any], score_of: ScoreOf = printed_score) -> QmdRow | None:
     """Return an object as a row; None if it names no file."""
     uri, snippet = fields.get("file"), fields.get("snippet")
     if not isinstance(uri, str) or not uri:
@@ -133,18 +148,7 @@ def as_row(fields: dict[str, Any]) -> QmdRow | None:
     text = snippet if isinstance(snippet, str) else ""
     header = _HEADER.match(text)
     start, count = (int(header[1]), int(header[2])) if header else (0, 0)
-    return QmdRow(
-        uri, _score(fields.get("score")), text[header.end() :] if header else text, start, count, _line(fields)
-    )
-
-
-def _score(value: object) -> float:
-    """Return a score limited to 0..1; 0 for anything but a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return 0.0
-    if isinstance(value, float) and not math.isfinite(value):
-        return 0.0
-    return float(min(1, max(0, value)))
+    return QmdRow(uri, score_of(fields), text[header.end() :] if header else text, start, count, _line(fields))
 
 
 def _line(fields: dict[str, Any]) -> int:
@@ -211,10 +215,16 @@ _ALL_PENDING = 100
 
 @dataclass(frozen=True, slots=True)
 class QmdResults:
-    """Rows, best first, and the number of documents without vectors."""
+    """Rows, best first, and the number of documents without vectors.
+
+    `matched_any_word` is whether the rows are those of a second search, for any word of the query. `second_failure` is
+    why that search failed; empty if it did not.
+    """
 
     rows: tuple[QmdRow, ...]
     pending: int = 0
+    matched_any_word: bool = False
+    second_failure: str = ""
 
 
 class QmdClient:
@@ -246,11 +256,17 @@ class QmdClient:
         return self.make_run_at(self.locate(), arguments, seconds)
 
     def make_run_at(
-        self, path: str, arguments: Sequence[str], seconds: float, max_bytes: int | None = None
+        self,
+        path: str,
+        arguments: Sequence[str],
+        seconds: float,
+        max_bytes: int | None = None,
+        variables: Mapping[str, str] = MappingProxyType({}),
     ) -> CommandRun:
-        """Return a run of the command at `path` with these arguments, not started yet."""
-        command, home = (path, *arguments), self.home
-        return CommandRun(Command(command, home.environment, str(home.folder), seconds, max_bytes), self._guard)
+        """Return a run of the command at `path`, not started yet. `variables` are added to its environment."""
+        environment = {**self.home.environment, **variables}
+        command = Command((path, *arguments), environment, str(self.home.folder), seconds, max_bytes)
+        return CommandRun(command, self._guard)
 
 
 def executable_of(command: str) -> str:
@@ -262,7 +278,7 @@ def executable_of(command: str) -> str:
     return words[0] if words else "qmd"
 
 
-def read_results(result: CommandResult, search_mode: QmdSearchMode) -> QmdResults:
+def read_results(result: CommandResult, search_mode: QmdSearchMode, score_of: ScoreOf = printed_score) -> QmdResults:
     """Return the results of a search. A completely printed array counts, even if the command failed afterwards.
 
     Raises:
@@ -275,7 +291,8 @@ def read_results(result: CommandResult, search_mode: QmdSearchMode) -> QmdResult
         objects = parse_rows(result.stdout, result.stderr)
         if not objects and percent == _ALL_PENDING and search_mode is not QmdSearchMode.SEARCH:
             raise QmdFailure(QmdFailureReason.NOT_READY, f"none of qmd's {pending} documents has a vector yet")
-    return QmdResults(tuple(row for fields in objects if (row := as_row(fields)) is not None), pending)
+    rows = (as_row(fields, score_of) for fields in objects)
+    return QmdResults(tuple(row for row in rows if row is not None), pending)
 
 
 def check(result: CommandResult) -> None:

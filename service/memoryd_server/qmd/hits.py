@@ -47,6 +47,8 @@ _INDEX_SUFFIX = re.compile(r"\?index=[^/?]*$")
 _ELLIPSIS = "..."
 # A line break and the remains of a character that was cut in two, at the start of a reversed text.
 _CUT_END_REVERSED = re.compile("[\ud800-\udfff\ufffd]+\n?|\n[\ud800-\udfff\ufffd]*")
+# The remains of a character that was cut in two, at the start of a text.
+_CUT_START = re.compile("\\A[\ud800-\udfff\ufffd]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +172,16 @@ def _snippet_lines(lines: Sequence[str], start: int, row: QmdRow) -> Sequence[st
 def find_snippet(row: QmdRow, lines: Sequence[str]) -> tuple[int | None, bool]:
     """Return the line at which the row's snippet begins in the file, and whether it differs from qmd's line.
 
-    The line is None if the file does not contain the snippet. A snippet may be cut short. qmd decodes bytes that are
-    not UTF-8 as memoryd does.
+    The line is None if the file does not contain the snippet. A snippet may be cut short, and it may begin within a
+    line, because qmd selects the lines of a long file from a part of it. qmd decodes bytes that are not UTF-8 as
+    memoryd does.
     """
     snippet = remove_cut_end(row.snippet.removesuffix(_ELLIPSIS))
     start = row.start_line or max(1, row.line)
     if not snippet.strip():
         return (start, False) if start <= len(lines) and any(line.strip() for line in lines) else (None, True)
-    if "\n".join(lines[start - 1 : start + snippet.count("\n")]).startswith(snippet):
+    shown = "\n".join(lines[start - 1 : start + snippet.count("\n")])
+    if shown.startswith(snippet) or _begins_in_line(shown, snippet, cut=row.snippet.endswith(_ELLIPSIS)):
         return start, False
     text = "\n".join(("", *lines))
     at = text.find(f"\n{snippet}")
@@ -188,6 +192,16 @@ def remove_cut_end(snippet: str) -> str:
     """Return the snippet without a line break and the remains of a character at its end."""
     end = _CUT_END_REVERSED.match(snippet[::-1])
     return snippet[: len(snippet) - end.end()] if end else snippet
+
+
+def _begins_in_line(text: str, snippet: str, *, cut: bool) -> bool:
+    """Return whether the snippet is in `text`, from any place in the first line. `cut` is whether its end is cut."""
+    snippet = _CUT_START.sub("", snippet)
+    first, line_break, _ = snippet.partition("\n")
+    line = text.partition("\n")[0]
+    if not line_break:
+        return cut and first in line
+    return line.endswith(first) and text.startswith(snippet, len(line) - len(first))
 
 
 def rank(
@@ -255,9 +269,9 @@ SERVED: Mapping[QmdSearchMode, SearchMode] = {
     QmdSearchMode.VSEARCH: SearchMode.VECTOR,
     QmdSearchMode.QUERY: SearchMode.HYBRID,
 }
-_ALL_WORDS = (
-    "no file in the collections contains all the words; search with fewer words, or set memory.qmd.searchMode to query"
-)
+_NOT_ALL_WORDS = "no file in the collections contains all the words"
+_OTHER_MODE = "search with other words, or set memory.qmd.searchMode to query"
+_NO_WORD = f"no file in the collections contains any of the words; {_OTHER_MODE}"
 _NO_RESULTS = "qmd found no results in the collections that were searched"
 
 
@@ -278,7 +292,7 @@ def answer_of(
 
     `documents` is the number of files in qmd's index, `missing` are the requested sources without a collection.
     """
-    reason, explanation = _empty_reason(ranked, query, search_mode, documents) if not hits else (None, "")
+    reason, explanation = _empty_reason(results, ranked, query, search_mode, documents) if not hits else (None, "")
     served, candidates = SERVED[search_mode], len(results.rows)
     return SearchAnswer(
         hits=tuple(hits),
@@ -292,12 +306,25 @@ def answer_of(
         degradations=tuple(_degradations(results, query, search_mode, missing)),
         retrievers=(
             RetrieverReport(
-                served, ran=True, candidates=candidates, elapsed_seconds=elapsed_seconds, note=f"qmd {search_mode}"
+                served,
+                ran=True,
+                candidates=candidates,
+                elapsed_seconds=elapsed_seconds,
+                note=_note(results, search_mode),
             ),
         ),
         empty_reason=reason,
         empty_explanation=explanation,
         backend=NAME,
+        matched_any_word=results.matched_any_word,
+    )
+
+
+def _note(results: QmdResults, search_mode: QmdSearchMode) -> str:
+    if results.second_failure:
+        return f"qmd {search_mode}; the search for any of the words failed: {results.second_failure}"
+    return (
+        f"qmd {search_mode}, then qmd query for any of the words" if results.matched_any_word else f"qmd {search_mode}"
     )
 
 
@@ -318,7 +345,7 @@ def scope_denied(query: SearchQuery) -> SearchAnswer:
 
 
 def _empty_reason(
-    ranked: RankedRows, query: SearchQuery, search_mode: QmdSearchMode, documents: int
+    results: QmdResults, ranked: RankedRows, query: SearchQuery, search_mode: QmdSearchMode, documents: int
 ) -> tuple[EmptyReason, str]:
     if ranked.gone:
         return EmptyReason.FILES_GONE, f"{ranked.gone} hits were in files that have since been removed or rewritten"
@@ -327,7 +354,14 @@ def _empty_reason(
         return EmptyReason.FILTERED_BY_SCORE, f"{dropped}; lower it to see them"
     if not documents:
         return EmptyReason.EMPTY_INDEX, "qmd has indexed no file for this agent; check Status"
-    return EmptyReason.NO_MATCH, _ALL_WORDS if search_mode is QmdSearchMode.SEARCH else _NO_RESULTS
+    if search_mode is not QmdSearchMode.SEARCH:
+        return EmptyReason.NO_MATCH, _NO_RESULTS
+    if results.second_failure:
+        return (
+            EmptyReason.NO_MATCH,
+            f"{_NOT_ALL_WORDS}, and the search for any of them failed: {results.second_failure}",
+        )
+    return EmptyReason.NO_MATCH, _NO_WORD if results.matched_any_word else f"{_NOT_ALL_WORDS}; {_OTHER_MODE}"
 
 
 def _degradations(

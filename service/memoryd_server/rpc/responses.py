@@ -63,6 +63,7 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         empty_reason=wire.empty_reason(answer.empty_reason),
         empty_explanation=answer.empty_explanation,
         legs=[leg_report(report) for report in answer.retrievers] if explain else [],
+        matched_any_word=answer.matched_any_word,
     )
     return memory_service_pb2.MemorySearchResponse(
         results=[search_result(hit, explain) for hit in answer.hits], info=info

@@ -114,6 +114,7 @@ class SearchAnswer:
 
     `revision` is that of the index, `backend` the backend that answered: `builtin` or `qmd`. `stale` is true if a file
     of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
+    `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
     """
 
     hits: tuple[Hit, ...]
@@ -130,6 +131,7 @@ class SearchAnswer:
     empty_reason: EmptyReason | None = None
     empty_explanation: str = ""
     backend: str = BUILTIN
+    matched_any_word: bool = False
 
 
 @dataclass(frozen=True, slots=True)

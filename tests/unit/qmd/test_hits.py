@@ -110,6 +110,31 @@ def test_bytes_are_read_as_qmd_reads_them(files, folder, text):
     assert place(files, row(snippet=f"{first}\nx", start=1, count=2))[0][1:3] == (1, 2)
 
 
+LONG = "the long beginning of a line\nsecond\nthird\n"
+
+
+@pytest.mark.parametrize(
+    ("snippet", "count"),
+    [
+        ("beginning of a line\nsecond", 2),
+        ("\nsecond\nthird", 3),
+        ("\ufffdof a line\nsec", 2),
+        ("\udd1eof a line\nsec...", 2),
+        ("long begin...", 1),
+    ],
+)
+def test_snippet_that_begins_within_a_line_is_shown_from_the_start_of_the_line(files, folder, snippet, count):
+    write(folder, "w/memory/a.md", f"zero\n{LONG}")
+    hit, moved = place(files, row(snippet=snippet, start=2, count=count))
+    assert (hit[1], hit[3].split("\n")[0], moved) == (2, LONG.split("\n", maxsplit=1)[0], False)
+
+
+@pytest.mark.parametrize("snippet", ["long begin", "beginning\nsecond", "a line\nthird", "other...", "xline\nsecond"])
+def test_snippet_that_the_line_does_not_continue_gives_no_hit(files, folder, snippet):
+    write(folder, "w/memory/a.md", f"zero\n{LONG}")
+    assert place(files, row(snippet=snippet, start=2, count=2)) == (None, True)
+
+
 @pytest.mark.parametrize(("start", "line", "expected"), [(0, 4, (4, 5)), (0, 0, (1, 1))])
 def test_without_a_header_the_line_counts(files, folder, start, line, expected):
     write(folder, "w/memory/a.md")

@@ -144,8 +144,9 @@ _NAMES: Final[Sequence[tuple[re.Pattern[str], Reader]]] = (
 )
 # What is relative to today.
 _PHRASES: Final[Sequence[tuple[re.Pattern[str], Reader]]] = (
-    (_pattern(rf"(?<!\w)(?:{either(PHRASES)})(?!\w)"), readers.phrase),
-    (_pattern(rf"(?:{either(CJK_PHRASES)})(?![子날])"), readers.cjk_phrase),
+    # Some words for today also mean nowadays.
+    (_pattern(rf"(?<!\w)(?<!noch\s)(?:{either(PHRASES)})(?!\w|\s+en\s+día)"), readers.phrase),
+    (_pattern(rf"(?<!即使在)(?<!即便在)(?:{either(CJK_PHRASES)})(?!子|날|では|でも|に至)"), readers.cjk_phrase),
     (_pattern(rf"\b(?:last|past|previous|on)\s+(?P<weekday>{either(WEEKDAYS)})\b"), readers.weekday),
     (
         _pattern(rf"\b(?P<which>this|last|past|previous)\s+(?P<season>{either(ENGLISH_SEASONS)})\b{_NO_SEASON}"),

@@ -47,10 +47,12 @@ _LONGEST_BEFORE = 20
 
 @dataclass(frozen=True, slots=True)
 class DatesFound:
-    """The dates that were read from a query so far. `at` has them by the position of their placeholders in it."""
+    """The dates that were read from a query so far, by position. Those of `at` have a placeholder there."""
 
     today: date
     at: dict[int, Days] = field(default_factory=dict)
+    anchors: dict[int, Days] = field(default_factory=dict)
+    """Dates before or after which another date is. Notes of such a day often mention it: "two weeks ago"."""
 
     def replace(self, text: str, pattern: re.Pattern[str], reader: "Reader") -> str:
         """Return the text with a placeholder for each match that the reader accepts; the length does not change."""
@@ -80,6 +82,11 @@ class DatesFound:
         if start not in self.at:
             raise ValueError("a control character, not a placeholder")
         return self.at[start]
+
+    def all(self) -> list[Days]:
+        """Return the dates in the order of the query; an anchor that begins where another date does is after it."""
+        dates = [*self.at.items(), *self.anchors.items()]
+        return [days for _, days in sorted(dates, key=lambda each: each[0])]
 
 
 Reader = Callable[[re.Match[str], DatesFound], Days]
@@ -235,13 +242,19 @@ def near_date(match: re.Match[str], found: DatesFound) -> Days:
     sign = -1 if match["before"] else 1
     inexact = "few" if match["plural"] and count in {"", "the"} else count.removeprefix("a ")
     if inexact in AT_MOST:
-        return periods.days_within(named, unit, sign * AT_MOST[inexact])
-    return periods.units_from(named, unit, sign * count_of(count or "the"))
+        days = periods.days_within(named, unit, sign * AT_MOST[inexact])
+    else:
+        days = periods.units_from(named, unit, sign * count_of(count or "the"))
+    found.anchors[match.start("named")] = named
+    return days
 
 
 def cjk_near_date(match: re.Match[str], found: DatesFound) -> Days:
     """Return a day or week next to a date that was read before."""
-    return periods.units_from(found.named(match), *CJK_DAYS_AFTER[match["relation"]])
+    named = found.named(match)
+    days = periods.units_from(named, *CJK_DAYS_AFTER[match["relation"]])
+    found.anchors[match.start("named")] = named
+    return days
 
 
 def date_range(match: re.Match[str], found: DatesFound) -> Days:

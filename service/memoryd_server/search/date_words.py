@@ -75,7 +75,7 @@ CJK_ORDINALS: Final[Mapping[str, int]] = MappingProxyType({digit: at for at, dig
 PHRASES: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
     dict.fromkeys(("today", "tonight", "heute", "hoy", "oggi", "aujourd'hui"), ("day", 0))
     | dict.fromkeys(("yesterday", "last night", "gestern", "ayer", "anoche", "ieri"), ("day", 1))
-    | dict.fromkeys(("vorgestern", "anteayer", "avant-hier"), ("day", 2))
+    | dict.fromkeys(("day before yesterday", "vorgestern", "anteayer", "avant-hier"), ("day", 2))
     | dict.fromkeys(("diese woche", "cette semaine", "esta semana"), ("week", 0))
     | dict.fromkeys(("letzte woche", "semaine dernière", "semana pasada"), ("week", 1))
     | dict.fromkeys(("diesen monat", "ce mois-ci", "este mes"), ("month", 0))

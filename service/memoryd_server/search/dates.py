@@ -56,8 +56,7 @@ def read_dates(query: str, today: date) -> tuple[DateRange, ...]:
     text, found = _plain(query), DatesFound(today)
     for pattern, reader in PATTERNS:
         text = found.replace(text, pattern, reader)
-    ranges = (DateRange(days.first, days.last) for _, days in sorted(found.at.items()))
-    return tuple(dict.fromkeys(ranges))
+    return tuple(dict.fromkeys(DateRange(days.first, days.last) for days in found.all()))
 
 
 def may_name_date(query: str) -> bool:

@@ -39,11 +39,13 @@ USES = {
     "_VECTORS": "search",
     "_PENDING": "search",
     "_ANY": "match",
+    "_BEFORE_A_DATE": "search",
+    "_BEFORE_A_PERIOD": "search",
 }
 # Functions that compile what they are given: tests of their own attack what they make.
 COMPILERS = {
     ("globs.py", "_compile_name"),
-    ("search/dates.py", "_pattern"),
+    ("search/date_patterns.py", "_pattern"),
     ("sources/ignore.py", "_compile_segment"),
     ("qmd/home.py", "_character_class"),
 }

@@ -1,17 +1,21 @@
 """Dates that a query names, and the boost of chunks that are dated near them. Pure.
 
 Recognised are ISO dates and months, Chinese, Japanese and Korean dates, dates with the month's name in a few languages
-("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), and in English "yesterday", "last Tuesday", "last week",
-"two weeks ago". Words that may not be a month ("may I", "march on") are not dates.
+("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), seasons of a year, and periods relative to today
+("yesterday", "last Tuesday", "last week", "two weeks ago", "the past 10 days"), most of them in English. Of these dates
+also parts ("early May", "second week of May", "first half of 2023"), days before and after ("the week before May 8")
+and ranges ("May 3-5", "between March 3 and May 8"). Words that may not be a month ("may I", "march on") are not dates.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
-from types import MappingProxyType
+from datetime import date, datetime
 from typing import Final
 
+from memoryd_server.search.date_patterns import PATTERNS
+from memoryd_server.search.date_readers import DatesFound
+from memoryd_server.search.date_words import CJK_PHRASES, ENGLISH_SEASONS, LAST_WORDS, MONTH_NUMBERS, WEEKDAYS, either
 from memoryd_server.search.query import Candidate
 
 BOOST: Final = 0.3
@@ -28,80 +32,45 @@ class DateRange:
     last: date
 
 
-_RangeOf = Callable[[re.Match[str], date], DateRange]
-
-_MONTHS: Final[Sequence[tuple[str, ...]]] = (
-    ("january", "jan", "januar", "janvier", "enero", "gennaio", "janeiro"),
-    ("february", "feb", "februar", "février", "febrero", "febbraio", "fevereiro"),
-    ("march", "mar", "märz", "mars", "marzo", "março"),
-    ("april", "apr", "avril", "abril", "aprile"),
-    ("may", "mai", "mayo", "maggio", "maio"),
-    ("june", "jun", "juni", "juin", "junio", "giugno", "junho"),
-    ("july", "jul", "juli", "juillet", "julio", "luglio", "julho"),
-    ("august", "aug", "août", "agosto"),
-    ("september", "sep", "sept", "septembre", "septiembre", "settembre", "setembro"),
-    ("october", "oct", "oktober", "okt", "octobre", "octubre", "ottobre", "outubro"),
-    ("november", "nov", "novembre", "noviembre", "novembro"),
-    ("december", "dec", "dezember", "dez", "décembre", "diciembre", "dicembre", "dezembro"),
-)
-MONTH_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
-    {name: number for number, names in enumerate(_MONTHS, 1) for name in names}
-)
-WEEKDAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_COUNTS: Final = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_NUMBERS: Final[Mapping[str, int]] = MappingProxyType(
-    {word: number for number, word in enumerate(_COUNTS, 1)} | {"a": 1, "an": 1, "a couple of": 2, "a few": 3}
-)
-# Names of months that are also words. Without a year they need a capital or one of the words below before them.
-_AMBIGUOUS_MONTHS = frozenset({"may", "march", "mar", "mars", "Mars"})
-_BEFORE_A_DATE = re.compile(
-    r"\b(?:on|in|of|by|from|since|until|before|after|around|the|le|am|el|il)\s+(?:the\s+)?$", re.IGNORECASE
-)
-_LONGEST_BEFORE = 20
-
-_MONTH = rf"(?P<month>{'|'.join(sorted(MONTH_NUMBERS, key=len, reverse=True))})\b\.?"
-_DAY = r"(?P<day>[0-3]?[0-9])(?:st|nd|rd|th|er|º|\.)?(?![0-9])"
-_YEAR = r"(?P<year>(?:19|20)[0-9]{2})(?![0-9])"
-_OF = r"(?:\s+(?:of|de|del|d'))?"
-_UNIT = "(?P<unit>day|weekend|week|month|year)"
-# Every date has a digit or one of these words. A query without them, as most are, is not matched with the patterns.
-_DATE_WORDS = frozenset(
-    {*MONTH_NUMBERS, *WEEKDAYS, "yesterday", "today", "tonight", "night", "weekend", "week", "month", "year", "ago"}
-)
+# Every date has a digit, one of these words or a phrase of `_CJK_PHRASE`. A query without them, as most are, is not
+# matched with the patterns.
+_UNITS = ("day", "days", "weekend", "weekends", "week", "weeks", "month", "months", "year")
+_DATE_WORDS = frozenset({*MONTH_NUMBERS, *WEEKDAYS, *ENGLISH_SEASONS, *LAST_WORDS, *_UNITS, "ago"})
 _DIGIT_OR_WORDS = re.compile(r"[0-9]|[^\W\d_]+")
-
-
-def _pattern(text: str) -> re.Pattern[str]:
-    return re.compile(text, re.IGNORECASE)
+_CJK_PHRASE = re.compile(either(CJK_PHRASES))
+# Patterns that ignore case match the dotted and the dotless i of Turkish as an i.
+_PLAIN = str.maketrans("０１２３４５６７８９İı", "0123456789Ii")
 
 
 def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
-    """Return the distinct ranges of days that a query names, in the order of `PATTERNS`.
+    """Return the distinct ranges of days that a query names, in the order of the query.
 
     `now` is the caller's local time. A day or month without a year is the latest that has begun. Weeks begin on Monday.
+    No range is longer than a year.
     """
-    if not may_name_date(query):
-        return ()
-    today = now.date()
-    ranges: dict[DateRange, None] = {}
-    for pattern, range_of in PATTERNS:
+    return read_dates(query, now.date()) if may_name_date(query) else ()
 
-        def read(match: re.Match[str], range_of: _RangeOf = range_of) -> str:
-            try:
-                ranges[range_of(match, today)] = None
-            except (ValueError, OverflowError):
-                return match[0]
-            return " " * len(match[0])
 
-        query = pattern.sub(read, query)
-    return tuple(ranges)
+def read_dates(query: str, today: date) -> tuple[DateRange, ...]:
+    """Return what `dates_in` returns, and try all patterns also if the query names no date."""
+    text, found = _plain(query), DatesFound(today)
+    for pattern, reader in PATTERNS:
+        text = found.replace(text, pattern, reader)
+    return tuple(dict.fromkeys(DateRange(days.first, days.last) for days in found.all()))
 
 
 def may_name_date(query: str) -> bool:
-    """Return False only if no pattern of `PATTERNS` matches, at a fraction of the cost of trying them."""
+    """Return False only if the query names no date, at a fraction of the cost of trying the patterns."""
+    text = _plain(query)
     # Case is folded because the patterns match a long s as an s.
-    found = _DIGIT_OR_WORDS.findall(query.casefold())
-    return any(each in _DATE_WORDS or each.isdecimal() for each in found)
+    words = _DIGIT_OR_WORDS.findall(text.casefold())
+    return any(each in _DATE_WORDS or each.isdecimal() for each in words) or (
+        not text.isascii() and _CJK_PHRASE.search(text) is not None
+    )
+
+
+def _plain(query: str) -> str:
+    return query if query.isascii() else query.translate(_PLAIN)
 
 
 def boost(day: date | None, ranges: Sequence[DateRange]) -> float:
@@ -126,125 +95,3 @@ def boosted(
 def _nearness(day: date, named: DateRange) -> float:
     away = max((named.first - day).days, (day - named.last).days, 0)
     return max(0.0, 1 - away / (NEAR_DAYS + 1))
-
-
-def _numbered_day(match: re.Match[str], _: date) -> DateRange:
-    day = date(int(match["year"]), int(match["month"]), int(match["day"]))
-    return DateRange(day, day)
-
-
-def _numbered_month(match: re.Match[str], _: date) -> DateRange:
-    return _whole_month(int(match["year"]), int(match["month"]))
-
-
-def _named_day(match: re.Match[str], today: date) -> DateRange:
-    month, number = MONTH_NUMBERS[match["month"].lower()], int(match["day"])
-    if match["year"]:
-        day = date(int(match["year"]), month, number)
-    elif match["month"] in _AMBIGUOUS_MONTHS and not _BEFORE_A_DATE.search(
-        match.string[max(0, match.start() - _LONGEST_BEFORE) : match.start()]
-    ):
-        raise ValueError("a word, not a month")
-    else:
-        day = _latest(month, number, today)
-    return DateRange(day, day)
-
-
-def _yearless_day(match: re.Match[str], today: date) -> DateRange:
-    day = _latest(int(match["month"]), int(match["day"]), today)
-    return DateRange(day, day)
-
-
-def _latest(month: int, number: int, today: date) -> date:
-    """Return the latest such day that has begun; a leap day may be years ago."""
-    for year in range(today.year, today.year - 9, -1):
-        try:
-            day = date(year, month, number)
-        except ValueError:
-            continue
-        if day <= today:
-            return day
-    raise ValueError("no such day")
-
-
-def _named_month(match: re.Match[str], today: date) -> DateRange:
-    month = MONTH_NUMBERS[match["month"].lower()]
-    if match["year"]:
-        return _whole_month(int(match["year"]), month)
-    return _whole_month(today.year - (month > today.month), month)
-
-
-def _whole_month(year: int, month: int) -> DateRange:
-    first = date(year, month, 1)
-    following = date(year + month // 12, month % 12 + 1, 1)
-    return DateRange(first, following - timedelta(days=1))
-
-
-def _spoken_day(match: re.Match[str], today: date) -> DateRange:
-    word = " ".join(match[0].lower().split())
-    ago = {"the day before yesterday": 2, "yesterday": 1, "last night": 1}.get(word, 0)
-    day = today - timedelta(days=ago)
-    return DateRange(day, day)
-
-
-def _weekday(match: re.Match[str], today: date) -> DateRange:
-    """Return the latest such weekday before today."""
-    back = (today.weekday() - WEEKDAYS.index(match["weekday"].lower())) % 7 or 7
-    day = today - timedelta(days=back)
-    return DateRange(day, day)
-
-
-def _period(match: re.Match[str], today: date) -> DateRange:
-    """Return this or the last weekend, week, month or year."""
-    back = 0 if match["which"].lower() == "this" else 1
-    return _calendar_unit(match["unit"].lower(), back, today)
-
-
-def _ago(match: re.Match[str], today: date) -> DateRange:
-    """Return one day for "days ago", and the whole unit for weeks, months and years ago, which are not exact."""
-    count = " ".join(match["count"].lower().split())
-    return _calendar_unit(match["unit"].lower(), _NUMBERS.get(count) or int(count), today)
-
-
-def _calendar_unit(unit: str, back: int, today: date) -> DateRange:
-    if unit == "day":
-        day = today - timedelta(days=back)
-        return DateRange(day, day)
-    if unit == "week":
-        monday = today - timedelta(days=today.weekday() + 7 * back)
-        return DateRange(monday, monday + timedelta(days=6))
-    if unit == "weekend":
-        saturday = today - timedelta(days=(today.weekday() + 2) % 7 + 7 * (back - 1))
-        return DateRange(saturday, saturday + timedelta(days=1))
-    if unit == "month":
-        months = today.year * 12 + today.month - 1 - back
-        return _whole_month(months // 12, months % 12 + 1)
-    return DateRange(date(today.year - back, 1, 1), date(today.year - back, 12, 31))
-
-
-# The least ambiguous first. The text that a pattern matches is hidden from the next ones.
-PATTERNS: Final[Sequence[tuple[re.Pattern[str], _RangeOf]]] = (
-    (
-        _pattern(r"(?<![0-9])(?P<year>[0-9]{4})([-/.])(?P<month>[0-9]{1,2})\2(?P<day>[0-9]{1,2})(?![0-9])"),
-        _numbered_day,
-    ),
-    (
-        _pattern(r"(?P<year>[0-9]{4})\s*[年년]\s*(?P<month>[0-9]{1,2})\s*[月월]\s*(?P<day>[0-9]{1,2})\s*[日号號일]"),
-        _numbered_day,
-    ),
-    (_pattern(r"(?P<year>[0-9]{4})\s*[年년]\s*(?P<month>[0-9]{1,2})\s*[月월]"), _numbered_month),
-    (_pattern(r"(?<![0-9])(?P<month>[0-9]{1,2})\s*[月월]\s*(?P<day>[0-9]{1,2})\s*[日号號일]"), _yearless_day),
-    (
-        _pattern(r"(?<![0-9.])(?P<day>[0-9]{1,2})\.(?P<month>[0-9]{1,2})\.(?P<year>(?:19|20)[0-9]{2})(?![0-9])"),
-        _numbered_day,
-    ),
-    (_pattern(r"(?<![0-9-])(?P<year>(?:19|20)[0-9]{2})-(?P<month>[01][0-9])(?![0-9年년-])"), _numbered_month),
-    (_pattern(rf"(?<![\w.]){_DAY}{_OF}\s*{_MONTH}(?:{_OF},?\s*{_YEAR})?"), _named_day),
-    (_pattern(rf"\b(?!mars\b){_MONTH}\s+(?:the\s+)?{_DAY}(?!:)(?:,?\s*{_YEAR})?"), _named_day),
-    (_pattern(rf"\b{_MONTH}{_OF},?\s*{_YEAR}"), _named_month),
-    (_pattern(rf"\b(?:in|during|last|this)\s+{_MONTH}(?P<year>(?!))?(?![\w'])"), _named_month),
-    (_pattern(r"\b(?:the\s+day\s+before\s+yesterday|yesterday|today|tonight|last\s+night)\b"), _spoken_day),
-    (_pattern(rf"\b(?:last|past|previous|on)\s+(?P<weekday>{'|'.join(WEEKDAYS)})\b"), _weekday),
-    (_pattern(r"\b(?P<which>this|last|past|previous)\s+(?P<unit>weekend|week|month|year)\b"), _period),
-    (_pattern(rf"\b(?P<count>[0-9]{{1,3}}|{'|'.join(_NUMBERS)})\s+{_UNIT}s?\s+ago\b"), _ago),
-)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search import dates
 from memoryd_server.search.dates import BOOST, NEAR_DAYS, DateRange, boost, boosted, dates_in
 from memoryd_server.search.query import Candidate
 
@@ -90,35 +89,6 @@ def test_new_year_is_no_special_day():
     new_year = datetime(2024, 1, 1, tzinfo=UTC)
     for query, first in [("last week", "2023-12-25"), ("last month", "2023-12-01"), ("yesterday", "2023-12-31")]:
         assert [str(named.first) for named in dates_in(query, new_year)] == [first]
-
-
-SPOKEN = [
-    "ago",
-    "a",
-    "an",
-    "two",
-    "few",
-    "couple",
-    "of",
-    "the",
-    "in",
-    "on",
-    "last",
-    "this",
-    "past",
-    "before",
-    "de",
-    "d'",
-]
-NOUNS = ["day", "days", "weeks", "weekend", "month", "years", "night", "ye\u017fterday", "today", "MAY", "mars", "juni"]
-PIECES = st.sampled_from([*SPOKEN, *NOUNS, *dates.WEEKDAYS, *dates.MONTH_NUMBERS, "8", "2023", "年", "月", "'s", "?"])
-
-
-@given(st.lists(PIECES | st.text(max_size=3), max_size=6), st.sampled_from([" ", "  ", "-", "_", "\n", ""]))
-def test_no_question_that_names_a_date_is_passed_over(pieces, between):
-    query = between.join(pieces)
-    if not dates.may_name_date(query):
-        assert not any(pattern.search(query) for pattern, _ in dates.PATTERNS)
 
 
 @given(st.text(), st.datetimes(min_value=datetime(1, 1, 1), timezones=st.just(UTC)))  # noqa: DTZ001

@@ -19,7 +19,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.providers import RerankConfig, Reranker, RerankFailure, RerankReply, make_reranker
+from memoryd_server.providers import PLAIN_TEXT, RerankConfig, Reranker, RerankFailure, RerankReply, make_reranker
+from memoryd_server.search import RerankReport
 from memoryd_server.threads import DaemonExecutor
 
 CONCURRENT_CALLS = 4
@@ -30,6 +31,7 @@ LATE_CALLS = 3
 FIRST_PAUSE_SECONDS = 2.0
 LONGEST_PAUSE_SECONDS = 60.0
 LONGEST_REQUESTED_PAUSE_SECONDS = 300.0
+PROBE_SECONDS = 5.0
 LEFT_FOR_THE_ANSWER_SECONDS = 0.1
 """The part of the caller's time that is left for the answer."""
 
@@ -41,11 +43,10 @@ _MOST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class RerankPolicy:
-    """How many candidates are scored at most, how long a search waits, and the share of the scores in the order."""
+    """How many candidates are scored at most, and how long a search waits."""
 
     candidates: int = 30
     timeout_seconds: float = 0.3
-    weight: float = 0.7
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,11 @@ class RerankOutcome:
     def candidates(self) -> int:
         """The number of candidates with a score."""
         return sum(score is not None for score in self.scores or ())
+
+    @property
+    def report(self) -> RerankReport:
+        """What an answer reports of it."""
+        return RerankReport(self.provider, self.model, self.candidates, self.cached, self.elapsed_seconds)
 
     @property
     def degradation(self) -> Degradation | None:
@@ -163,6 +169,13 @@ class RerankStage:
             self._monotonic() - began,
             skipped,
         )
+
+    async def probe(self, deadline: float) -> None:
+        """Call the reranker once, before `deadline` in `time.monotonic()`, so that `status` is current."""
+        texts = (PLAIN_TEXT, PLAIN_TEXT * 2)
+        keys = self._cache.keys("", PLAIN_TEXT, texts)
+        latest = min(deadline - LEFT_FOR_THE_ANSWER_SECONDS, self._monotonic() + PROBE_SECONDS)
+        await self._request(PLAIN_TEXT, list(zip(keys, texts, strict=True)), latest)
 
     async def _request(self, query: str, missing: Sequence[tuple[bytes, str]], latest: float) -> str:
         """Request scores and put them into the cache. Return why they are not there at `latest`, else an empty text."""

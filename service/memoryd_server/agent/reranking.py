@@ -132,6 +132,8 @@ class RerankStage:
         self._breaker = _CallBreaker(first_pause_seconds, monotonic)
         self._monotonic = monotonic
         self._under_way = 0
+        # The calls under way, by the key of each passage. A search that needs the same scores waits for the same call.
+        self._requested: dict[bytes, asyncio.Future[str]] = {}
         self._usage = RerankUsage()
 
     @property
@@ -180,25 +182,37 @@ class RerankStage:
     async def _request(self, query: str, missing: Sequence[tuple[bytes, str]], latest: float) -> str:
         """Request scores and put them into the cache. Return why they are not there at `latest`, else an empty text."""
         now = self._monotonic()
-        reason = self._obstacle(now, latest)
-        if reason:
-            return reason
-        # Never an exception, because the caller may leave before it is set.
-        finished: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._under_way += 1
-        self._count(calls=1)
-        call = self._threads.submit(self.reranker.rerank, query, [text for _, text in missing], latest)
-        record = partial(self._record, [key for key, _ in missing], now, finished)
-        call.add_done_callback(partial(_in_loop, asyncio.get_running_loop(), record))
-        await asyncio.wait({finished}, timeout=max(0.0, latest - now))
-        if finished.done():
-            return finished.result()
+        calls = {self._requested[key] for key, _ in missing if key in self._requested}
+        unrequested = [(key, text) for key, text in missing if key not in self._requested]
+        if unrequested:
+            reason = self._obstacle(now, latest)
+            if reason:
+                return reason
+            calls.add(self._call(query, unrequested, now, latest))
+        _, running = await asyncio.wait(calls, timeout=max(0.0, latest - now))
+        if not running:
+            return next(filter(None, (call.result() for call in calls)), "")
         waited = latest - now
         self._count(late=1)
         # A caller with less time than the timeout says nothing about the reranker.
         if waited >= _NEARLY * self.policy.timeout_seconds:
             self._breaker.late(now, f"the reranker did not answer within {self.policy.timeout_seconds:g} s")
         return f"the reranker did not answer within {waited:.3g} s"
+
+    def _call(
+        self, query: str, passages: Sequence[tuple[bytes, str]], now: float, latest: float
+    ) -> "asyncio.Future[str]":
+        """Call the reranker. Return a future of why there are no scores, which is an empty text if there are some."""
+        loop = asyncio.get_running_loop()
+        # Never an exception, because the callers may leave before it is set.
+        finished: asyncio.Future[str] = loop.create_future()
+        keys = [key for key, _ in passages]
+        self._requested |= dict.fromkeys(keys, finished)
+        self._under_way += 1
+        self._count(calls=1)
+        call = self._threads.submit(self.reranker.rerank, query, [text for _, text in passages], latest)
+        call.add_done_callback(partial(_in_loop, loop, partial(self._record, keys, now, finished)))
+        return finished
 
     def _obstacle(self, now: float, latest: float) -> str:
         """Return why the reranker is not called now; empty if it is."""
@@ -215,6 +229,8 @@ class RerankStage:
         self, keys: Sequence[bytes], began: float, finished: asyncio.Future[str], call: Future[RerankReply]
     ) -> None:
         self._under_way -= 1
+        for key in keys:
+            self._requested.pop(key, None)
         reason = ""
         try:
             reply = call.result()
@@ -233,8 +249,7 @@ class RerankStage:
                     self._cache.put(key, score)
             if self._monotonic() - began <= self.policy.timeout_seconds:
                 self._breaker.worked()
-        if not finished.done():
-            finished.set_result(reason)
+        finished.set_result(reason)
 
     def _count(self, **more: int) -> None:
         counted = {name: min(getattr(self._usage, name) + count, _MOST) for name, count in more.items()}

@@ -178,6 +178,20 @@ async def test_a_caller_without_time_gets_no_call(reranker):
     assert reranker.calls == []
 
 
+async def test_searches_for_the_same_scores_share_a_call(reranker):
+    stage = stage_of(reranker)
+    reranker.released.clear()
+    searches = [asyncio.create_task(score(stage)) for _ in range(3)]
+    await eventually(lambda: reranker.calls)
+    searches.append(asyncio.create_task(score(stage, passages=("new", *PASSAGES))))
+    await eventually(lambda: len(reranker.calls) == 2)
+    reranker.released.set()
+    first, *others = await asyncio.gather(*searches)
+    assert first.scores == others[0].scores == others[1].scores == others[2].scores[1:]
+    assert reranker.calls[1] == (QUERY, ("new",))
+    assert used(stage)["calls"] == 2
+
+
 async def test_calls_are_bounded(reranker):
     stage = stage_of(reranker)
     reranker.released.clear()

@@ -1,6 +1,7 @@
 """A search in two steps: its results are prepared, and finished in the order of a reranker or in their own."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,7 +10,6 @@ from memoryd_server.model import Source
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import Candidate, RankingConfig, SearchMode, SearchQuery
 from memoryd_server.search.results import best_rows
-from memoryd_server.store import ChunkRow
 
 
 @pytest.fixture
@@ -98,4 +98,4 @@ def test_each_source_keeps_its_reserved_places():
 
 
 def row(number, source):
-    return ChunkRow(*[None] * len(ChunkRow._fields))._replace(id=number, source=source)
+    return SimpleNamespace(id=number, source=source)

@@ -192,12 +192,14 @@ class RerankStage:
         _, running = await asyncio.wait(calls, timeout=max(0.0, latest - now))
         if not running:
             return next(filter(None, (call.result() for call in calls)), "")
-        waited = latest - now
         self._count(late=1)
+        waited, timeout = latest - now, self.policy.timeout_seconds
         # A caller with less time than the timeout says nothing about the reranker.
-        if waited >= _NEARLY * self.policy.timeout_seconds:
-            self._breaker.late(now, f"the reranker did not answer within {self.policy.timeout_seconds:g} s")
-        return f"the reranker did not answer within {waited:.3g} s"
+        if waited < _NEARLY * timeout:
+            return f"the reranker did not answer within {waited:.2g} s, before the caller's deadline"
+        problem = f"the reranker did not answer within {timeout:g} s"
+        self._breaker.late(now, problem)
+        return problem
 
     def _call(
         self, query: str, passages: Sequence[tuple[bytes, str]], now: float, latest: float

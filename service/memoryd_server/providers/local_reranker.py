@@ -41,6 +41,8 @@ _POLL_SECONDS = 0.1
 _GRACE_SECONDS = 10.0
 # A measurement counts this much, and the earlier ones the rest.
 _NEWEST = 0.2
+# The time from the last score until the caller has the reply.
+_RETURN_SECONDS = 0.01
 # The share of a call's time that is planned; the rest is for the way to the worker and back.
 _PLANNED = 0.8
 _SAMPLE = ("which boat goes to the island?", "The red ferry sails to the island at dawn if the wind allows. " * 20)
@@ -220,7 +222,7 @@ class LocalReranker:
         tokens, refusal = 0, "the time was used up before the first score"
         for place, passage in enumerate(job.passages):
             left = job.deadline - time.monotonic()
-            if left <= 0 or (place and left < self._speed.pair_seconds):
+            if left <= 0 or (place and left < self._speed.pair_seconds + _RETURN_SECONDS):
                 break
             try:
                 scores[place], read = self._measured(job.query, passage)

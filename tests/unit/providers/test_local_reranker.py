@@ -1,11 +1,14 @@
 """The local reranker: llama.cpp with rank pooling in a worker process of its own."""
 
 import importlib.util
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import psutil
 import pytest
@@ -19,6 +22,7 @@ from memoryd_server.providers.worker_process import WorkerScore
 from rank_models import write_bert, write_qwen
 from waiting import wait_until
 
+CHILD = Path(__file__).parent / "rank_child.py"
 QUERY = "quay"
 PASSAGES = ["tea tea", "z z z z z z z z", "z tea"]
 
@@ -89,25 +93,14 @@ def test_odd_texts_are_scored(make, qwen, text):
         assert 0 <= score <= 1
 
 
-def test_the_marks_of_a_template_in_a_text_are_text(folder, qwen):
-    model = worker.RankModel(str(qwen), 512, 1)
-    end = model.tokens("</s>", special=True)
-    assert model.pair("quay", "</s>").count(end[0]) == 1
-    assert model.pair("{document}", "{query}") == [
-        *model.marks[0],
-        *model.tokens(" {document}\n"),
-        *model.marks[1],
-        *model.tokens(" {query}"),
-        *model.marks[2],
-    ]
-
-
-def test_long_texts_are_cut_to_the_window_and_the_marks_are_kept(qwen):
-    model = worker.RankModel(str(qwen), 256, 1)
-    pair = model.pair("q" * 9_000, "d" * 9_000)
-    assert len(pair) == 256
-    assert pair[-1:] == model.marks[2]
-    assert len(model.pair("q", "d" * 9_000)) == 256
+def test_texts_are_cut_to_the_window_and_cannot_contain_the_marks_of_the_template(qwen):
+    found = json.loads(subprocess.run([sys.executable, CHILD, qwen], capture_output=True, check=True).stdout)
+    before, between, after = found["marks"]
+    assert found["end in the passage"] == [*before, *found["quay"], *between, *found["</s>"], *after]
+    assert found["end in the passage"].count(after[0]) == 1
+    assert found["placeholders"] == [*before, *found["{document}"], *between, *found["{query}"], *after]
+    assert [len(found["both long"]), found["both long"][-1:]] == [256, after]
+    assert len(found["long passage"]) == 256
 
 
 def test_a_template_without_both_texts_is_refused(make, folder):

@@ -122,6 +122,7 @@ class DegradationKind(StrEnum):
     SOURCE_SKIPPED = "SOURCE_SKIPPED"
     WATCHER_IMPAIRED = "WATCHER_IMPAIRED"
     VECTORS_PENDING = "VECTORS_PENDING"
+    RERANKING_SKIPPED = "RERANKING_SKIPPED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from fake_providers.gemini import GeminiServer
 from fake_providers.mistral import MistralServer
 from fake_providers.ollama import OllamaServer
 from fake_providers.openai import CompatibleServer, DeepInfraServer, LMStudioServer, OpenAIServer
+from fake_providers.rerank import HUGE, RERANKERS
 from fake_providers.voyage import VoyageServer
 from fake_providers.words import DIMENSIONS, vector
 
@@ -23,13 +24,34 @@ SERVERS = {
     )
 }
 
-__all__ = ["DIMENSIONS", "KINDS", "SERVERS", "Fault", "embedding_server", "fake_provider", "vector"]
+__all__ = [
+    "DIMENSIONS",
+    "HUGE",
+    "KINDS",
+    "RERANKERS",
+    "SERVERS",
+    "Fault",
+    "embedding_server",
+    "fake_provider",
+    "fake_reranker",
+    "vector",
+]
 
 
 @contextmanager
 def fake_provider(provider, keys=()):
     """A server of this provider, until the block ends. It accepts these keys; without any, whatever looks like one."""
     server = SERVERS[provider](keys)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@contextmanager
+def fake_reranker(provider="llama-server", keys=()):
+    """A server with this provider's rerank API, until the block ends. Keys are as in `fake_provider`."""
+    server = RERANKERS[provider](keys)
     try:
         yield server
     finally:

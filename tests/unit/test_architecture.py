@@ -104,7 +104,7 @@ def test_only_the_command_line_runs_an_event_loop():
 # They await one step of a call, or one of two events, and the step ends with the call.
 AWAITED_STEPS = ("agent/agent.py", "agent/lifecycle.py", "rpc/interceptors.py")
 # Each thread ends with its owner, which reports its exceptions.
-THREAD_OWNERS = ("threads.py", "providers", "sqlite/vector_index.py", "observe/metrics.py", "app/daemon.py")
+THREAD_OWNERS = ("threads.py", "providers", "sqlite/vector_index.py", "observe/metrics.py", "app/stop_signals.py")
 
 
 def test_only_the_supervisor_starts_tasks():

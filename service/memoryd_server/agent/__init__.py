@@ -29,6 +29,7 @@ from memoryd_server.agent.requests import (
     WatchRequest,
     agent_of_session,
 )
+from memoryd_server.agent.reranking import RerankPolicy, RerankStatus, SharedReranking
 from memoryd_server.agent.search import BackendStatus, SearchBackend, SearchResult
 from memoryd_server.agent.session_requests import (
     FlushRequest,
@@ -52,7 +53,7 @@ from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, Shared
 from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
 from memoryd_server.providers import ProviderProbe
-from memoryd_server.search import CitationMode, Hit, RetrieverReport, SearchMode, citation
+from memoryd_server.search import CitationMode, Hit, RerankReport, RetrieverReport, SearchMode, citation
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
@@ -103,6 +104,9 @@ __all__ = [
     "ProviderUsage",
     "QueryEmbedder",
     "ReadRequest",
+    "RerankPolicy",
+    "RerankReport",
+    "RerankStatus",
     "RetrieverReport",
     "RunCompleted",
     "RunProgress",
@@ -116,6 +120,7 @@ __all__ = [
     "SessionContext",
     "SessionContextRequest",
     "SettingsReport",
+    "SharedReranking",
     "SharedResources",
     "SyncConfig",
     "SyncEvent",

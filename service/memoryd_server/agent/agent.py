@@ -76,6 +76,7 @@ class Agent:
     ) -> None:
         self.config, self._corpus = config, config.corpus
         self._clock = clock
+        self._threads = threads
         self._meter: Meter = meter or NoMeter()
         appender = make_appender(config)
         self.index = AgentIndex(config, selection, threads, clock, recover=appender.recover, on_sync_end=on_sync_end)
@@ -87,7 +88,7 @@ class Agent:
             sources=config.sources,
             ranking=config.ranking,
         )
-        self._search = IndexSearch(self.index, engine)
+        self._search = IndexSearch(self.index, engine, threads.reranking)
         self._forget_job = ForgetJob(
             self.index.store, self.forgotten, lambda: self.config, lambda: self.index.cache, clock.now_ns
         )
@@ -176,6 +177,8 @@ class Agent:
         retriever_seconds = {
             str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran
         }
+        if answer.reranking is not None and answer.reranking.candidates:
+            retriever_seconds["RERANKING"] = answer.reranking.elapsed_seconds
         kinds = [degradation.kind for degradation in result.degradations]
         self._meter.search_ended(
             SearchFinished(
@@ -363,11 +366,13 @@ class Agent:
         )
 
     async def status(self, deadline: Deadline, *, probe: bool = False) -> AgentStatus:
-        """Return how the agent is doing. `probe` calls the embedding provider and the search backend once."""
-        provider = None
+        """Return how the agent is doing. `probe` calls the embedding provider, the reranker and the backend once."""
+        provider, reranker = None, self._threads.reranking.current
         if probe:
-            provider, _ = await asyncio.gather(
-                self.index.embedding.probe(deadline.at), self._check_backend(deadline.at)
+            provider, *_ = await asyncio.gather(
+                self.index.embedding.probe(deadline.at),
+                self._check_backend(deadline.at),
+                *([] if reranker is None else [reranker.probe(deadline.at)]),
             )
         backend = BackendStatus(BUILTIN)
         if self._backend is not None:
@@ -382,7 +387,8 @@ class Agent:
                 self._clock.now_ns(),
             )
         )
-        return replace(await deadline.limit(status), probe=provider)
+        status_now = await deadline.limit(status)
+        return replace(status_now, probe=provider, reranker=None if reranker is None else reranker.status())
 
     async def _check_backend(self, deadline: float) -> None:
         if self._backend is not None:

@@ -1,7 +1,8 @@
 """Run a query on one agent's index; what answers in front of it.
 
 `IndexSearch` is the builtin search: it gets the query's vector while the keyword search runs, searches on another
-thread, and searches again if the index was rebuilt during the search. `SearchBackend` is the protocol of a backend that
+thread, searches again if the index was rebuilt during the search, and waits for the reranker if there is one, without a
+snapshot of the index. `SearchBackend` is the protocol of a backend that
 answers in place of the builtin search, such as qmd.
 """
 
@@ -9,17 +10,28 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.requests import ForgetRequest
+from memoryd_server.agent.reranking import RerankOutcome, SharedReranking
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import SyncRun
 from memoryd_server.model import Degradation, DegradationKind
-from memoryd_server.search import BUILTIN, EarlyKeywordHits, SearchAnswer, SearchEngine, SearchMode, SearchQuery
+from memoryd_server.search import (
+    BUILTIN,
+    EarlyKeywordHits,
+    PreparedSearch,
+    SearchAnswer,
+    SearchEngine,
+    SearchMode,
+    SearchQuery,
+)
 from memoryd_server.sync import SyncOutcome
+
+_T = TypeVar("_T")
 
 # An index that is rebuilt more often during one search is searched as it is.
 _MOST_ATTEMPTS = 3
@@ -43,11 +55,12 @@ class SearchResult:
 
 
 class IndexSearch:
-    """Searches `index` by `engine`. On the event loop's thread."""
+    """Searches `index` by `engine`; `reranking` has the reranker. On the event loop's thread."""
 
-    def __init__(self, index: AgentIndex, engine: SearchEngine) -> None:
+    def __init__(self, index: AgentIndex, engine: SearchEngine, reranking: SharedReranking) -> None:
         self.engine = engine
         self._index = index
+        self._reranking = reranking
 
     async def search(self, query: SearchQuery) -> SearchAnswer:
         """Return the hits, and what impairs the index.
@@ -75,20 +88,49 @@ class IndexSearch:
                 # The search below meets an error of this one too, and reports it.
                 await asyncio.wait(keyword_searches)
         early = _early_hits(keyword_searches)
-        search = partial(self.engine.search, query, vector.vector, vector.reason, early, vector.identity)
-        answer = await index.read(lambda: self._answer(search), query.deadline)
+        arguments = (query, vector.vector, vector.reason, early, vector.identity)
+        reranker = self._reranking.current
+        if reranker is None:
+            search = partial(self.engine.search, *arguments)
+            answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
+        else:
+            most = reranker.candidates
+            prepare = partial(self.engine.prepare, *arguments, candidates=most)
+            prepared, _ = await index.read(lambda: self._consistent(prepare), query.deadline)
+            outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
+            finish = partial(self._finish, prepare, prepared, outcome)
+            answer, impairments = await index.read(lambda: self._consistent(finish), query.deadline)
         index.record_answer(stale=answer.stale)
-        return answer
+        return replace(answer, degradations=(*answer.degradations, *impairments))
 
-    async def _answer(self, search: Callable[[], SearchAnswer]) -> SearchAnswer:
+    async def _consistent(self, work: Callable[[], _T]) -> tuple[_T, tuple[Degradation, ...]]:
+        """Return the result of `work` on an index that was not rebuilt during it, and what impairs the index."""
         store = self._index.store
         # Impairments are read first: a repair may end during the search. A rebuilt index is searched again.
         for _ in range(_MOST_ATTEMPTS):
             generation, impairments = store.health.generation, store.degradations()
-            answer = await run_on(self._index.quick, search)
+            result = await run_on(self._index.quick, work)
             if generation == store.health.generation:
                 break
-        return replace(answer, degradations=(*answer.degradations, *impairments))
+        return result, impairments
+
+    def _finish(
+        self, prepare: Callable[[], PreparedSearch], prepared: PreparedSearch, outcome: RerankOutcome
+    ) -> SearchAnswer:
+        """Return the answer in the order of the reranker, if that scored the results in time. Blocks.
+
+        What has left the index while the reranker was called is not in the answer.
+        """
+        scores = outcome.scores
+        with self._index.store.read(prepared.analyzed.query.deadline) as reader:
+            is_current = reader.revision == prepared.counts.revision
+        if not is_current:
+            by_text = dict(zip(prepared.passages, scores or (), strict=False))
+            prepared = prepare()
+            scores = None if scores is None else tuple(by_text.get(text) for text in prepared.passages)
+        answer = self.engine.finish(prepared, scores)
+        skipped = () if outcome.degradation is None else (outcome.degradation,)
+        return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 
     def result(self, answer: SearchAnswer, elapsed_seconds: float) -> SearchResult:
         """Return an answer of this index, or of a search backend, with the agent's degradations and state."""

@@ -7,10 +7,11 @@ from pathlib import Path
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.index import AgentIndex
+from memoryd_server.agent.reranking import RerankStatus
 from memoryd_server.agent.search import BackendStatus
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import ActiveSync
-from memoryd_server.embedding import BatchJobsState
+from memoryd_server.embedding import BYTES_A_TOKEN, BatchJobsState
 from memoryd_server.model import Degradation, DegradationKind, FileFailure, Source
 from memoryd_server.providers import ProviderProbe
 from memoryd_server.sources import WatchedRoot
@@ -36,6 +37,7 @@ class IndexStatus:
     Ages are in seconds; `last_sync_ms` is Unix time, None before the first sync. `built_with` is how the index was
     chunked, None if it does not say. `differences` are (field, the index's value, the configured value).
     `pending_embeddings` is how many chunks have no usable vector. `keyword_error` is why keyword search fails.
+    `mean_chunk_tokens` is an estimate, 0 without chunks.
     """
 
     path: Path
@@ -55,6 +57,7 @@ class IndexStatus:
     pending_embeddings: int
     keyword_error: str
     cached_embeddings: int
+    mean_chunk_tokens: int = 0
 
 
 # The transcripts that an issue about several of them names.
@@ -65,7 +68,7 @@ _MOST_NAMED = 5
 class AgentStatus:
     """One agent. `degradations` are those of its backend and of its index. `probe` is None if none was requested.
 
-    Holds no secret.
+    `reranker` is None if none is configured. Holds no secret.
     """
 
     config: AgentConfig
@@ -77,6 +80,7 @@ class AgentStatus:
     watched_roots: tuple[WatchedRoot, ...]
     active_sync: ActiveSync | None
     probe: ProviderProbe | None = None
+    reranker: RerankStatus | None = None
 
 
 def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequence[str], now_ns: int) -> AgentStatus:
@@ -121,6 +125,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
         pending_embeddings=index.embedding.pending(counts.chunks),
         keyword_error=keyword_error,
         cached_embeddings=0 if cache is None else cache.count(),
+        mean_chunk_tokens=_mean_chunk_tokens(disk, index.config.chunk_tokens),
     )
     return AgentStatus(
         config=index.config,
@@ -137,6 +142,17 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
         watched_roots=watched,
         active_sync=None if run is None else run.summary(),
     )
+
+
+def _mean_chunk_tokens(disk: DiskComparison, most: int) -> int:
+    """Return the mean size of the memory files' chunks, of which none has more than `most` tokens.
+
+    Transcripts are not counted, because their files are much larger than their text.
+    """
+    rows = [row for row in disk.rows.values() if row.source is Source.MEMORY and row.chunk_count]
+    chunks = sum(row.chunk_count for row in rows)
+    size = sum(row.stat.size_bytes for row in rows)
+    return min(most, -(-size // (chunks * BYTES_A_TOKEN))) if chunks else 0
 
 
 def _without_keyword_search(error: str) -> list[Degradation]:

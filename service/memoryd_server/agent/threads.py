@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
@@ -103,7 +104,7 @@ class SharedResources:
     providers. `native` delivers file events, `make_storage` creates the storage of an agent, and `freed` returns
     memory to the system. `first_syncs` limits the concurrent syncs that the daemon starts by itself at its start.
     There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
-    exceptions of background tasks.
+    exceptions of background tasks. `reranking` has the reranker, if the settings configure one.
     """
 
     quick: SharedPool
@@ -115,3 +116,4 @@ class SharedResources:
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))
     failures: TaskFailures = field(default_factory=TaskFailures)
+    reranking: SharedReranking = field(default_factory=SharedReranking)

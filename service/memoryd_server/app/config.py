@@ -20,13 +20,20 @@ from memoryd_server.access import (
     parse_address,
     refuse_exposed,
 )
-from memoryd_server.agent import AgentConfig, SyncConfig
+from memoryd_server.agent import AgentConfig, RerankPolicy, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
 from memoryd_server.app.session_places import session_places
 from memoryd_server.model import Source
 from memoryd_server.observe import Log
-from memoryd_server.providers import BatchPolicy, EmbeddingConfig, LocalConfig, RemoteConfig, ThrottleConfig
+from memoryd_server.providers import (
+    BatchPolicy,
+    EmbeddingConfig,
+    LocalConfig,
+    RemoteConfig,
+    RerankConfig,
+    ThrottleConfig,
+)
 from memoryd_server.search import CitationMode, RankingConfig
 from memoryd_server.sessions import FlushPolicy, StartupContext
 from memoryd_server.settings import (
@@ -165,6 +172,7 @@ def _ranking(agent: AgentSettings, service: ServiceSettings) -> RankingConfig:
         mmr_lambda=hybrid.mmr.lambda_,
         decay=hybrid.temporal_decay.enabled,
         merged_chars=4 * agent.memory_search.chunking.tokens,
+        rerank_weight=service.rerank.weight,
     )
 
 
@@ -206,6 +214,35 @@ def _embedding(agent: AgentSettings, settings: ResolvedSettings) -> EmbeddingCon
         fallback = EmbeddingConfig(name, (remote,), own, names_model=bool(model))
     blocked_by = settings.blocked_by(agent.agent_id)
     return EmbeddingConfig(search.provider, remotes, local, fallback, blocked_by, why_none=agent.no_provider)
+
+
+def rerank_config(settings: ResolvedSettings) -> RerankConfig:
+    """Return the configuration of the reranker, which all agents share."""
+    service, access = settings.service, settings.rerank_access
+    rerank = service.rerank
+    local = LocalConfig(
+        model_path=rerank.model_path or "",
+        cache_dir=str(settings.state_dir / "models"),
+        idle_seconds=service.local.idle_seconds,
+        threads=service.local.threads or None,
+    )
+    if rerank.provider != "http":
+        return RerankConfig(rerank.provider, rerank.model_path or "", local=local)
+    return RerankConfig(
+        rerank.provider,
+        rerank.model or "",
+        access.base_url,
+        tuple(key.get_secret_value() for key in access.keys),
+        tuple(sorted((name, value.get_secret_value()) for name, value in access.headers.items())),
+        problem=str(access.missing) if access.missing else access.problem,
+        blocked_by=tuple(blocker.visible_to("") for blocker in settings.remote_embeddings_blocked_by),
+    )
+
+
+def rerank_policy(settings: ResolvedSettings) -> RerankPolicy:
+    """Return when a search calls the reranker, and for how many candidates."""
+    rerank = settings.service.rerank
+    return RerankPolicy(rerank.candidates, rerank.timeout_ms / 1000)
 
 
 def _searched_sources(agent: AgentSettings) -> tuple[Source, ...]:

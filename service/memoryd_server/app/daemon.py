@@ -1,15 +1,13 @@
 """The daemon: it builds the parts from the settings, starts, reloads and stops them in order, and handles signals."""
 
 import asyncio
-import os
 import resource
 import signal
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from types import FrameType
+from functools import partial
 
 import threadpoolctl
 
@@ -22,13 +20,22 @@ from memoryd_server.agent import (
     ProviderExecutors,
     ServiceInfo,
     SettingsReport,
+    SharedReranking,
     SharedResources,
     SyncRun,
 )
 from memoryd_server.app.collector import FullCollections
-from memoryd_server.app.config import agent_config, call_limits, check_listeners, verifier_and_certificates
+from memoryd_server.app.config import (
+    agent_config,
+    call_limits,
+    check_listeners,
+    rerank_config,
+    rerank_policy,
+    verifier_and_certificates,
+)
 from memoryd_server.app.metrics import collect_metrics, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
+from memoryd_server.app.stop_signals import StopSignals
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
@@ -49,6 +56,7 @@ from memoryd_server.providers import (
     HubModelFile,
     ProviderPool,
     ProviderSelection,
+    make_reranker,
     missing_model,
 )
 from memoryd_server.rpc import Authorizer, HealthReporter, MemoryService, RpcServer
@@ -64,11 +72,6 @@ QUICK_THREADS = 3
 SLOW_THREADS = 4
 
 WANTED_DESCRIPTORS = 65_536
-
-BEYOND_GRACE_SECONDS = 1.5
-"""The time that a stop has after the grace period to close everything. Then the process exits, even if a part hangs."""
-
-_LOG_SECONDS = 0.2
 
 
 class Daemon:
@@ -101,7 +104,8 @@ class Daemon:
         self._loop: asyncio.AbstractEventLoop | None = None
         # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
         self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
-        self.resources = _make_resources(open_native, log)
+        self.resources = _make_resources(open_native, log, downloads=background)
+        self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
         self._collections = FullCollections(self.resources.failures)
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
@@ -159,7 +163,14 @@ class Daemon:
         )
 
     def _collect_metrics(self) -> MetricsSnapshot:
-        return collect_metrics(self.agents, self._providers, self.authorizer.admission, self.resources.failures)
+        stage = self.resources.reranking.current
+        return collect_metrics(
+            self.agents,
+            self._providers,
+            self.authorizer.admission,
+            self.resources.failures,
+            reranker=None if stage is None else stage.status(),
+        )
 
     @property
     def settings(self) -> ResolvedSettings:
@@ -329,6 +340,7 @@ class Daemon:
         if settings.remote_embeddings_blocked_by:
             # Running syncs and searches send no more requests. The agents are then opened again without the provider.
             await asyncio.to_thread(self._providers.close_remote)
+        await self.resources.reranking.change(rerank_config(settings), rerank_policy(settings))
         self._grace_seconds = limits.shutdown_grace_seconds
         self.authorizer.admission.limits = call_limits(limits)
         self.service.ceiling_seconds = limits.default_deadline_seconds
@@ -360,6 +372,7 @@ class Daemon:
     async def _stop(self, ends_at: float) -> None:
         # Searches that wait for a provider now answer by keywords, within the grace period.
         self.resources.embed.shutdown()
+        self.resources.reranking.shut_down()
         await self.agents.interrupt_syncs()
         await self.server.stop(max(0.0, ends_at - time.monotonic()))
         for extension in self.extensions:
@@ -369,6 +382,7 @@ class Daemon:
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
+        await asyncio.to_thread(self.resources.reranking.close)
         self.resources.quick.shutdown()
         self.resources.slow.shutdown()
         await self._collections.stop()
@@ -390,7 +404,7 @@ async def run_daemon(
     loop = asyncio.get_running_loop()
     signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(reload.set))
     daemon = Daemon(settings, log, log_level=log_level)
-    signals = _StopSignals(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
+    signals = StopSignals(lambda: loop.call_soon_threadsafe(stop.set), lambda: daemon.grace_seconds, log)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signals.on_signal)
     on_ready(await daemon.start())
@@ -403,13 +417,14 @@ async def run_daemon(
     await tasks.stop()
 
 
-def _make_resources(open_native: Callable[[], NativeReader], log: Log) -> SharedResources:
+def _make_resources(open_native: Callable[[], NativeReader], log: Log, *, downloads: bool) -> SharedResources:
     return SharedResources(
         quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
         slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
         embed=ProviderExecutors(),
         native=SharedInotify(open_native),
         make_storage=StorageFactory(log).make,
+        reranking=SharedReranking(partial(make_reranker, downloads=downloads)),
     )
 
 
@@ -441,46 +456,6 @@ async def _reload_on_signal(
     await requested.wait()
     requested.clear()
     on_reload(await daemon.reload(load))
-
-
-class _StopSignals:
-    """Handles SIGTERM and SIGINT: the first starts a stop with a time limit, the second ends the process immediately.
-
-    The handler is Python's rather than the event loop's, and the time limit has its own thread. Both therefore work
-    while the event loop, or a thread that the interpreter joins at its exit, hangs in a system call.
-    """
-
-    def __init__(self, stop: Callable[[], object], grace_seconds: Callable[[], float], log: Log) -> None:
-        self._stop = stop
-        self._grace_seconds = grace_seconds
-        self._log = log
-        self._is_stopping = False
-
-    def on_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Handle SIGTERM or SIGINT, on the main thread."""
-        if self._is_stopping:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-            # The first process of a container ignores a signal with the default handler.
-            os._exit(128 + number)
-        self._is_stopping = True
-        self._stop()
-        limit = threading.Timer(self._grace_seconds() + BEYOND_GRACE_SECONDS, self._give_up)
-        limit.daemon = True
-        # If the system has no thread left, the stop has no limit.
-        with suppress(RuntimeError):
-            limit.start()
-
-    def _give_up(self) -> None:
-        # A log whose reader hangs must not keep the process from exiting.
-        logging = threading.Thread(target=self._log_threads, daemon=True)
-        logging.start()
-        logging.join(_LOG_SECONDS)
-        os._exit(1)
-
-    def _log_threads(self) -> None:
-        names = sorted(thread.name for thread in threading.enumerate() if not thread.daemon)
-        self._log.error("abandon-stop", waiting_for=names)
 
 
 def _message_of(error: Exception) -> str:

@@ -4,10 +4,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from memoryd_server.access import Address, RateLimiter, parse_address
-from memoryd_server.agent import Agent, Agents
+from memoryd_server.agent import Agent, Agents, RerankStatus
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics
+from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics, RerankerMetrics
 from memoryd_server.providers import EmbeddingProvider, ProviderPool, ProviderState
 from memoryd_server.settings import ResolvedSettings
 
@@ -31,7 +31,12 @@ def metrics_address(settings: ResolvedSettings) -> Address | None:
 
 
 def collect_metrics(
-    agents: Agents, pool: ProviderPool, admission: RateLimiter, failures: TaskFailures
+    agents: Agents,
+    pool: ProviderPool,
+    admission: RateLimiter,
+    failures: TaskFailures,
+    *,
+    reranker: RerankStatus | None,
 ) -> MetricsSnapshot:
     """Return the current metrics. Blocks: reads the index of each agent in use once."""
     found: list[AgentMetrics] = []
@@ -50,6 +55,22 @@ def collect_metrics(
         calls=admission.calls,
         streams=admission.streams,
         task_failures=[(each.task, each.agent_id, each.count) for each in failures.counts()],
+        reranker=None if reranker is None else _of_reranker(reranker),
+    )
+
+
+def _of_reranker(status: RerankStatus) -> RerankerMetrics:
+    usage = status.usage
+    return RerankerMetrics(
+        provider=status.provider,
+        model=status.model,
+        ready=not status.reason,
+        calls=usage.calls,
+        tokens=usage.tokens,
+        failures=usage.failures,
+        late=usage.late,
+        cache_hits=usage.cache_hits,
+        candidates=usage.candidates,
     )
 
 

@@ -116,6 +116,9 @@ def _daemon_checks(common: CommonOptions, settings: ResolvedSettings) -> Iterato
                 yield from _service_checks(answer.service, reported)
                 newest = max(filter(None, (newest, last_sync_time(answer))), default=None)
                 yield from check_agent(answer)
+                if answer.HasField("reranker") and _RERANKER not in reported:
+                    reported.add(_RERANKER)
+                    yield check_reranker(answer.reranker)
             yield check_clock(datetime.now(UTC), newest)
             yield from check_entries(settings, daemon.client)
     except (ClientError, MemorydError) as error:
@@ -242,11 +245,16 @@ _EXPLAINED: Mapping[str, tuple[str, str]] = {
         "changes are found by comparing the files, within a minute",
         "see the section Disk and watches of docs/operations.md",
     ),
+    "RERANKING_SKIPPED": (
+        "searches are answered in the order without reranking",
+        "check the reranker's address, key, model and timeout; see docs/reranking.md",
+    ),
     "VECTORS_PENDING": (
         "some chunks are found by keywords only",
         "wait for the sync, or do what the reason says",
     ),
 }
+_RERANKER = "reranker"
 _UNKNOWN = ("unknown to this version of the command", "use the command with the same version as the daemon")
 
 _UNWATCHED = frozenset({messages.WatcherMode.WATCHER_MODE_DEAD})
@@ -306,6 +314,17 @@ def _embedding(name: str, answer: messages.StatusResponse) -> Iterator[Check]:
     if answer.batch.enabled and answer.batch.last_error:
         meaning = "chunks are sent in normal requests instead, which cost more"
         yield warning(name, f"batch jobs: {answer.batch.last_error}", meaning, "see the provider's console")
+
+
+def check_reranker(reranker: messages.RerankerStatus) -> Check:
+    """Return whether the reranker, which all agents share, answers, and what a search costs."""
+    provider = f"{reranker.provider} {reranker.model}".strip()
+    if not reranker.reason or reranker.reason.startswith("the model is "):
+        cost = f"{reranker.candidates} candidates and about {reranker.tokens_per_search} tokens per search"
+        return well(_RERANKER, f"{provider}: {reranker.reason or cost}")
+    detail = f"{provider} does not answer: {reranker.reason}"
+    advice = "check its address, key, model and timeout; see docs/reranking.md"
+    return warning(_RERANKER, detail, "searches are answered in the order without reranking", advice)
 
 
 def _watching(name: str, answer: messages.StatusResponse) -> Iterator[Check]:

@@ -71,7 +71,7 @@ def search(
             session_key=key,
             **{k: v for k, v in given.items() if v is not None},
         )
-        show(answer, lambda: _answer_lines(answer), as_json=as_json)
+        show(answer, lambda: _answer_lines(answer, explain=explain), as_json=as_json)
 
 
 def direct_session(agent: str) -> str:
@@ -99,7 +99,13 @@ def _mode(name: str | None) -> str | None:
     return None if name is None else f"SEARCH_MODE_{name.upper()}"
 
 
-def _answer_lines(answer: messages.MemorySearchResponse) -> Iterator[str]:
+def _reranking_text(info: messages.RerankInfo) -> str:
+    model = f"{info.provider} {info.model}".strip()
+    milliseconds = info.elapsed.ToMilliseconds()
+    return f"{info.candidates} results reranked by {model} in {milliseconds} ms, {info.cached} of them from the cache"
+
+
+def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> Iterator[str]:
     for result in answer.results:
         yield f"{result.score:.3f} {result.path}:{result.start_line}-{result.end_line}"
         yield from (f"    {line}" for line in result.snippet.split("\n"))
@@ -110,6 +116,8 @@ def _answer_lines(answer: messages.MemorySearchResponse) -> Iterator[str]:
         click.echo("memoryd: no file contains all words of the query; the results contain some of them", err=True)
     for degradation in answer.info.degradations:
         click.echo(f"memoryd: degraded: {degradation.reason}", err=True)
+    if explain and answer.info.HasField("reranking"):
+        click.echo(f"memoryd: {_reranking_text(answer.info.reranking)}", err=True)
     if answer.info.stale:
         click.echo("memoryd: the index is stale: files have changed since the last sync", err=True)
 

@@ -102,6 +102,8 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
         version = f" {answer.qmd.version}" if answer.qmd.version else ""
         yield f"Backend    qmd{version}{'' if answer.qmd.available else f' is unavailable: {answer.qmd.reason}'}"
     yield from _embedding_lines(answer.embedding)
+    if answer.HasField("reranker"):
+        yield _reranker_line(answer.reranker)
     yield _vector_line(answer.vector)
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
@@ -127,6 +129,12 @@ def _embedding_lines(embedding: messages.EmbeddingStatus) -> Iterator[str]:
         seconds = probe.elapsed.ToNanoseconds() / 1e9
         result = f"answered with {probe.dimensions} dimensions" if probe.ok else f"failed: {probe.error}"
         yield f"Probe      {result}, in {seconds:.3f} s"
+
+
+def _reranker_line(reranker: messages.RerankerStatus) -> str:
+    model = f" {reranker.model}" if reranker.model else ""
+    cost = f"{reranker.candidates} candidates, about {reranker.tokens_per_search} tokens per search"
+    return f"Reranker   {reranker.provider}{model}{f': {reranker.reason}' if reranker.reason else f', {cost}'}"
 
 
 def _vector_line(vector: messages.VectorStatus) -> str:

@@ -9,6 +9,7 @@ from memoryd_server.observe.metrics import (
     MetricsSnapshot,
     NoMeter,
     ProviderMetrics,
+    RerankerMetrics,
     SearchFinished,
     SyncFinished,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "MetricsSnapshot",
     "NoMeter",
     "ProviderMetrics",
+    "RerankerMetrics",
     "SearchFinished",
     "SyncFinished",
     "make_log",

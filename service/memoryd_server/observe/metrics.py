@@ -117,12 +117,30 @@ class ProviderMetrics:
 
 
 @dataclass(frozen=True, slots=True)
+class RerankerMetrics:
+    """The reranker, counted since it was configured. `late` are the searches that did not get its scores in time.
+
+    `candidates` are the scores that searches used, `cache_hits` those of them that needed no call.
+    """
+
+    provider: str
+    model: str
+    ready: bool
+    calls: int
+    tokens: int
+    failures: int
+    late: int
+    cache_hits: int
+    candidates: int
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsSnapshot:
     """The gauges at one moment. `unavailable` are the agents whose index could not be read.
 
     `resting` is the number of idle agents that have released their memory. `task_failures` are the unexpected
     exceptions of background tasks since the daemon's start, as (task, agent, count); the agent is empty for the
-    daemon's own tasks.
+    daemon's own tasks. `reranker` is None if none is configured.
     """
 
     agents: Sequence[AgentMetrics] = ()
@@ -132,6 +150,7 @@ class MetricsSnapshot:
     calls: int = 0
     streams: int = 0
     task_failures: Sequence[tuple[str, str, int]] = ()
+    reranker: RerankerMetrics | None = None
 
 
 class Metrics:
@@ -237,6 +256,8 @@ class _Gauges(Collector):
         yield failures
         yield from self._agent_metrics(snapshot)
         yield from self._provider_metrics(snapshot)
+        if snapshot.reranker is not None:
+            yield from _reranker_metrics(snapshot.reranker)
 
     def _agent_metrics(self, snapshot: MetricsSnapshot) -> Iterable[Metric]:
         known = [*((a.agent_id, 1) for a in snapshot.agents), *((agent_id, 0) for agent_id in snapshot.unavailable)]
@@ -266,6 +287,16 @@ class _Gauges(Collector):
             yield family
 
 
+def _reranker_metrics(reranker: RerankerMetrics) -> Iterable[Metric]:
+    labels = (reranker.provider, reranker.model)
+    ready = [(labels, int(reranker.ready))]
+    yield _gauge("reranker_ready", "Whether the reranker is expected to answer.", ready, "provider", "model")
+    for name, description, value in _RERANKER_COUNTERS:
+        family = CounterMetricFamily(f"memoryd_reranker_{name}", description, labels=("provider", "model"))
+        family.add_metric(labels, value(reranker))
+        yield family
+
+
 _AGENT_GAUGES: Sequence[tuple[str, str, Callable[[AgentMetrics], float]]] = (
     ("index_files", "Files in the index.", lambda a: a.files),
     ("index_chunks", "Chunks in the index.", lambda a: a.chunks),
@@ -293,6 +324,15 @@ _PROVIDER_COUNTERS: Sequence[tuple[str, str, Callable[[ProviderMetrics], float]]
     ("tokens", "Tokens sent to embedding providers, counted or estimated.", lambda p: p.tokens),
     ("retries", "Calls repeated after a failure.", lambda p: p.retries),
     ("failures", "Calls that failed, including those that were repeated.", lambda p: p.failures),
+)
+
+_RERANKER_COUNTERS: Sequence[tuple[str, str, Callable[[RerankerMetrics], float]]] = (
+    ("calls", "Calls of the reranker.", lambda r: r.calls),
+    ("tokens", "Tokens of the calls, counted or estimated.", lambda r: r.tokens),
+    ("failures", "Calls that failed.", lambda r: r.failures),
+    ("late", "Searches that did not get the scores in time.", lambda r: r.late),
+    ("cache_hits", "Scores that needed no call.", lambda r: r.cache_hits),
+    ("candidates", "Scores that searches used.", lambda r: r.candidates),
 )
 
 

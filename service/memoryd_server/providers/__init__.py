@@ -1,10 +1,10 @@
-"""Embedding providers: remote APIs over HTTP and a local model, behind one protocol."""
+"""Embedding providers and rerankers: remote APIs over HTTP and local models, each kind behind one protocol."""
 
 from memoryd_server.providers.http_client import OutcomeUnknown
 from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing
 from memoryd_server.providers.model_download import HubModelFile
 from memoryd_server.providers.pacing import CallerStopped, ThrottleConfig, WaitLimit
-from memoryd_server.providers.pool import ProviderPool, ProviderSelection, missing_model
+from memoryd_server.providers.pool import ProviderPool, ProviderSelection, make_reranker, missing_model
 from memoryd_server.providers.provider import (
     PLAIN_TEXT,
     EmbeddingConfig,
@@ -19,6 +19,7 @@ from memoryd_server.providers.provider import (
     probe,
 )
 from memoryd_server.providers.remote import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState, batches_of
+from memoryd_server.providers.reranker import RerankConfig, Reranker, RerankFailure, RerankReply
 
 __all__ = [
     "MOST_JOB_BYTES",
@@ -41,11 +42,16 @@ __all__ = [
     "ProviderState",
     "RemoteConfig",
     "RequestRefused",
+    "RerankConfig",
+    "RerankFailure",
+    "RerankReply",
+    "Reranker",
     "ResourceMissing",
     "ThrottleConfig",
     "UnavailableProvider",
     "WaitLimit",
     "batches_of",
+    "make_reranker",
     "missing_model",
     "probe",
 ]

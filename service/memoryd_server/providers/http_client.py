@@ -88,6 +88,7 @@ class HttpClient:
         *,
         indexing_seconds: float = INDEXING_SECONDS,
         pace: ThrottleConfig | None = None,
+        max_reply_bytes: int = MAX_REPLY_BYTES,
     ) -> None:
         fixed = {
             **_basic_authorization(base_url, keys),
@@ -106,6 +107,7 @@ class HttpClient:
         )
         self._client = _client(base_url, fixed)
         self._indexing_seconds = indexing_seconds
+        self._max_reply_bytes = max_reply_bytes
         self._lock = threading.Lock()
         self._calls = self._failures = 0
 
@@ -137,6 +139,18 @@ class HttpClient:
         """
         request = HttpRequest("POST", path, json.dumps(body).encode())
         return self._throttle.attempt(lambda: self._post_with_any_key(request, wait_limit), wait_limit)
+
+    def post_once(self, path: str, body: Mapping[str, Any], wait_limit: WaitLimit) -> Any:
+        """Post `body` as `post` does, but only once, and without a wait for an earlier cooldown.
+
+        Raises:
+            EmbeddingQuotaExceeded, EmbeddingUnavailable, RequestRefused: see their docstrings.
+        """
+        request = HttpRequest("POST", path, json.dumps(body).encode())
+        try:
+            return self._post_with_any_key(request, wait_limit)
+        except TransientFailure as failure:
+            raise EmbeddingOutage(str(failure), retry_after_seconds=failure.retry_after_seconds) from failure
 
     def ask(self, request: HttpRequest, wait_limit: WaitLimit, *, idempotent: bool = True) -> Any:
         """Return the decoded answer to a batch job request. Uses the first key: only the creator can access a job.
@@ -304,10 +318,10 @@ class HttpClient:
                 raise EmbeddingOutage(f"{self._name} did not answer in time")
             if is_error and len(reply) > MAX_ERROR_BYTES:
                 break
-            if len(reply) > MAX_REPLY_BYTES:
+            if len(reply) > self._max_reply_bytes:
                 reply.clear()
                 release_free_memory()
-                raise EmbeddingOutage(f"{self._name} returned more than {MAX_REPLY_BYTES} bytes")
+                raise EmbeddingOutage(f"{self._name} returned more than {self._max_reply_bytes} bytes")
         return bytes(reply)
 
     def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:

@@ -369,7 +369,7 @@ class LocalProvider:
         return self._worker
 
     def _command(self) -> list[str]:
-        return command(self.file.path(), self._spec.max_input_tokens, self._threads)
+        return command("embed", self.file.path(), self._spec.max_input_tokens, self._threads)
 
     def _schedule_restart(self, problem: str) -> str:
         """End the worker and delay the next one. Return the message for the caller of the current job."""

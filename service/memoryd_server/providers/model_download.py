@@ -56,6 +56,7 @@ class HubModelFile:
     With `in_background`, the first `path()` starts a download on a thread, which is retried after a pause if it fails;
     otherwise only `download` downloads the file. A partial download is resumed, also by another process. Only one
     process downloads a file at a time, and the others wait for it. `endpoint` replaces https://huggingface.co.
+    `downloaded_by` and `afterwards` complete the reason for a missing file.
 
     Raises:
         ValueError: `uri` has another form.
@@ -69,6 +70,8 @@ class HubModelFile:
         endpoint: str | None = None,
         in_background: bool = True,
         first_pause_seconds: float = FIRST_PAUSE_SECONDS,
+        downloaded_by: str = "memoryd index",
+        afterwards: str = "its vectors follow",
     ) -> None:
         match = _HF.fullmatch(uri)
         if match is None or ".." in uri.split("/"):
@@ -79,6 +82,7 @@ class HubModelFile:
         self._part = self._target.with_name(self._target.name + ".part")
         self._endpoint = endpoint
         self._in_background = in_background
+        self._downloaded_by, self._afterwards = downloaded_by, afterwards
         self._on_ready: Callable[[], None] = lambda: None
         self._pause_seconds = first_pause_seconds
         self._lock = threading.Lock()
@@ -102,9 +106,9 @@ class HubModelFile:
             retried = "; trying again" if self._in_background else ""
             return f"the model {self.name} cannot be downloaded: {self._last_error}{retried}"
         if not self._in_background:
-            return f"the model {self.name} has not been downloaded yet; memoryd index downloads it"
+            return f"the model {self.name} has not been downloaded yet; {self._downloaded_by} downloads it"
         other = " by another process" if self._by_another_process else ""
-        return f"the model {self.name} is being downloaded{other}; its vectors follow when it is complete"
+        return f"the model {self.name} is being downloaded{other}; {self._afterwards} when it is complete"
 
     @property
     def progress(self) -> str:

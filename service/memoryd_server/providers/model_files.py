@@ -5,7 +5,7 @@ https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -98,6 +98,7 @@ _STRING, _ARRAY = 8, 9
 # Value types by number, as `struct` names them: u8 i8 u16 i16 u32 i32 f32 bool - - u64 i64 f64.
 _SCALARS = "BbHhIif?..QqdX"
 _MAX_KEYS = 10_000
+_MAX_DIMENSIONS = 8
 _MAX_STRING_BYTES = 1 << 24
 _MAX_ELEMENTS = 1 << 32
 
@@ -130,12 +131,9 @@ def read_header(path: Path) -> ModelHeader:
 
 
 def _parse_header(file: BufferedReader) -> ModelHeader:
-    magic, version = file.read(4), _number(file, "I")
-    if magic != _MAGIC or version not in _VERSIONS:
-        raise BadModelFile(f"{Path(file.name).name} is not a GGUF file of version 2 or 3")
-    _number(file, "Q")
+    _, keys = _counts(file)
     found: dict[str, Any] = {}
-    for _ in range(min(_number(file, "Q"), _MAX_KEYS)):
+    for _ in range(min(keys, _MAX_KEYS)):
         key, kind = _string(file), _number(file, "I")
         value = _value(file, kind)
         if isinstance(value, (str, int)):
@@ -144,6 +142,39 @@ def _parse_header(file: BufferedReader) -> ModelHeader:
         if header:
             return header
     raise BadModelFile(f"{Path(file.name).name} has no context length or no embedding length")
+
+
+def has_tensor(path: Path, names: Collection[str]) -> bool:
+    """Return whether a model file has a tensor with one of these names. Takes up to half a second.
+
+    Raises:
+        BadModelFile: the file is not a GGUF file.
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        try:
+            tensors, keys = _counts(file)
+            for _ in range(min(keys, _MAX_KEYS)):
+                _string(file)
+                _value(file, _number(file, "I"))
+            return any(_tensor_name(file) in names for _ in range(min(tensors, _MAX_KEYS)))
+        except (struct.error, IndexError, OverflowError, RecursionError):
+            raise BadModelFile(f"{path.name} is damaged or incomplete") from None
+
+
+def _tensor_name(file: BufferedReader) -> str:
+    name, dimensions = _string(file), _number(file, "I")
+    # The size of each dimension, the type and the offset.
+    file.seek(8 * min(dimensions, _MAX_DIMENSIONS) + 4 + 8, 1)
+    return name
+
+
+def _counts(file: BufferedReader) -> tuple[int, int]:
+    """Return the numbers of tensors and of keys, which follow the magic number and the version."""
+    magic, version = file.read(4), _number(file, "I")
+    if magic != _MAGIC or version not in _VERSIONS:
+        raise BadModelFile(f"{Path(file.name).name} is not a GGUF file of version 2 or 3")
+    return _number(file, "Q"), _number(file, "Q")
 
 
 def _header_of(found: dict[str, Any]) -> ModelHeader | None:

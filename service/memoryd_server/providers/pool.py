@@ -11,7 +11,9 @@ from weakref import WeakValueDictionary
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.providers.bedrock import bedrock
 from memoryd_server.providers.gemini import gemini
+from memoryd_server.providers.http_reranker import HttpReranker
 from memoryd_server.providers.local import LocalProvider
+from memoryd_server.providers.local_reranker import LocalReranker
 from memoryd_server.providers.model_download import HubModelFile
 from memoryd_server.providers.model_files import DEFAULT_MODEL, LocalModelFile, ModelFile
 from memoryd_server.providers.ollama import ollama
@@ -23,6 +25,7 @@ from memoryd_server.providers.provider import (
     LocalConfig,
     RemoteConfig,
 )
+from memoryd_server.providers.reranker import RerankConfig, Reranker, UnavailableReranker
 
 AUTOMATIC = ("openai", "gemini", "voyage", "mistral")
 """Providers for which "auto" looks for a key, in this order, after a local model and a server at a base URL."""
@@ -313,13 +316,48 @@ def _needs_http(config: EmbeddingConfig) -> bool:
     return not (config.provider in {_LOCAL, "none"} or (config.provider == "auto" and _has_model(config.local)))
 
 
-def _blocked(settings: Sequence[str]) -> str:
+def _blocked(settings: Sequence[str], disabled: str = "remote embeddings are") -> str:
     shown = ", ".join(settings[:_MAX_BLOCKERS])
     more = len(settings) - _MAX_BLOCKERS
     return (
-        f"remote embeddings are disabled, because memoryd does not understand {shown}"
+        f"{disabled} disabled, because memoryd does not understand {shown}"
         f"{f' and {more} more settings' if more > 0 else ''}"
     )
+
+
+def make_reranker(config: RerankConfig, *, downloads: bool = True) -> Reranker | None:
+    """Return a new reranker for this configuration; None if reranking is disabled. Sends nothing.
+
+    The caller closes it. With `downloads`, a missing model is downloaded in the background when it is needed.
+    """
+    if config.provider == "none":
+        return None
+    problem = _reranker_problem(config)
+    try:
+        if problem:
+            return UnavailableReranker(config.provider, config.model, problem)
+        return HttpReranker(config) if config.provider == "http" else _local_reranker(config.local, downloads=downloads)
+    except (EmbeddingUnavailable, ValueError) as error:
+        return UnavailableReranker(config.provider, config.model, str(error))
+
+
+def _reranker_problem(config: RerankConfig) -> str:
+    if config.provider == "local":
+        return "" if config.local.model_path else "memoryd.rerank.modelPath is not set"
+    if config.blocked_by:
+        return _blocked(config.blocked_by, "reranking over HTTP is")
+    return config.problem or ("" if config.base_url else "memoryd.rerank.baseUrl is not set")
+
+
+def _local_reranker(local: LocalConfig, *, downloads: bool) -> LocalReranker:
+    file = _model_file(
+        local.model_path,
+        local,
+        downloads=downloads,
+        downloaded_by="the daemon",
+        afterwards="searches are reranked",
+    )
+    return LocalReranker(file, idle_seconds=local.idle_seconds, threads=local.threads)
 
 
 def _is_address(path: str) -> bool:
@@ -332,7 +370,14 @@ def missing_model(provider: EmbeddingProvider) -> HubModelFile | None:
     return file if isinstance(file, HubModelFile) and file.missing else None
 
 
-def _model_file(model: str, local: LocalConfig, *, downloads: bool) -> ModelFile:
+def _model_file(
+    model: str,
+    local: LocalConfig,
+    *,
+    downloads: bool,
+    downloaded_by: str = "memoryd index",
+    afterwards: str = "its vectors follow",
+) -> ModelFile:
     if not _is_address(model):
         return LocalModelFile(Path(model))
     if not model.startswith("hf:"):
@@ -341,4 +386,10 @@ def _model_file(model: str, local: LocalConfig, *, downloads: bool) -> ModelFile
         )
     if not local.cache_dir:
         raise EmbeddingUnavailable("no folder for downloaded models is configured")
-    return HubModelFile(model, Path(local.cache_dir), in_background=downloads)
+    return HubModelFile(
+        model,
+        Path(local.cache_dir),
+        in_background=downloads,
+        downloaded_by=downloaded_by,
+        afterwards=afterwards,
+    )

@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from memoryd_server.foreign_text import valid_text
 from memoryd_server.providers import worker
 
 LOADING_SECONDS = 120.0
 ANSWER_SECONDS = 600.0
+SCORE_SECONDS = 60.0
 _ENDING_SECONDS = 2.0
 _MAX_ERROR_BYTES = 65_536
 
@@ -30,7 +31,7 @@ class ModelRefused(Exception):
 
 
 class TextRefused(Exception):
-    """The model cannot embed this text; the message says why."""
+    """The model cannot process this text; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,15 @@ class WorkerVector:
     tokens: int
 
 
-def command(path: Path, window: int, threads: int | None) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class WorkerScore:
+    """A score, unchecked, and the number of tokens read."""
+
+    score: float
+    tokens: int
+
+
+def command(task: Literal["embed", "rank"], path: Path, window: int, threads: int | None) -> list[str]:
     """Return the command of a worker for a model with a window in tokens. `threads` None means half the processors.
 
     llama.cpp's threads spin while they wait for each other. With as many threads as processors, any other load delays
@@ -49,7 +58,7 @@ def command(path: Path, window: int, threads: int | None) -> list[str]:
     """
     # -P: neither this folder nor the current one may shadow a library.
     return [
-        *(sys.executable, "-P", worker.__file__),
+        *(sys.executable, "-P", worker.__file__, task),
         *(str(path), str(window), str(threads or max(1, _processors() // 2))),
     ]
 
@@ -89,15 +98,29 @@ class WorkerProcess:
             TextRefused: the model cannot embed the text.
             WorkerEnded: the process ended first.
         """
+        header, vector = self._ask({"text": text}, ANSWER_SECONDS)
+        return WorkerVector(vector, header["tokens"])
+
+    def score(self, query: str, passage: str) -> WorkerScore:
+        """Return the score of a passage for a query.
+
+        Raises:
+            TextRefused: the model cannot score the texts.
+            WorkerEnded: the process ended first.
+        """
+        header, _ = self._ask({"query": query, "passage": passage}, SCORE_SECONDS)
+        return WorkerScore(header["score"], header["tokens"])
+
+    def _ask(self, request: dict[str, str], seconds: float) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdin is not None  # noqa: S101 -- it is a pipe
         try:
-            worker.write_frame(self._process.stdin, {"text": text})
+            worker.write_frame(self._process.stdin, request)
         except (OSError, ValueError):
             raise self._ended() from None
-        header, vector = self._read(ANSWER_SECONDS)
+        header, body = self._read(seconds)
         if "error" in header:
             raise TextRefused(valid_text(header["error"]))
-        return WorkerVector(vector, header["tokens"])
+        return header, body
 
     def _read(self, seconds: float) -> tuple[dict[str, Any], bytes]:
         assert self._process.stdout is not None  # noqa: S101 -- it is a pipe

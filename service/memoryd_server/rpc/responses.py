@@ -17,6 +17,7 @@ from memoryd_server.agent import (
     Hit,
     IndexUpdate,
     ListedFile,
+    RerankReport,
     RetrieverReport,
     RunCompleted,
     RunProgress,
@@ -64,9 +65,21 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         empty_explanation=answer.empty_explanation,
         legs=[leg_report(report) for report in answer.retrievers] if explain else [],
         matched_any_word=answer.matched_any_word,
+        reranking=None if answer.reranking is None else _reranking(answer.reranking),
     )
     return memory_service_pb2.MemorySearchResponse(
         results=[search_result(hit, explain) for hit in answer.hits], info=info
+    )
+
+
+def _reranking(report: RerankReport) -> memory_pb2.RerankInfo:
+    return build_message(
+        memory_pb2.RerankInfo,
+        provider=report.provider,
+        model=cut_text(report.model),
+        candidates=report.candidates,
+        cached=report.cached,
+        elapsed=duration(report.elapsed_seconds),
     )
 
 
@@ -101,6 +114,7 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
         vector_rank=hit.vector_rank,
         keyword_rank=hit.keyword_rank,
         annotations=hit.annotation_factor,
+        rerank=hit.rerank,
     )
 
 

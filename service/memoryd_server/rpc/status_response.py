@@ -13,6 +13,7 @@ from memoryd_server.agent import (
     ProviderModel,
     ProviderProbe,
     ProviderUsage,
+    RerankStatus,
     ServiceInfo,
     VectorIdentity,
 )
@@ -53,6 +54,25 @@ def status_response(status: AgentStatus, service: ServiceInfo) -> memory_service
         active_sync=active_sync(status.active_sync),
         source_issues=cut_texts(index.issues),
         failed_files=[file_failed(failure) for failure in index.failed_files[:MOST_FAILED_FILES]],
+        reranker=None if status.reranker is None else _reranker(status.reranker, index.mean_chunk_tokens),
+    )
+
+
+def _reranker(status: RerankStatus, mean_chunk_tokens: int) -> memory_pb2.RerankerStatus:
+    usage = status.usage
+    return build_message(
+        memory_pb2.RerankerStatus,
+        provider=status.provider,
+        model=cut_text(status.model),
+        endpoint=cut_text(status.endpoint),
+        reason=cut_text(status.reason),
+        candidates=status.candidates,
+        tokens_per_search=status.candidates * mean_chunk_tokens,
+        calls=usage.calls,
+        tokens=usage.tokens,
+        failures=usage.failures,
+        late=usage.late,
+        cache_hits=usage.cache_hits,
     )
 
 
@@ -101,6 +121,9 @@ def shared_apart(response: memory_service_pb2.StatusResponse) -> memory_service_
         response.service.ClearField(field)
     for field in ("calls", "tokens", "usage"):
         response.embedding.ClearField(field)
+    if response.HasField("reranker"):
+        for field in ("calls", "tokens", "failures", "late", "cache_hits"):
+            response.reranker.ClearField(field)
     return response
 
 

@@ -1,13 +1,14 @@
 """Search: a query into hits."""
 
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
-from memoryd_server.search.engine import SearchEngine
+from memoryd_server.search.engine import PreparedSearch, SearchEngine
 from memoryd_server.search.query import (
     BUILTIN,
     CitationMode,
     EmptyReason,
     Hit,
     RankingConfig,
+    RerankReport,
     RetrieverReport,
     SearchAnswer,
     SearchMode,
@@ -27,7 +28,9 @@ __all__ = [
     "EarlyKeywordHits",
     "EmptyReason",
     "Hit",
+    "PreparedSearch",
     "RankingConfig",
+    "RerankReport",
     "RetrieverReport",
     "SearchAnswer",
     "SearchEngine",

@@ -15,7 +15,17 @@ from memoryd_server.search.coverage import abstains, empty_reason, known_names
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
 from memoryd_server.search.query import Hit, RankingConfig, RetrieverReport, SearchAnswer, SearchMode, SearchQuery
 from memoryd_server.search.ranking import Reranked, rank
-from memoryd_server.search.results import FileCheck, HitRenderer, LazyRows, SelectedRows, hits, select, within_budget
+from memoryd_server.search.reranking import reranked_order
+from memoryd_server.search.results import (
+    FileCheck,
+    HitRenderer,
+    LazyRows,
+    SelectedRows,
+    best_rows,
+    hits,
+    select,
+    within_budget,
+)
 from memoryd_server.search.retrieval import (
     AnalyzedQuery,
     EarlyKeywordHits,
@@ -159,12 +169,21 @@ class SearchEngine:
             )
         return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected)
 
-    def finish(self, prepared: PreparedSearch) -> SearchAnswer:
-        """Return the answer of a prepared search, with snippets. Does not read the index."""
-        selected = prepared.selected
-        rows = selected.rows[: prepared.analyzed.query.max_results]
-        renderer = HitRenderer(self._analyzer, prepared.analyzed, prepared.retrieved.keyword)
-        return self._answer(prepared, hits(rows, renderer, prepared.ranked))
+    def finish(self, prepared: PreparedSearch, scores: Sequence[float | None] | None = None) -> SearchAnswer:
+        """Return the answer of a prepared search, with snippets. Does not read the index.
+
+        `scores` are those of a reranker for the passages, in their order; None for a passage that it did not score, and
+        None instead of all of them if the results keep their order.
+        """
+        analyzed, rows = prepared.analyzed, prepared.selected.rows
+        rerank: dict[int, float | None] = {}
+        if scores is not None:
+            rerank = {candidate.chunk_id: score for (candidate, _), score in zip(rows, scores, strict=False)}
+            own = [candidate.score for candidate, _ in rows]
+            rows = [rows[place] for place in reranked_order(own, scores, self._ranking.rerank_weight)]
+        rows = best_rows(rows, analyzed.query.max_results, share=len(analyzed.groups) > 1)
+        renderer = HitRenderer(self._analyzer, analyzed, prepared.retrieved.keyword)
+        return self._answer(prepared, hits(rows, renderer, prepared.ranked, rerank))
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:
         terms = self._analyzer.query_terms(query.text, counts.languages)

@@ -73,7 +73,7 @@ class Hit:
 
     Scores and ranks are None as in `Candidate`. `coverage` is None if the keyword retriever did not run or the query
     has no words; `decay` is None if decay is off. `annotation_factor` is None if no annotation
-    changed the score.
+    changed the score. `rerank` is the score of the reranker, None if it did not score the hit.
     """
 
     path: str
@@ -94,6 +94,18 @@ class Hit:
     origin: Origin = Origin.UNTRUSTED
     annotations: Annotations = NO_ANNOTATIONS
     annotation_factor: float | None = None
+    rerank: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RerankReport:
+    """The reranking of one answer: who scored how many results, how many of these scores were cached, and the time."""
+
+    provider: str
+    model: str
+    candidates: int
+    cached: int
+    elapsed_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +127,7 @@ class SearchAnswer:
     `revision` is that of the index, `backend` the backend that answered: `builtin` or `qmd`. `stale` is true if a file
     of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
     `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
+    `reranking` is None if no reranker is configured.
     """
 
     hits: tuple[Hit, ...]
@@ -132,6 +145,7 @@ class SearchAnswer:
     empty_explanation: str = ""
     backend: str = BUILTIN
     matched_any_word: bool = False
+    reranking: RerankReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +155,7 @@ class RankingConfig:
     Weights are relative to their sum. If `hybrid` is false, the vector retriever answers alone whenever it can.
     `decay_floor` is the least share of a score that decay leaves. A keyword answer whose best coverage is below
     `abstain_below` returns no hits; 0 disables this. Adjacent chunks are merged into one hit of at most `merged_chars`
-    code points.
+    code points. `rerank_weight` is the share of a reranker's scores in the order of the results that it scored.
     """
 
     hybrid: bool = True
@@ -155,6 +169,7 @@ class RankingConfig:
     decay_floor: float = 0.5
     abstain_below: float = 0.0
     merged_chars: int = 1_600
+    rerank_weight: float = 0.7
 
 
 class Candidate(NamedTuple):

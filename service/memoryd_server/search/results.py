@@ -184,6 +184,16 @@ def shared(by_source: Mapping[Source, Sequence[tuple[int, _T]]], places: int) ->
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
+def best_rows(rows: Sequence[RankedRow], places: int, *, share: bool) -> list[RankedRow]:
+    """Return the first `places` of the ranked rows. With `share`, each source has its reserved places."""
+    if not share:
+        return list(rows[:places])
+    by_source: dict[Source, list[tuple[int, RankedRow]]] = {}
+    for rank, (candidate, row) in enumerate(rows):
+        by_source.setdefault(row.source, []).append((rank, (candidate, row)))
+    return shared(by_source, places)
+
+
 @dataclass(frozen=True, slots=True)
 class RenderedHit:
     """A snippet, and the share of the query's words that the chunk contains; None if the query has no words."""
@@ -239,12 +249,16 @@ def _terms_in(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
     return found | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in found)}
 
 
-def hits(rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Reranked) -> list[Hit]:
-    """Return the hits of these rows. `ranked` has the factors of their scores."""
-    return [_hit(candidate, row, renderer.render(row), ranked) for candidate, row in rows]
+def hits(
+    rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Reranked, rerank: Mapping[int, float | None]
+) -> list[Hit]:
+    """Return the hits of these rows. `ranked` has the factors of their scores, `rerank` the reranker's, by chunk."""
+    return [
+        _hit(candidate, row, renderer.render(row), ranked, rerank.get(candidate.chunk_id)) for candidate, row in rows
+    ]
 
 
-def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Reranked) -> Hit:
+def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Reranked, rerank: float | None) -> Hit:
     snippet = rendered.snippet
     return Hit(
         path=row.path,
@@ -265,6 +279,7 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Rer
         origin=row.origin,
         annotations=row.annotations,
         annotation_factor=ranked.annotation_factors.get(candidate.chunk_id),
+        rerank=rerank,
     )
 
 

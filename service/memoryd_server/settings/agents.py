@@ -1,10 +1,10 @@
 """The `agents` block: the configured agents by id, each resolved into `AgentSettings`."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from memoryd_server.credentials import SecretSources, UnresolvedSecret
 from memoryd_server.settings.auth_profiles import ProfileReader, Profiles
@@ -18,10 +18,12 @@ from memoryd_server.settings.provider_access import (
     PROVIDERS,
     AccessSources,
     ModelProviders,
+    ProviderAccess,
     model_providers,
     with_known_provider,
     with_secrets,
 )
+from memoryd_server.settings.rerank_access import rerank_access, rerank_settings, warn_of_missing_secret
 from memoryd_server.settings.resolved import AgentSettings
 from memoryd_server.settings.restrictions import check_providers
 from memoryd_server.settings.roster import (
@@ -56,8 +58,16 @@ class ResolveContext:
     secrets: SecretSources | None
 
 
-def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str, AgentSettings], str]:
-    """Return the agents by id, and the id of the default agent; empty if there is none.
+class ResolvedAgents(NamedTuple):
+    """The agents by id, the id of the default agent (empty if there is none), and the access to the reranker."""
+
+    agents: dict[str, AgentSettings]
+    default: str
+    rerank_access: ProviderAccess
+
+
+def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
+    """Return the agents, and the access to the reranker, which they share.
 
     The result is meaningful only if `checker` has no problem.
     """
@@ -115,10 +125,12 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> tuple[dict[str,
             memory_get_max_chars=own_limits.memory_get_max_chars or limits.memory_get_max_chars,
         )
     _refuse_shared_indexes(checker, agents)
+    reranker = rerank_access(rerank_settings(checker), all_sources[_RERANKER])
     if not checker.report.problems:
         # With a problem, the agents have the default providers.
         check_providers(checker, agents, context.variables.values)
-    return agents, default
+        warn_of_missing_secret(checker, reranker)
+    return ResolvedAgents(agents, default, reranker)
 
 
 def _memory_block(checker: Checker) -> MemoryBlock:
@@ -232,6 +244,10 @@ def _warn_of_ignored_sessions(checker: Checker, place: SearchPlace, search: Memo
         checker.warn(path, f'"sessions" is ignored, because {reason}; only {indexed} is indexed')
 
 
+# The reranker's place among the agents, whose ids are not empty.
+_RERANKER = ""
+
+
 def _access_sources(
     checker: Checker,
     context: ResolveContext,
@@ -241,27 +257,31 @@ def _access_sources(
     *,
     unset: Mapping[str, str],
 ) -> dict[str, AccessSources]:
-    """Return the sources of addresses and keys of each agent, with the secrets that its providers need.
+    """Return the sources of addresses and keys of each agent and of the reranker, with the secrets that they need.
 
     An agent with a variable in `unset` has no memory, and needs none.
     """
     no_secrets = SecretSources({}, {}, context.variables.values, context.state_dir, context.state_dir)
     secrets = context.secrets or no_secrets
     reader = ProfileReader(context.state_dir, secrets.default_aliases(), checker.report)
-    found, in_use = {}, {}
+    shared = AccessSources(
+        providers,
+        Profiles(),
+        secrets,
+        context.variables,
+        (),
+        checker.tree.origin,
+        lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
+        by_older_rules=context.layout.name == OLDER,
+    )
+    found = {_RERANKER: shared}
+    in_use: dict[str, tuple[AccessSources, Callable[[AccessSources], object]]] = {}
+    in_use[_RERANKER] = (shared, partial(rerank_access, rerank_settings(checker)))
     for agent_id, resolved in searches.items():
         place, search = AgentPlace.of(agent_id), resolved.search
         is_remote = context.secrets is not None and _remote_providers(search, entries)
-        found[agent_id] = AccessSources(
-            providers,
-            reader.of_agent(agent_id, _agent_dir(checker, place)) if is_remote else Profiles(),
-            secrets,
-            context.variables,
-            _remote_path(checker, place),
-            checker.tree.origin,
-            lambda _: UnresolvedSecret("it is not read while the agent does not need it"),
-            by_older_rules=context.layout.name == OLDER,
-        )
+        profiles = reader.of_agent(agent_id, _agent_dir(checker, place)) if is_remote else Profiles()
+        found[agent_id] = replace(shared, profiles=profiles, remote_path=_remote_path(checker, place))
         has_memory = not _has_no_memory(checker) and not unset[agent_id]
         if has_memory and (search.enabled or entries_are_enabled(checker)):
             in_use[agent_id] = (found[agent_id], partial(_use, search, entries))

@@ -37,8 +37,8 @@ PROVIDER_KEYS: Mapping[str, tuple[str, ...]] = {
 }
 """The variables with a provider's API key, in the order of precedence."""
 
-# These would let a variable start programs.
-_FILE_ONLY: frozenset[KeyPath] = frozenset({("secrets", "exec")})
+# The first would let a variable start programs, the second is an object.
+_FILE_ONLY: frozenset[KeyPath] = frozenset({("secrets", "exec"), ("rerank", "headers")})
 _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD_LOG_FORMAT": ("log", "format")}
 
 

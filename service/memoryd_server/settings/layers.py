@@ -111,8 +111,13 @@ def merge(low: Mapping[str, Any], high: Mapping[str, Any]) -> dict[str, Any]:
     return tree.values
 
 
-ABOUT_PROVIDERS = frozenset({"memory", "agents", "models", "plugins"})
-"""The blocks that determine which providers are used, and what is sent to them."""
+_ABOUT_PROVIDERS = frozenset({"memory", "agents", "models", "plugins"})
+_RERANK = ("memoryd", "rerank")
+
+
+def is_about_providers(path: KeyPath) -> bool:
+    """Return whether a key determines which providers are used, or what is sent to them."""
+    return bool(_ABOUT_PROVIDERS.intersection(path[:1])) or path[: len(_RERANK)] == _RERANK
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,7 @@ class Findings:
     def problem(self, origin: str | Path, key: KeyPath, message: str, agent_id: str = "") -> None:
         """Add a problem. If the key is in a block that determines the providers, it is also a blocker."""
         _add(self.problems, origin, key, message)
-        if ABOUT_PROVIDERS.intersection(key[:1]):
+        if is_about_providers(key):
             self.block_remote(origin, key, message, agent_id)
 
     def unreadable(self, file: str | Path, message: str) -> None:

@@ -132,7 +132,7 @@ def _resolve(
     # Before the `memoryd` block, so that every blocker is found even if that block is refused.
     in_entries = has_entries(checker.tree)
     context = ResolveContext(state_dir, workspace, Path(default_folder.text), variables, layout, in_entries, secrets)
-    agents, default = resolve_agents(checker, context)
+    agents, default, rerank_access = resolve_agents(checker, context)
     if workspace and not default:
         checker.report.warn(overrides.workspace.origin, (), "it is ignored, because there is no default agent")
     service = checker.block(ServiceSettings, checker.table(("memoryd",)), ("memoryd",))
@@ -145,12 +145,13 @@ def _resolve(
         agents,
         default,
         tuple(checker.report.warnings),
-        origins.table(state_dir, service, agents),
+        origins.table(state_dir, service, agents, rerank_access),
         child_environment(overrides.environ),
         tuple(checker.report.blockers),
         env.runtime_folder(overrides.environ),
         layout.name,
         _session_store(checker.tree),
+        rerank_access,
     )
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from memoryd_server.settings.environment import SourcedValue
 from memoryd_server.settings.layers import DEFAULT, SettingsTree
 from memoryd_server.settings.layouts import CURRENT, OLDER, SHARED_SEARCH, search_of
-from memoryd_server.settings.resolved import AgentSettings, Written, effective
+from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.resolved import RERANK_ACCESS, AgentSettings, Written, effective
 from memoryd_server.settings.roster import DEFAULTS, ENTRIES, LIST, AgentPlace
 from memoryd_server.settings.rules import KeyPath, dotted
 from memoryd_server.settings.service import ServiceSettings
@@ -33,11 +34,18 @@ class Origins:
     variables: Variables
 
     def table(
-        self, state_dir: Path, service: ServiceSettings, agents: Mapping[str, AgentSettings]
+        self,
+        state_dir: Path,
+        service: ServiceSettings,
+        agents: Mapping[str, AgentSettings],
+        rerank_access: ProviderAccess,
     ) -> dict[str, Written]:
         """Return where each key of `ResolvedSettings.describe` was written."""
-        found = {dotted(path): self._written((path,)) for path, _ in effective(state_dir, service, agents)}
+        keys = effective(state_dir, service, agents, rerank_access=rerank_access)
+        found = {dotted(path): self._written((path,)) for path, _ in keys}
         found["stateDir"] = Written(self.state_dir.origin)
+        if dotted(RERANK_ACCESS) in found:
+            found[dotted(RERANK_ACCESS)] = Written(rerank_access.key_from or DEFAULT)
         for agent_id, agent in agents.items():
             found.update({dotted(path): written for path, written in self._of_agent(agent_id, agent)})
         return found

@@ -229,6 +229,25 @@ class AccessSources:
         except UnresolvedReference as error:
             return ProviderAccess(missing=error.secret)
 
+    def server(
+        self,
+        base_url: str | None,
+        api_key: SecretValue | None,
+        headers: Mapping[str, SecretValue] | None,
+        path: KeyPath,
+    ) -> ProviderAccess:
+        """Return the access to a server with the address, key and headers of the block at `path`, and no others."""
+        place = KeyPlace(self.origin((*path, "apiKey")), (*path, "apiKey"))
+        try:
+            address = self._filled(base_url, f"{dotted(path)}.baseUrl")
+            sent = self._secret_headers(headers, path)
+            key = "" if api_key is None else self._secret(api_key, place, dotted(place.key))
+        except UnsetVariable as unset:
+            return ProviderAccess(problem=str(unset))
+        except UnresolvedReference as error:
+            return ProviderAccess(missing=error.secret)
+        return ProviderAccess(address, (SecretStr(key),) if key else (), sent, key_from=place.origin if key else "")
+
     def _automatic(self, provider: str, remote: RemoteSettings | None) -> ProviderAccess:
         own = replace(
             self, variables=self.variables.of_process(), lookup=lambda _: UnresolvedSecret(_AUTO), is_automatic=True
@@ -258,7 +277,7 @@ class AccessSources:
             if remote_url and not is_own_address(provider, remote_url, own_url):
                 return replace(self._elsewhere(provider, remote, block, path, remote_url), api=api)
             base_url = remote_url or own_url or (bedrock_address(self.variables.values) if provider == _BEDROCK else "")
-            headers = {**self._block_headers(block, path), **self._remote_headers(remote)}
+            headers = {**self._secret_headers(block.headers, path), **self._remote_headers(remote)}
         except (UnsetVariable, ValueError) as wrong:
             return ProviderAccess(problem=str(wrong))
         try:
@@ -305,9 +324,10 @@ class AccessSources:
             for name, value in (remote.headers or {}).items()
         }
 
-    def _block_headers(self, block: ModelProviderSettings, path: KeyPath) -> dict[str, SecretStr]:
+    def _secret_headers(self, headers: Mapping[str, SecretValue] | None, path: KeyPath) -> dict[str, SecretStr]:
+        """Return the headers of the block at `path` with their names in lower case."""
         found = {}
-        for name, value in (block.headers or {}).items():
+        for name, value in (headers or {}).items():
             key = (*path, "headers", name)
             found[name.lower()] = SecretStr(self._secret(value, KeyPlace(self.origin(key), key), dotted(key)))
         return found
@@ -418,7 +438,7 @@ def _braced(text: str) -> str:
 
 
 def with_secrets(
-    agents: Mapping[str, tuple[AccessSources, Callable[[AccessSources], None]]], sources: SecretSources
+    agents: Mapping[str, tuple[AccessSources, Callable[[AccessSources], object]]], sources: SecretSources
 ) -> dict[str, AccessSources]:
     """Return the sources of each agent with the values of the references that its access to providers needs.
 

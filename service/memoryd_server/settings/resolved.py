@@ -93,7 +93,8 @@ class ResolvedSettings:
     to commands.
     `remote_embeddings_blocked_by` has the settings that are not understood: if there are any, no agent uses a provider
     that is reached over HTTP. `runtime_folder` is memoryd's folder below XDG_RUNTIME_DIR; None if that is not set.
-    `session_store` is OpenClaw's `session.store`; empty if it is not set.
+    `session_store` is OpenClaw's `session.store`; empty if it is not set. `rerank_access` is the access to the server
+    of `memoryd.rerank`.
     """
 
     state_dir: Path
@@ -107,6 +108,7 @@ class ResolvedSettings:
     runtime_folder: Path | None = None
     layout: str = "older"
     session_store: str = ""
+    rerank_access: ProviderAccess = field(default_factory=ProviderAccess)
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -143,12 +145,7 @@ class ResolvedSettings:
         """
         return [
             {"key": key, "value": mask(value), **_shown_origin(self.written.get(key, Written(DEFAULT)))}
-            for key, value in (
-                (dotted(path), value)
-                for path, value in effective(
-                    self.state_dir, self.service, self.agents, self.remote_embeddings_blocked_by
-                )
-            )
+            for key, value in ((dotted(path), value) for path, value in _effective_values(self))
         ]
 
 
@@ -157,11 +154,17 @@ def _shown_origin(written: Written) -> dict[str, str]:
     return {name: text for name, text in shown.items() if text}
 
 
+RERANK_ACCESS = ("memoryd", "rerank", "access")
+"""The path of the access to the reranker's server in `describe`."""
+
+
 def effective(
     state_dir: Path,
     service: ServiceSettings,
     agents: Mapping[str, AgentSettings],
     blocked_by: Sequence[Blocker] = (),
+    *,
+    rerank_access: ProviderAccess,
 ) -> list[tuple[tuple[str, ...], object]]:
     """Return the path and the value of every effective setting, in the order of `describe`."""
     shared = next(iter(agents.values()))
@@ -170,6 +173,7 @@ def effective(
         (("stateDir",), state_dir),
         *blocked,
         *flatten(service, ("memoryd",)),
+        *(((RERANK_ACCESS, known),) if (known := rerank_access.known_values()) else ()),
         *flatten(shared.memory, ("memory",)),
         *flatten(shared.entries, ENTRIES),
         *flatten(shared.compaction, ("agents", "defaults", "compaction")),
@@ -271,9 +275,20 @@ def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...
     if any(".memorySearch.remote." in key for key in changed):
         # The access to each provider derives from `remote`, and would be listed once per provider.
         changed = [key for key in changed if not _ACCESS.search(key)]
+    if any(key.startswith("memoryd.rerank.") for key in changed if key != dotted(RERANK_ACCESS)):
+        changed = [key for key in changed if key != dotted(RERANK_ACCESS)]
     return (*changed, *moved)
 
 
 def _values(settings: ResolvedSettings) -> Mapping[str, object]:
-    values = effective(settings.state_dir, settings.service, settings.agents, settings.remote_embeddings_blocked_by)
-    return {dotted(path): value for path, value in values}
+    return {dotted(path): value for path, value in _effective_values(settings)}
+
+
+def _effective_values(settings: ResolvedSettings) -> list[tuple[tuple[str, ...], object]]:
+    return effective(
+        settings.state_dir,
+        settings.service,
+        settings.agents,
+        settings.remote_embeddings_blocked_by,
+        rerank_access=settings.rerank_access,
+    )

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from memoryd_server.settings import environment as env
 from memoryd_server.settings.checking import CLOSE, Checker, agent_of, find_misspelt, ignored_message
 from memoryd_server.settings.includes import INCLUDE, FailedInclude
-from memoryd_server.settings.layers import ABOUT_PROVIDERS, Findings, exists
+from memoryd_server.settings.layers import Findings, exists, is_about_providers
 from memoryd_server.settings.locations import Locations
 from memoryd_server.settings.plugins import ENTRY as ENTRIES_PLUGIN_ENTRY
 from memoryd_server.settings.plugins import PLUGIN as ENTRIES_PLUGIN
@@ -57,7 +57,7 @@ def check_places(checker: Checker, agent_paths: Iterable[KeyPath]) -> None:
     """
     agents = [("agents", "defaults"), *agent_paths]
     for path, origin, value in checker.tree.replaced:
-        if path[0] in ABOUT_PROVIDERS:
+        if is_about_providers(path):
             message = f"expected an object, found {kind_of(value)}; it is ignored"
             checker.report.block_remote(origin, path, message, agent_of(path))
     _check_keys(checker, (), read=("memory",))
@@ -161,7 +161,10 @@ _UNREAD = "memoryd does not read it"
 # Of an older version.
 _OLDEST_FILE = "moltbot.json"
 _ABOUT_PROVIDERS = frozenset(
-    {"provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"}
+    {
+        *("provider", "providers", "embedding", "embeddings", "search", "remote", "fallback", "offline"),
+        *("rerank", "reranker", "reranking"),
+    }
 )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from memoryd_server.settings.rules import FloatRange, IntRange, SettingsBlock, did_you_mean
+from memoryd_server.settings.secret_input import SecretInput, SecretValue
 
 OptionalPath = Annotated[Path | None, Field(strict=False)]
 
@@ -99,12 +100,12 @@ class WatcherSettings(SettingsBlock):
 
 
 class LocalModelSettings(SettingsBlock):
-    """The embedding model that runs on this machine. Agents share it."""
+    """The models that run on this machine, for embeddings and for reranking. Agents share them."""
 
     threads: Annotated[int, IntRange(0, 256)] = 0
-    """The number of threads of the model; 0 means half the processors. Threads, 0..256; default 0."""
+    """The number of threads of each model; 0 means half the processors. Threads, 0..256; default 0."""
     idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 600.0
-    """The time without use after which the model is unloaded. Seconds, 1..86400; default 600."""
+    """The time without use after which a model is unloaded. Seconds, 1..86400; default 600."""
 
 
 class EmbeddingSettings(SettingsBlock):
@@ -116,6 +117,40 @@ class EmbeddingSettings(SettingsBlock):
     identity_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """The headers whose values select what computes the vectors, such as a deployment or a region: another value is
     treated as another model. The index stores a hash of the value. Names of headers; default []."""
+
+
+class RerankSettings(SettingsBlock):
+    """Reranking: a model reads the query and each of the best candidates, and its scores change their order.
+
+    A reranker over HTTP receives the query and the text of the candidates of each search; see
+    [reranking](reranking.md). `${NAME}` in `baseUrl`, `apiKey` and `headers` is replaced by the environment variable.
+    """
+
+    provider: Literal["none", "http", "local"] = "none"
+    """What scores the candidates: `none` disables reranking, `http` is a server with the rerank API of Jina, Cohere,
+    Voyage, vLLM or llama-server, `local` a model on this machine. none, http, local; default "none"."""
+    # An address may hold a password.
+    base_url: Annotated[str | None, Field(repr=False)] = None
+    """The base URL of the server for `http`, with or without the path `/rerank`. URL; default unset."""
+    model: str | None = None
+    """The model that the server for `http` uses; if it is unset, none is sent. Name; default unset."""
+    api_key: Annotated[SecretValue | None, SecretInput()] = None
+    """The API key for `http`, or a [SecretRef](#secretrefs). No other key is used in its place. Secret; default unset.
+    """
+    headers: dict[str, Annotated[SecretValue, SecretInput()]] | None = None
+    """Headers of each request for `http`, each a text or a [SecretRef](#secretrefs). Secrets; default unset."""
+    model_path: str | None = None
+    """The model for `local`: a GGUF file with rank pooling, or `hf:organization/repository/file.gguf`, which is
+    downloaded. Path or hf address; default unset."""
+    candidates: Annotated[int, IntRange(1, 100)] = 30
+    """The maximum number of candidates that the model scores in a search. A local model scores fewer if it is too slow
+    for `timeoutMs`. Candidates, 1..100; default 30."""
+    timeout_ms: Annotated[int, IntRange(10, 60_000)] = 300
+    """The time that a search waits for the scores. Then it answers in the order without them, and says so.
+    Milliseconds, 10..60000; default 300."""
+    weight: Annotated[float, FloatRange(0, 1)] = 0.7
+    """The share of the model's score in the order of the scored candidates; the rest is the share of the search's own
+    score. Share, 0..1; default 0.7."""
 
 
 class MetricsSettings(SettingsBlock):
@@ -195,6 +230,8 @@ class ServiceSettings(SettingsBlock):
     default 600."""
     embedding: EmbeddingSettings = EmbeddingSettings()
     """Embeddings."""
+    rerank: RerankSettings = RerankSettings()
+    """Reranking."""
     qmd_fallback: Literal["builtin", "none"] = "builtin"
     """What answers searches when `memory.backend` is qmd and qmd fails. With `none`, the search fails, and memoryd
     keeps no index of its own. builtin, none; default "builtin"."""

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.agent.search import IndexSearch
 from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.search import SearchMode, SearchQuery
@@ -41,7 +42,7 @@ async def test_a_failed_keyword_search_of_a_cancelled_call_is_not_reported():
     query = SearchQuery("heron", 6, None, False, (), SearchMode.HYBRID, 700, False, None, time.monotonic())
     with ThreadPoolExecutor(1) as quick:
         index = SimpleNamespace(quick=quick, embedding=SlowEmbedding(), record_search=lambda: None)
-        search = asyncio.create_task(IndexSearch(index, LateEngine()).search(query))
+        search = asyncio.create_task(IndexSearch(index, LateEngine(), SharedReranking()).search(query))
         await index.embedding.began.wait()
         search.cancel()
         with pytest.raises(asyncio.CancelledError):

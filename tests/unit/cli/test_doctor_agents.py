@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd import messages as m
-from memoryd_server.cli.doctor_checks import _EXPLAINED, check_agent, check_least_score, last_sync_time
+from memoryd_server.cli.doctor_checks import (
+    _EXPLAINED,
+    check_agent,
+    check_least_score,
+    check_reranker,
+    last_sync_time,
+)
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.model import DegradationKind
 from memoryd_server.settings import load
@@ -123,3 +129,18 @@ def test_a_least_score_that_removes_exact_words_is_reported(tmp_path, query, war
     checks = list(check_least_score(agent))
     assert [(check.name, check.verdict) for check in checks] == [("search of main", WARNING)] * warned
     assert all("query.minScore is 0.35, more than hybrid.textWeight (0.3)" in check.detail for check in checks)
+
+
+@pytest.mark.parametrize(
+    ("reason", "verdict", "text"),
+    [
+        ("", OK, "30 candidates and about 9000 tokens per search"),
+        ("the model is being loaded", OK, "the model is being loaded"),
+        ("the server is down", WARNING, "http rerank-2.5 does not answer: the server is down"),
+    ],
+)
+def test_the_reranker_is_checked(reason, verdict, text):
+    check = check_reranker(
+        m.RerankerStatus(provider="http", model="rerank-2.5", reason=reason, candidates=30, tokens_per_search=9000)
+    )
+    assert (check.verdict, text in check.detail) == (verdict, True)

@@ -114,6 +114,9 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
         vector_rank=hit.vector_rank,
         keyword_rank=hit.keyword_rank,
         annotations=hit.annotation_factor,
+        window=hit.window,
+        date=hit.date,
+        adjacent=hit.adjacent,
         rerank=hit.rerank,
     )
 

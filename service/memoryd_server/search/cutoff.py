@@ -111,18 +111,43 @@ def scale_of(
 
 
 class Cutoff(NamedTuple):
-    """The candidates that passed, the number that did not, and the scale of cosines; None if none was used."""
+    """The candidates that passed, the number that did not, and the scale of cosines; None if none was used.
+
+    `near` are the chunks that passed by their cosine, the nearest first.
+    """
 
     candidates: list[Candidate]
     dropped: int
     scale: CosineScale | None
+    near: Sequence[int] = ()
+
+    def with_nearest(self, max_results: int) -> "Cutoff":
+        """Return the candidates with a third of the first `max_results` places reserved for the nearest.
+
+        Otherwise common words of the query could fill every place. The order does not change apart from that.
+        """
+        if len(self.candidates) <= max_results:
+            return self
+        reserved = set(self.near[: max_results // 3])
+        room = max_results - len(reserved)
+        first: list[Candidate] = []
+        rest: list[Candidate] = []
+        for candidate in self.candidates:
+            if candidate.chunk_id in reserved:
+                first.append(candidate)
+            elif room > 0:
+                room -= 1
+                first.append(candidate)
+            else:
+                rest.append(candidate)
+        return self._replace(candidates=first + rest)
 
 
 def apply_cutoff(candidates: Sequence[Candidate], query: SearchQuery, scale: CosineScale | None) -> Cutoff:
     """Remove the candidates below the query's least score or, if it has none, those that fail the default cutoff."""
     if query.min_score is not None:
         return Cutoff(*cut_below(candidates, query.min_score), scale)
-    return Cutoff(*default_cut(candidates, scale or UNCALIBRATED, query.max_results), scale)
+    return default_cut(candidates, scale or UNCALIBRATED)._replace(scale=scale)
 
 
 def cut_below(candidates: Sequence[Candidate], min_score: float) -> tuple[list[Candidate], int]:
@@ -131,12 +156,12 @@ def cut_below(candidates: Sequence[Candidate], min_score: float) -> tuple[list[C
     return passed, len(candidates) - len(passed)
 
 
-def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results: int) -> tuple[list[Candidate], int]:
-    """Return the candidates to show if no least score is set, and how many were removed.
+def default_cut(candidates: Sequence[Candidate], scale: CosineScale) -> Cutoff:
+    """Return the candidates to show if no least score is set.
 
     A candidate passes if its cosine passes on the model's `scale`, if it has a keyword score and its fused score
-    reaches the default, or if the keyword retriever returned it. Scores below the default come last. The first
-    `max_results` contain the nearest of those that pass by cosine; see `_with_nearest`.
+    reaches the default, if the keyword retriever returned it, or if the query names a date near its day. Scores below
+    the default come last.
     """
     cosines = [-1.0 if c.vector_score is None else c.vector_score for c in candidates]
     least = max(LEAST_COSINE, scale.threshold(max(cosines, default=-1.0)))
@@ -147,32 +172,9 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale, max_results
         reaches_default = candidate.score >= DEFAULT_MIN_SCORE
         if cosine >= least:
             near.append((-cosine, candidate.chunk_id))
-        elif candidate.keyword_rank is None and not (reaches_default and candidate.text_score):
+        elif candidate.keyword_rank is None and not candidate.date and not (reaches_default and candidate.text_score):
             continue
         # MMR may have put a lower score first.
         (good if reaches_default else low).append(candidate)
     passed = good + low
-    return _with_nearest(passed, sorted(near), max_results), len(candidates) - len(passed)
-
-
-def _with_nearest(passed: list[Candidate], near: Sequence[tuple[float, int]], max_results: int) -> list[Candidate]:
-    """Return `passed` with a third of the first `max_results` places reserved for the first of `near`.
-
-    Otherwise common words of the query could fill every place. The order does not change apart from that. `near` has
-    negative cosines with chunk ids, ascending.
-    """
-    if len(passed) <= max_results:
-        return passed
-    reserved = {chunk_id for _, chunk_id in near[: max_results // 3]}
-    room = max_results - len(reserved)
-    first: list[Candidate] = []
-    rest: list[Candidate] = []
-    for candidate in passed:
-        if candidate.chunk_id in reserved:
-            first.append(candidate)
-        elif room > 0:
-            room -= 1
-            first.append(candidate)
-        else:
-            rest.append(candidate)
-    return first + rest
+    return Cutoff(passed, len(candidates) - len(passed), scale, [chunk_id for _, chunk_id in sorted(near)])

@@ -1,4 +1,4 @@
-"""Dates that a query names, and the boost of chunks that are dated near them. Pure.
+"""Dates that a query names, and what they add to the score of chunks that are dated near them. Pure.
 
 Recognised are ISO dates and months, Chinese, Japanese and Korean dates, dates with the month's name in a few languages
 ("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), seasons of a year, and periods relative to today
@@ -8,7 +8,7 @@ and ranges ("May 3-5", "between March 3 and May 8"). Words that may not be a mon
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Final
@@ -16,12 +16,18 @@ from typing import Final
 from memoryd_server.search.date_patterns import PATTERNS
 from memoryd_server.search.date_readers import DatesFound
 from memoryd_server.search.date_words import CJK_PHRASES, ENGLISH_SEASONS, LAST_WORDS, MONTH_NUMBERS, WEEKDAYS, either
-from memoryd_server.search.query import Candidate
 
-BOOST: Final = 0.3
-"""The boost of a chunk dated within a range that the query names; by default the weight of keyword search."""
-NEAR_DAYS: Final = 7
-"""The most days away from a range that get a boost; a note is often written days after the events in it."""
+SHORT_GAIN: Final = 0.8
+"""What a named range of at most `SHORT_DAYS` adds to the score of a chunk dated within it."""
+LONG_GAIN: Final = 0.6
+"""What a longer range adds. Much larger gains lose the answers of questions that name a wrong date."""
+SHORT_DAYS: Final = 7
+DAYS_AFTER: Final = 14
+"""The days after a range over which the gain falls to 0: a note is often written days after the events in it."""
+DAYS_BEFORE: Final = 7
+"""The days before a range over which the gain falls to 0."""
+MOST_DAYS_RETRIEVED: Final = 31
+"""The longest range whose chunks are candidates although they share no word with the query."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +36,11 @@ class DateRange:
 
     first: date
     last: date
+
+    @property
+    def days(self) -> int:
+        """The number of days."""
+        return (self.last - self.first).days + 1
 
 
 # Every date has a digit, one of these words or a phrase of `_CJK_PHRASE`. A query without them, as most are, is not
@@ -73,25 +84,12 @@ def _plain(query: str) -> str:
     return query if query.isascii() else query.translate(_PLAIN)
 
 
-def boost(day: date | None, ranges: Sequence[DateRange]) -> float:
-    """Return the boost of a chunk of this day: `BOOST` within a range, falling linearly to 0 after `NEAR_DAYS`."""
-    return max((BOOST * _nearness(day, named) for named in ranges), default=0.0) if day else 0.0
+def gain_of(day: date | None, ranges: Sequence[DateRange]) -> float:
+    """Return what the dates that a query names add to the score of a chunk of this day; 0 for a chunk without a day."""
+    return max((_gain(day, named) for named in ranges), default=0.0) if day else 0.0
 
 
-def boosted(
-    candidates: Sequence[Candidate], days: Mapping[int, date | None], ranges: Sequence[DateRange]
-) -> list[Candidate]:
-    """Return the candidates with their boost, best first; unchanged if `ranges` is empty. `days` is by chunk.
-
-    Scores are limited to 1; those that would exceed it keep their order.
-    """
-    if not ranges:
-        return list(candidates)
-    scored = [(candidate.score + boost(days.get(candidate.chunk_id), ranges), candidate) for candidate in candidates]
-    scored.sort(key=lambda pair: -pair[0])
-    return [candidate._replace(score=min(1.0, score)) for score, candidate in scored]
-
-
-def _nearness(day: date, named: DateRange) -> float:
-    away = max((named.first - day).days, (day - named.last).days, 0)
-    return max(0.0, 1 - away / (NEAR_DAYS + 1))
+def _gain(day: date, named: DateRange) -> float:
+    before, after = (named.first - day).days / DAYS_BEFORE, (day - named.last).days / DAYS_AFTER
+    full = SHORT_GAIN if named.days <= SHORT_DAYS else LONG_GAIN
+    return full * max(0.0, 1 - max(before, after, 0.0))

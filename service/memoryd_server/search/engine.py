@@ -1,7 +1,7 @@
 """SearchEngine: answers queries from one index."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cache, partial
@@ -11,15 +11,27 @@ from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.model import Degradation, DegradationKind, Source
-from memoryd_server.search.coverage import abstains, empty_reason, known_names
+from memoryd_server.search.coverage import abstains, empty_reason, known_names, weights
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
-from memoryd_server.search.query import Hit, RankingConfig, RetrieverReport, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.search.ranking import Reranked, rank
+from memoryd_server.search.dates import dates_in
+from memoryd_server.search.diversity import KEYWORD_PENALTY, VECTOR_PENALTY, diversified, spread
+from memoryd_server.search.keyword import KeywordAnswer
+from memoryd_server.search.query import (
+    Candidate,
+    Hit,
+    RankingConfig,
+    RetrieverReport,
+    SearchAnswer,
+    SearchMode,
+    SearchQuery,
+)
+from memoryd_server.search.ranking import NO_ADJUSTMENTS, Ranked, adjustments, rank
 from memoryd_server.search.reranking import reranked_order
 from memoryd_server.search.results import (
     FileCheck,
     HitRenderer,
     LazyRows,
+    RowCache,
     SelectedRows,
     best_rows,
     hits,
@@ -35,11 +47,15 @@ from memoryd_server.search.retrieval import (
     retrieve,
     runs_early,
 )
-from memoryd_server.store import IndexCounts, Reader, Store, VectorIdentity
+from memoryd_server.search.windows import LineMatcher, window_scores
+from memoryd_server.store import ChunkHead, ChunkRow, IndexCounts, Reader, Store, VectorIdentity
 from memoryd_server.text import Analyzer
 
 # The vectors can be replaced after the query's vector was made and before the search begins.
 _VECTORS_REPLACED = "another provider or model has just replaced the index's vectors; search again"
+
+# The order is decided for twice the number of results and these: some are merged, and some have lost their files.
+_MORE_PLACES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +65,10 @@ class PreparedSearch:
     analyzed: AnalyzedQuery
     counts: IndexCounts
     retrieved: RetrievalResult
-    ranked: Reranked
+    ranked: Ranked
     cutoff: Cutoff
     selected: SelectedRows
+    matcher: LineMatcher
 
     @property
     def passages(self) -> tuple[str, ...]:
@@ -146,28 +163,31 @@ class SearchEngine:
                 early = None
             retrieved = retrieve(reader, analyzed, ranking, early)
             heads = cache(partial(reader.heads, [candidate.chunk_id for candidate in retrieved.candidates]))
-            ranked = rank(
-                retrieved.candidates,
-                heads,
-                query=query.text,
-                now=query.now or datetime.now(UTC),
-                ranking=ranking,
-                texts_of=partial(_texts, reader),
-                words_of=self._words_of,
-                annotated=counts.annotated,
-                active_projects=query.active_projects,
-            )
+            adjusted = NO_ADJUSTMENTS
+            if counts.annotated or ranking.decay or analyzed.dates:
+                adjusted = adjustments(heads(), analyzed.dates, analyzed.now, ranking, query.active_projects)
+            rows, matcher = RowCache(reader), self._matcher(analyzed, retrieved.keyword)
+            known = _known_weights(retrieved.keyword)
+
+            def windows_of(ids: Sequence[int]) -> Mapping[int, float]:
+                return window_scores(rows.get(ids), matcher, known)
+
+            ranked = rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
+            if ranking.mmr:
+                ranked = replace(ranked, candidates=self._diversified(ranked.candidates, rows, ranking.mmr_lambda))
             scale = scale_of(reader, query, vector if retrieved.vector_hits else None, identity)
             cutoff = apply_cutoff(ranked.candidates, query, scale)
-            rows = LazyRows(reader, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
-            selected = select(
-                cutoff.candidates,
-                rows,
-                max(candidates, query.max_results),
-                ranking.merged_chars,
-                heads() if len(analyzed.groups) > 1 else None,
-            )
-        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected)
+            wanted = max(candidates, query.max_results)
+            if not ranking.mmr:
+                places = 2 * wanted + _MORE_PLACES
+                positions = _positions(rows, reader, cutoff.candidates, places)
+                penalty = VECTOR_PENALTY if retrieved.vector_hits else KEYWORD_PENALTY
+                cutoff = cutoff._replace(candidates=spread(cutoff.candidates, positions, penalty, places))
+            cutoff = cutoff.with_nearest(query.max_results)
+            checked = LazyRows(rows, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
+            by_source = heads() if len(analyzed.groups) > 1 else None
+            selected = select(cutoff.candidates, checked, wanted, ranking.merged_chars, by_source)
+        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher)
 
     def finish(self, prepared: PreparedSearch, scores: Sequence[float | None] | None = None) -> SearchAnswer:
         """Return the answer of a prepared search, with snippets. Does not read the index.
@@ -182,12 +202,18 @@ class SearchEngine:
             own = [candidate.score for candidate, _ in rows]
             rows = [rows[place] for place in reranked_order(own, scores, self._ranking.rerank_weight)]
         rows = best_rows(rows, analyzed.query.max_results, share=len(analyzed.groups) > 1)
-        renderer = HitRenderer(self._analyzer, analyzed, prepared.retrieved.keyword)
+        renderer = HitRenderer(analyzed, prepared.retrieved.keyword, prepared.matcher)
         return self._answer(prepared, hits(rows, renderer, prepared.ranked, rerank))
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:
         terms = self._analyzer.query_terms(query.text, counts.languages)
-        return AnalyzedQuery(query, terms, counts.languages, self._groups(query, counts.sources), counts.chunks)
+        now = query.now or datetime.now(UTC)
+        groups = self._groups(query, counts.sources)
+        return AnalyzedQuery(query, terms, counts.languages, groups, counts.chunks, now, dates_in(query.text, now))
+
+    def _matcher(self, analyzed: AnalyzedQuery, keyword: KeywordAnswer) -> LineMatcher:
+        terms = dict.fromkeys((*analyzed.terms, *keyword.searched))
+        return LineMatcher(self._analyzer, [t.text for t in terms], [t.text for t in terms if t.prefix])
 
     def _groups(self, query: SearchQuery, indexed: Sequence[Source]) -> SourceGroups:
         """Return the sources to search, each in a separate group if there are several.
@@ -199,8 +225,10 @@ class SearchEngine:
             return tuple((source,) for source in wanted)
         return ((),) if self._sources <= set(query.sources) else (query.sources,)
 
-    def _words_of(self, text: str) -> Sequence[str]:
-        return self._analyzer.index_tokens(text).split()
+    def _diversified(self, candidates: Sequence[Candidate], rows: RowCache, trade_off: float) -> list[Candidate]:
+        texts = {row.id: row.text for row in rows.get([candidate.chunk_id for candidate in candidates])}
+        known = [candidate for candidate in candidates if candidate.chunk_id in texts]
+        return diversified(known, texts, trade_off, lambda text: self._analyzer.index_tokens(text).split())
 
     def _answer(self, prepared: PreparedSearch, found: Sequence[Hit]) -> SearchAnswer:
         analyzed, counts, retrieved = prepared.analyzed, prepared.counts, prepared.retrieved
@@ -254,8 +282,20 @@ class SearchEngine:
         return tuple(degradations)
 
 
-def _texts(reader: Reader, ids: Sequence[int]) -> dict[int, str]:
-    return {row.id: row.text for row in reader.chunks(ids).values()}
+def _known_weights(keyword: KeywordAnswer) -> dict[str, float]:
+    """Return the inverse document frequency of each term that the index contains."""
+    known = {term: frequency for term, frequency in keyword.frequencies.items() if frequency}
+    return weights(known, max(keyword.chunk_count, 1))
+
+
+def _positions(
+    rows: RowCache, reader: Reader, candidates: Sequence[Candidate], count: int
+) -> dict[int, ChunkHead | ChunkRow]:
+    """Return the positions of the best `count` candidates, those that were not read without their texts."""
+    ids = [candidate.chunk_id for candidate in candidates[:count]]
+    known: dict[int, ChunkHead | ChunkRow] = {**rows.known(ids)}
+    missing = [chunk_id for chunk_id in ids if chunk_id not in known]
+    return {**known, **reader.heads(missing)} if missing else known
 
 
 def _with_scale(

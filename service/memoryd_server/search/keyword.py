@@ -35,9 +35,9 @@ class KeywordAnswer:
 
     `terms` are the words of the query that the index contains, without those that the bounds left out. `searched` are
     the terms that ranked the hits, with the names found for fragments. `idf` has the inverse document frequency of
-    every term of the query; a term that the index does not contain has the highest. `frequencies` has the number of
-    chunks, of `chunk_count`, that contain each term. `is_full` is true if the limit was reached, so that other chunks
-    may contain terms too.
+    every term of the query and of these names; a term that the index does not contain has the highest. `frequencies`
+    has the number of chunks, of `chunk_count`, that contain each of them. `is_full` is true if the limit was reached, so
+    that other chunks may contain terms too.
     """
 
     hits: tuple[KeywordHit, ...]
@@ -84,7 +84,10 @@ def search(
     frequencies = {term: counts[term] for term in terms}
     chosen = choose_terms(terms, frequencies, chunk_count)
     searched = [term for term in chosen if 2 * frequencies[term] < chunk_count]
-    searched += _names_with_fragments(terms, frequencies, reader)
+    names = _names_with_fragments(terms, frequencies, reader)
+    if names:
+        searched += names
+        frequencies |= reader.frequencies(names)
     hits = reader.keyword_hits(searched, sources, limit)
     if len(hits) < enough and not set(chosen) <= set(searched):
         searched = list(dict.fromkeys((*chosen, *searched)))

@@ -71,9 +71,10 @@ def text_score(bm25: float, best: float) -> float:
 class Hit:
     """A result: a line range of a file, its score, and a snippet of its text. Ranks count from 1.
 
-    Scores and ranks are None as in `Candidate`. `coverage` is None if the keyword retriever did not run or the query
-    has no words; `decay` is None if decay is off. `annotation_factor` is None if no annotation
-    changed the score. `rerank` is the score of the reranker, None if it did not score the hit.
+    `score` is within 0..1. The other scores and the ranks are None as in `Candidate`. `coverage` is None if the keyword
+    retriever did not run or the query has no words; `decay` is None if decay is off. `annotation_factor` is None if no
+    annotation changed the score, `date` and `adjacent` are None if they are 0. `rerank` is the score of the reranker,
+    None if it did not score the hit.
     """
 
     path: str
@@ -94,6 +95,9 @@ class Hit:
     origin: Origin = Origin.UNTRUSTED
     annotations: Annotations = NO_ANNOTATIONS
     annotation_factor: float | None = None
+    window: float | None = None
+    date: float | None = None
+    adjacent: float | None = None
     rerank: float | None = None
 
 
@@ -177,6 +181,9 @@ class Candidate(NamedTuple):
 
     `text_score` is BM25 as a share of the best, 0..1; `vector_score` is the cosine, -1..1. A score is None if its
     retriever did not run or has no score for the chunk; a rank is None if its retriever did not return the chunk.
+    `window` is the value of the chunk's best window, 0..1, None before windows are compared. `date` is what a date that
+    the query names adds to the score, so that `score` may exceed 1. `adjacent` is the penalty for better chunks that
+    are adjacent to this one; it is not part of `score`.
     """
 
     chunk_id: int
@@ -185,6 +192,14 @@ class Candidate(NamedTuple):
     vector_score: float | None = None
     keyword_rank: int | None = None
     vector_rank: int | None = None
+    window: float | None = None
+    date: float = 0.0
+    adjacent: float = 0.0
+
+
+def fused_score(cosine: float | None, text: float | None, vector_share: float) -> float:
+    """Return the weighted mean of a chunk's cosine and its score by keyword search, 0..1; None counts as 0."""
+    return clamp(vector_share * clamp(cosine or 0.0) + (1 - vector_share) * (text or 0.0))
 
 
 def clamp(score: float) -> float:

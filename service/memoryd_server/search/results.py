@@ -4,19 +4,19 @@ A chunk is bounded in tokens, and a character of Chinese or Japanese is a token:
 as one in English. Without merging, the parts of one passage would take the places of other hits.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
-from memoryd_server.search.query import Candidate, Hit
-from memoryd_server.search.ranking import Reranked
+from memoryd_server.search.query import Candidate, Hit, clamp
+from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, best_snippet, cut_text
+from memoryd_server.search.windows import LineMatcher
 from memoryd_server.store import ChunkHead, ChunkRow, Reader
-from memoryd_server.text import Analyzer, WordFinder
 
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
 """Returns for each chunk whether its file exists, and whether the file is as it was when it was indexed."""
@@ -33,14 +33,34 @@ class CheckedRow(NamedTuple):
     unchanged: bool
 
 
+class RowCache:
+    """The rows of one index snapshot, each read once."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._rows: dict[int, ChunkRow | None] = {}
+
+    def get(self, ids: Sequence[int]) -> list[ChunkRow]:
+        """Return the rows of these chunks, in this order; those that the index does not have are left out."""
+        missing = [chunk_id for chunk_id in ids if chunk_id not in self._rows]
+        if missing:
+            self._rows |= dict.fromkeys(missing)
+            self._rows |= self._reader.chunks(missing)
+        return [row for chunk_id in ids if (row := self._rows[chunk_id]) is not None]
+
+    def known(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
+        """Return those of these chunks that were read, by chunk."""
+        return {chunk_id: row for chunk_id in ids if (row := self._rows.get(chunk_id)) is not None}
+
+
 class LazyRows:
-    """The rows of the chunks `ids`, read and checked in batches when they are needed, in about this order.
+    """The rows of the chunks `ids`, checked in batches when they are needed, in about this order.
 
     A search needs about ten of a hundred candidates.
     """
 
-    def __init__(self, reader: Reader, ids: Sequence[int], check: FileCheck) -> None:
-        self._reader = reader
+    def __init__(self, cache: RowCache, ids: Sequence[int], check: FileCheck) -> None:
+        self._cache = cache
         self._ids = ids
         self._check = check
         self._rows: dict[int, CheckedRow | None] = {}
@@ -50,7 +70,7 @@ class LazyRows:
         if chunk_id not in self._rows:
             start = self._ids.index(chunk_id)
             batch = self._ids[start : start + _BATCH_SIZE]
-            rows = list(self._reader.chunks(batch).values())
+            rows = self._cache.get(batch)
             self._rows |= dict.fromkeys(batch)
             self._rows |= {row.id: CheckedRow(row, *state) for row, state in zip(rows, self._check(rows), strict=True)}
         return self._rows[chunk_id]
@@ -205,33 +225,28 @@ class RenderedHit:
 class HitRenderer:
     """Renders the hits of one query, each in the language of its file."""
 
-    def __init__(self, analyzer: Analyzer, analyzed: AnalyzedQuery, keyword: KeywordAnswer) -> None:
-        self._analyzer = analyzer
+    def __init__(self, analyzed: AnalyzedQuery, keyword: KeywordAnswer, matcher: LineMatcher) -> None:
         self._query = analyzed.query
         self._keyword = keyword
-        self._words = [term.text for term in analyzed.terms]
-        self._prefixes = [term.text for term in analyzed.terms if term.prefix]
+        self._matcher = matcher
         self._alternatives = alternatives(analyzed.terms)
         # SQLite's weights are near 0 in a small index; these are not.
         self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
-        self._finders: dict[str, WordFinder] = {}
 
     def render(self, row: ChunkRow) -> RenderedHit:
         """Return the part of the chunk that answers the query best, cited if requested, and the chunk's coverage."""
-        finder = self._finders.get(row.language)
-        if finder is None:
-            finder = self._analyzer.finder(self._words, self._prefixes, row.language)
-            self._finders[row.language] = finder
-        # Before `in_part`, which looks only for the words that this call finds.
-        found = _terms_in(finder(f"{row.text} {row.breadcrumb}"), self._prefixes)
+        matcher = self._matcher
+        # Before `in_part`, which looks only for the words that these calls find.
+        words, found = matcher.lines(row), matcher.terms(row)
         snippet = best_snippet(
             row.text,
             1 if row.line_numbers else row.start_line,
-            self._words,
-            finder.in_part,
+            matcher.words,
+            matcher.finder(row.language).in_part,
             self._query.max_snippet_chars,
             weights=self._keyword.idf,
-            prefixes=self._prefixes,
+            prefixes=matcher.prefixes,
+            line_words=words,
         )
         if row.line_numbers:
             first, last = (row.line_numbers[line - 1] for line in (snippet.start_line, snippet.end_line))
@@ -243,14 +258,8 @@ class HitRenderer:
         return RenderedHit(snippet, coverage(found, self._weights, self._alternatives))
 
 
-def _terms_in(words: Sequence[str], prefixes: Sequence[str]) -> Collection[str]:
-    """Return the words of a chunk, and the prefixes that begin one of them."""
-    found = set(words)
-    return found | {prefix for prefix in prefixes if any(word.startswith(prefix) for word in found)}
-
-
 def hits(
-    rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Reranked, rerank: Mapping[int, float | None]
+    rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Ranked, rerank: Mapping[int, float | None]
 ) -> list[Hit]:
     """Return the hits of these rows. `ranked` has the factors of their scores, `rerank` the reranker's, by chunk."""
     return [
@@ -258,14 +267,14 @@ def hits(
     ]
 
 
-def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Reranked, rerank: float | None) -> Hit:
+def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ranked, rerank: float | None) -> Hit:
     snippet = rendered.snippet
     return Hit(
         path=row.path,
         source=row.source,
         start_line=row.start_line,
         end_line=row.end_line,
-        score=candidate.score,
+        score=clamp(candidate.score),
         snippet=snippet.text,
         snippet_start_line=snippet.start_line,
         snippet_end_line=snippet.end_line,
@@ -279,6 +288,9 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Rer
         origin=row.origin,
         annotations=row.annotations,
         annotation_factor=ranked.annotation_factors.get(candidate.chunk_id),
+        window=candidate.window,
+        date=candidate.date or None,
+        adjacent=candidate.adjacent or None,
         rerank=rerank,
     )
 

@@ -1,12 +1,15 @@
 """Both retrievers of a search over one snapshot, and the fusion of their hits.
 
-A chunk that only one retriever returned gets its score of the other one as well, if it has any.
+A chunk that only one retriever returned gets its score of the other one as well, if it has any. Chunks of notes that
+are dated within a range of days that the query names are candidates even if no retriever returned them: "what did we
+do on May 8" may share no word with the note of that day.
 """
 
 import itertools
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 
 import numpy as np
@@ -14,9 +17,10 @@ from numpy.typing import NDArray
 
 from memoryd_server.model import Source
 from memoryd_server.search import keyword
+from memoryd_server.search.dates import MOST_DAYS_RETRIEVED, DateRange
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, RankingConfig, RetrieverReport, SearchMode, SearchQuery
-from memoryd_server.search.ranking import fuse
+from memoryd_server.search.ranking import fuse, vector_share
 from memoryd_server.store import Reader, VectorHit
 from memoryd_server.text import QueryTerm
 
@@ -24,6 +28,9 @@ from memoryd_server.text import QueryTerm
 # further down the vector ranking is shown only for its words, and the keyword retriever finds it.
 KEYWORD_CANDIDATES = 50
 VECTOR_CANDIDATES = 24
+# The most chunks that are candidates only because of their day, and the most of a day range that are compared for it.
+DATED_CANDIDATES = 50
+_MOST_DATED_CHUNKS = 2_000
 
 _NO_KEYWORD_SEARCH = KeywordAnswer((), ())
 
@@ -35,7 +42,8 @@ SourceGroups = Sequence[tuple[Source, ...]]
 class AnalyzedQuery:
     """A query, its terms in the index's languages, the sources to search, and the query's vector.
 
-    `chunk_count` is the number of chunks in the index, `no_vector` the reason why there is no vector.
+    `chunk_count` is the number of chunks in the index, `no_vector` the reason why there is no vector. `dates` are the
+    ranges of days that the query names, `now` is the caller's time.
     """
 
     query: SearchQuery
@@ -43,6 +51,8 @@ class AnalyzedQuery:
     languages: tuple[str, ...]
     groups: SourceGroups
     chunk_count: int
+    now: datetime
+    dates: tuple[DateRange, ...]
     vector: NDArray[np.float32] | None = None
     no_vector: str = ""
 
@@ -59,13 +69,17 @@ class EarlyKeywordHits:
 
 @dataclass(frozen=True, slots=True)
 class RetrievalResult:
-    """Fused candidates, best first, and the hits of each retriever. `served` is the mode of the retrievers that ran."""
+    """Fused candidates, best first, and the hits of each retriever. `served` is the mode of the retrievers that ran.
+
+    `vector_share` is the vector retriever's share of the fused scores.
+    """
 
     candidates: list[Candidate]
     keyword: KeywordAnswer
     vector_hits: Sequence[VectorHit]
     served: SearchMode
     reports: tuple[RetrieverReport, RetrieverReport]
+    vector_share: float
 
 
 def retrieve(
@@ -95,8 +109,10 @@ def retrieve(
             SearchMode.VECTOR, bool(hits), len(hits), ended - keyword_ended, note="" if hits else analyzed.no_vector
         ),
     )
+    weights = (ranking.vector_weight, ranking.text_weight)
+    share = vector_share(*weights, has_keyword=bool(answer and answer.hits), has_vector=bool(hits))
     candidates = _fused(reader, analyzed, ranking, answer, hits)
-    return RetrievalResult(candidates, answer or _NO_KEYWORD_SEARCH, hits, _served(answer, hits), reports)
+    return RetrievalResult(candidates, answer or _NO_KEYWORD_SEARCH, hits, _served(answer, hits), reports, share)
 
 
 def runs_early(query: SearchQuery, ranking: RankingConfig) -> bool:
@@ -146,20 +162,39 @@ def _fused(
     answer: KeywordAnswer | None,
     hits: Sequence[VectorHit],
 ) -> list[Candidate]:
-    if not hits or answer is None or analyzed.vector is None:
-        return fuse(None if answer is None else answer.hits, hits or None)
+    if answer is None:
+        return fuse(None, hits or None)
     keyword_ids = {hit.chunk_id for hit in answer.hits}
     vector_ids = {hit.chunk_id for hit in hits}
-    cosines = reader.cosines(sorted(keyword_ids - vector_ids), analyzed.vector)
-    vector_only = sorted(vector_ids - keyword_ids)
+    dated = _dated(reader, analyzed)
+    unscored = sorted((vector_ids | dated) - keyword_ids)
+    # If the limit was not reached, no other chunk contains a term.
+    bm25 = reader.keyword_scores(answer.searched, unscored) if answer.is_full and unscored else {}
+    others = sorted(dated - keyword_ids - vector_ids, key=lambda chunk_id: (bm25.get(chunk_id, 0.0), chunk_id))
+    others = others[:DATED_CANDIDATES]
+    cosines: Mapping[int, float] = {}
+    if hits and analyzed.vector is not None:
+        cosines = reader.cosines(sorted((keyword_ids | set(others)) - vector_ids), analyzed.vector)
     return fuse(
         answer.hits,
-        hits,
+        hits or None,
         vector_weight=ranking.vector_weight,
         text_weight=ranking.text_weight,
         true_cosine=cosines,
-        true_bm25=reader.keyword_scores(answer.searched, vector_only) if answer.is_full else {},
+        true_bm25=bm25,
+        others=others,
     )
+
+
+def _dated(reader: Reader, analyzed: AnalyzedQuery) -> set[int]:
+    """Return the chunks that are dated within the ranges of days that the query names, except those of long ranges."""
+    return {
+        chunk_id
+        for named in analyzed.dates
+        if named.days <= MOST_DAYS_RETRIEVED
+        for sources in analyzed.groups
+        for chunk_id in reader.dated_chunks(named.first, named.last, sources, _MOST_DATED_CHUNKS)
+    }
 
 
 def _served(answer: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:

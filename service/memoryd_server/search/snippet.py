@@ -52,6 +52,7 @@ class _Unit(NamedTuple):
     text: str
     line: int
     is_long: bool
+    is_whole: bool
 
 
 def best_snippet(
@@ -63,19 +64,27 @@ def best_snippet(
     *,
     weights: Mapping[str, float] = _EQUAL,
     prefixes: Collection[str] = (),
+    line_words: Mapping[int, Collection[str]] | None = None,
 ) -> Snippet:
     """Return the most valuable window of at most `max_chars` code points for `terms`, of whole lines if they fit.
 
     `weights` has the inverse document frequency of each term; 1.0 for a missing one. `words_of` returns the words of a
-    line in the spelling of `terms`; terms in `prefixes` match any word that they begin. Among equals, the earliest
-    window that begins at a matching line is returned. A window extends down as far as it fits, then up.
+    line in the spelling of `terms`; terms in `prefixes` match any word that they begin. `line_words` has these words
+    for each line with any, by its number from 0, if they are known. Among equals, the earliest window that begins at a
+    matching line is returned. A window extends down as far as it fits, then up.
     """
     text = text.replace("\r\n", "\n").rstrip("\r\n")
     if len(text) <= max_chars:
         return Snippet(text, start_line, start_line + text.count("\n"))
     units = list(_units(text, start_line, max_chars))
     matcher = _TermMatcher(terms, prefixes, weights)
-    masks = [matcher.match(words_of(unit.text)) for unit in units]
+
+    def words_in(unit: _Unit) -> Collection[str]:
+        if line_words is None or not unit.is_whole:
+            return words_of(unit.text)
+        return line_words.get(unit.line - start_line, ())
+
+    masks = [matcher.match(words_in(unit)) for unit in units]
     across = [
         matcher.match(words_of(_word_across(one, two))) if two.is_long else 0 for one, two in itertools.pairwise(units)
     ]
@@ -139,9 +148,9 @@ def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
         rest, is_long = content, len(content) > size
         while len(content) > max_chars and len(rest) > size:
             piece = _piece(rest, size)
-            yield _Unit(piece, line, is_long)
+            yield _Unit(piece, line, is_long, is_whole=False)
             rest = rest[len(piece) :]
-        yield _Unit(rest + "\n", line, is_long)
+        yield _Unit(rest + "\n", line, is_long, is_whole=rest is content)
 
 
 def _piece(text: str, size: int) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, cast
@@ -301,11 +302,27 @@ class SqliteReader(VectorRows):
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
         """Return chunks without their texts, by id; unknown ids are left out."""
         query = (
-            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects) AS row"
+            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects, start_line, end_line,"
+            " coalesce(chunks.day, files.day)) AS row"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
         rows = readers.table(self._connection, query, (id_list(ids),))
         return {row[0]: _chunk_head(row) for row in rows}
+
+    def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
+        """Return at most `limit` chunks dated `first` to `last`, the latest first, the smaller id first among equals.
+
+        The date of a chunk is its own or, if it has none, that of its note. An empty `sources` means all.
+        """
+        among = f" AND files.source IN ({','.join('?' * len(sources))})" if sources else ""
+        days = (first.isoformat(), last.isoformat(), *sources)
+        query = (
+            "SELECT chunks.id AS id, chunks.day AS day FROM chunks JOIN files ON files.id = file_id"  # noqa: S608 -- constants and marks
+            f" WHERE chunks.day BETWEEN ? AND ?{among}"
+            " UNION ALL SELECT chunks.id, files.day FROM files JOIN chunks ON files.id = file_id"
+            f" WHERE files.day BETWEEN ? AND ? AND chunks.day IS NULL{among} ORDER BY day DESC, id LIMIT ?"
+        )
+        return list(map(int, readers.ids(self._connection, query, (*days, *days, limit))))
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
@@ -369,8 +386,10 @@ def _file_row(row: tuple[object, ...]) -> FileRow:
 
 
 def _chunk_head(row: Sequence[Any]) -> ChunkHead:
-    chunk_id, path, source, mtime, importance, projects = row
-    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, unpacked(projects) if projects else ())
+    chunk_id, path, source, mtime, importance, projects, start_line, end_line, day = row
+    own = unpacked(projects) if projects else ()
+    dated = date.fromisoformat(day) if day else None
+    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, own, start_line, end_line, dated)
 
 
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:

@@ -15,7 +15,7 @@ from memoryd_server.sqlite.connection import scalar, transaction
 from memoryd_server.store import TOKENIZER, BuildIdentity, Difference
 from memoryd_server.text import ANALYZER_VERSION
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 # How far each transcript was read, in bytes and lines, and by which version of the reader.
 TRANSCRIPTS = """CREATE TABLE transcripts(
@@ -25,6 +25,10 @@ TRANSCRIPTS = """CREATE TABLE transcripts(
         read_lines INTEGER NOT NULL)"""
 
 VECTORS_BY_CHUNK = "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)"
+
+# The notes and chunks of a range of days. Most chunks have no day of their own.
+FILES_BY_DAY = "CREATE INDEX files_by_day ON files(day) WHERE day IS NOT NULL"
+CHUNKS_BY_DAY = "CREATE INDEX chunks_by_day ON chunks(day) WHERE day IS NOT NULL"
 
 # bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
 _TABLES = (
@@ -63,6 +67,8 @@ _TABLES = (
         triggers TEXT,
         projects TEXT)""",
     "CREATE INDEX chunks_by_file ON chunks(file_id)",
+    FILES_BY_DAY,
+    CHUNKS_BY_DAY,
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     # Counting would otherwise read the blobs.
     VECTORS_BY_CHUNK,
@@ -234,11 +240,18 @@ def _add_annotations(connection: apsw.Connection) -> None:
     connection.execute("ALTER TABLE chunks ADD COLUMN importance INTEGER")
 
 
+def _add_day_indexes(connection: apsw.Connection) -> None:
+    """Upgrade from 5 to 6."""
+    connection.execute(FILES_BY_DAY)
+    connection.execute(CHUNKS_BY_DAY)
+
+
 _STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
     1: _add_vectors_and_languages,
     2: _add_pending_chunks,
     3: _add_transcripts,
     4: _add_annotations,
+    5: _add_day_indexes,
 }
 
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from datetime import date
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -181,6 +182,12 @@ class Reader(VectorView, Protocol):
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
+
+    def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
+        """Return at most `limit` chunks dated `first` to `last`, the latest first, the smaller id first among equals.
+
+        The date of a chunk is its own or, if it has none, that of its note. An empty `sources` means all.
+        """
 
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
         """Return how many chunks hold each term, or a word that begins with it if it is a prefix.

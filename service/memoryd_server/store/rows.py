@@ -5,6 +5,7 @@ Values that a search creates by the hundred are named tuples, which are faster t
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from pathlib import PurePosixPath
 from typing import Final, NamedTuple
 
@@ -51,7 +52,7 @@ FileKey = tuple[Source, str]
 
 
 class ChunkHead(NamedTuple):
-    """A chunk without its text, with the fields that ranking uses."""
+    """A chunk without its text, with the fields that ranking uses. `day` is that of the chunk, or else of its file."""
 
     id: int
     path: str
@@ -59,6 +60,9 @@ class ChunkHead(NamedTuple):
     mtime_ns: int
     importance: int | None = None
     projects: tuple[str, ...] = ()
+    start_line: int = 0
+    end_line: int = 0
+    day: date | None = None
 
 
 class ChunkRow(NamedTuple):

@@ -15,6 +15,8 @@ _CONNECTORS = "._/:@#+-"
 _SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
 # Works on UTF-8 bytes: bytes.translate is fast for any script, str.translate is not.
 _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
+_WITHIN_LINES = _SEPARATORS.replace(b"\n", b"")
+_TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINES))
 _MAX_CACHED_CHARS = 40
 _MAX_CACHED_PIECES = 50_000
 _MAX_CACHED_SHAPES = 50_000
@@ -178,6 +180,20 @@ class WordFinder:
         found = self._found
         return [word for piece in pieces if piece in found for word in found[piece]]
 
+    def by_line(self, text: str) -> dict[int, list[str]]:
+        """Return the wanted words of each line that has any, as often as they occur, by the line's number from 0."""
+        plain = _translated(text, _TO_SPACES_WITHIN_LINES)
+        pieces = set(plain.split())
+        self._analyze(pieces - self._seen)
+        found = self._found
+        if found.keys().isdisjoint(pieces):
+            return {}
+        words_of = {
+            number: [word for piece in line.split() if piece in found for word in found[piece]]
+            for number, line in enumerate(plain.split("\n"))
+        }
+        return {number: words for number, words in words_of.items() if words}
+
     def in_part(self, text: str) -> list[str]:
         """Return the wanted words of a part of a text that was searched before; costs almost nothing if it has none."""
         return self(text) if any(map(text.__contains__, self._beginnings)) else []
@@ -194,7 +210,11 @@ class WordFinder:
 
 
 def _pieces(text: str) -> list[str]:
-    return text.encode("utf-8", "replace").translate(_TO_SPACES).decode("utf-8").split()
+    return _translated(text, _TO_SPACES).split()
+
+
+def _translated(text: str, table: bytes) -> str:
+    return text.encode("utf-8", "replace").translate(table).decode("utf-8")
 
 
 def _runs(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:

@@ -1,0 +1,152 @@
+"""Windows: the few consecutive lines of a chunk that match a query best, and their value. Pure.
+
+BM25 compares whole chunks, in which words that have nothing to do with one another occur together. A window is about as
+long as an answer, so its value distinguishes a line that has several words of the query from a chunk that has them far
+apart. The score of keyword search is .6 of BM25 and .4 of the best window, each as a share of the best of the query.
+"""
+
+import itertools
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from memoryd_server.search.query import Candidate, fused_score
+from memoryd_server.store import ChunkRow
+from memoryd_server.text import Analyzer, WordFinder
+
+MIN_CHARS: Final = 250
+"""A window has the fewest lines with at least this many characters, from a line with a word of the query on."""
+MOST_READ: Final = 20
+"""The number of candidates whose windows are compared."""
+WINDOW_WEIGHT: Final = 0.4
+"""The share of the best window in the score of keyword search."""
+
+# The constants of BM25, with windows in place of documents.
+_K1 = 1.2
+_B = 0.75
+
+LineWords = Mapping[int, Sequence[str]]
+"""The words of a query in a text: by the number of the line, from 0, as often as they occur."""
+
+
+class LineMatcher:
+    """Finds the words of one query in the lines of chunks. Each text is searched once, however often it is needed."""
+
+    def __init__(self, analyzer: Analyzer, words: Sequence[str], prefixes: Sequence[str]) -> None:
+        self.words = words
+        self.prefixes = prefixes
+        self._analyzer = analyzer
+        self._finders: dict[str, WordFinder] = {}
+        self._found: dict[tuple[str, str], LineWords] = {}
+
+    def finder(self, language: str) -> WordFinder:
+        """Return the finder of the words in texts of this language."""
+        finder = self._finders.get(language)
+        if finder is None:
+            finder = self._finders[language] = self._analyzer.finder(self.words, self.prefixes, language)
+        return finder
+
+    def lines(self, row: ChunkRow) -> LineWords:
+        """Return the words of the query in each line of a chunk that has any."""
+        key = (row.language, row.text)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self.finder(row.language).by_line(row.text)
+        return found
+
+    def terms(self, row: ChunkRow) -> set[str]:
+        """Return the words and prefixes of the query that a chunk or its headings contain."""
+        found = {word for words in self.lines(row).values() for word in words}
+        found.update(self.finder(row.language)(row.breadcrumb))
+        return found | {prefix for prefix in self.prefixes if any(word.startswith(prefix) for word in found)}
+
+
+class _Window(NamedTuple):
+    """A window of chunk number `chunk`: its length, and how often each term occurs in it."""
+
+    chunk: int
+    chars: int
+    counts: tuple[tuple[str, int], ...]
+
+
+def window_scores(rows: Sequence[ChunkRow], matcher: LineMatcher, weights: Mapping[str, float]) -> dict[int, float]:
+    """Return the value of each chunk's best window as a share of the best, 0..1, by chunk; empty if all are 0.
+
+    `weights` has the inverse document frequency of the terms that the index contains. The value of a window is BM25's
+    sum over these terms, with the mean length of the query's windows as the mean length of a document.
+    """
+    counter = _TermCounter(weights, [prefix for prefix in matcher.prefixes if prefix in weights])
+    windows = [
+        window for number, row in enumerate(rows) for window in _windows(number, row.text, matcher.lines(row), counter)
+    ]
+    best = [0.0] * len(rows)
+    mean = sum(window.chars for window in windows) / len(windows) if windows else 1.0
+    for number, chars, counts in windows:
+        length = _K1 * (1 - _B + _B * chars / mean)
+        value = sum(weights[term] * count / (count + length) for term, count in counts)
+        best[number] = max(best[number], value)
+    highest = max(best, default=0.0)
+    return {row.id: value / highest for row, value in zip(rows, best, strict=True)} if highest > 0 else {}
+
+
+class _TermCounter:
+    """Counts the terms of `weights` among words; a word counts for each of `prefixes` that it begins with."""
+
+    def __init__(self, weights: Mapping[str, float], prefixes: Sequence[str]) -> None:
+        self._weights = weights
+        self._prefixes = prefixes
+        self._terms: dict[str, tuple[str, ...]] = {}
+
+    def terms(self, words: Sequence[str]) -> list[str]:
+        """Return the terms of these words, as often as they occur."""
+        return [term for word in words for term in self._terms_of(word)]
+
+    def _terms_of(self, word: str) -> tuple[str, ...]:
+        terms = self._terms.get(word)
+        if terms is None:
+            own = [word] if word in self._weights and word not in self._prefixes else []
+            begun = [prefix for prefix in self._prefixes if word.startswith(prefix)]
+            terms = self._terms[word] = (*own, *begun)
+        return terms
+
+
+def _windows(chunk: int, text: str, lines: LineWords, counter: _TermCounter) -> Iterator[_Window]:
+    """Yield the window that begins at each line with a term. Each line is added and removed once."""
+    matches = [(line, terms) for line, words in lines.items() if (terms := counter.terms(words))]
+    if not matches:
+        return
+    ends = list(itertools.accumulate(len(line) + 1 for line in text.split("\n")))
+    counts: Counter[str] = Counter()
+    added = 0
+    for first, first_terms in matches:
+        start = ends[first - 1] if first else 0
+        last = min(bisect_left(ends, start + MIN_CHARS), len(ends) - 1)
+        while added < len(matches) and matches[added][0] <= last:
+            counts.update(matches[added][1])
+            added += 1
+        yield _Window(chunk, ends[last] - start, tuple(counts.items()))
+        for term in first_terms:
+            counts[term] -= 1
+            if not counts[term]:
+                del counts[term]
+
+
+def with_windows(candidates: Sequence[Candidate], windows: Mapping[int, float], vector_share: float) -> list[Candidate]:
+    """Return the candidates with their windows, and with scores that contain them; `windows` is by chunk.
+
+    The window of a chunk that was not read is estimated: its BM25 share times the least ratio of window and BM25 share
+    among the chunks that were read, but at most once. So no chunk gains by not being read.
+    """
+    if not windows:
+        return list(candidates)
+    ratios = (windows[c.chunk_id] / c.text_score for c in candidates if c.text_score and c.chunk_id in windows)
+    least = min(1.0, min(ratios, default=1.0))
+
+    def rescored(candidate: Candidate) -> Candidate:
+        bm25 = candidate.text_score or 0.0
+        window = windows.get(candidate.chunk_id, least * bm25)
+        text = (1 - WINDOW_WEIGHT) * bm25 + WINDOW_WEIGHT * window
+        return candidate._replace(score=fused_score(candidate.vector_score, text, vector_share), window=window)
+
+    return [rescored(candidate) for candidate in candidates]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.search.query import Candidate
-from memoryd_server.search.ranking import ascii_words, diversified
+from memoryd_server.search.diversity import ascii_words, diversified
 
 DATA = json.loads((Path(__file__).parent / "data" / "mmr.json").read_text("utf-8"))
 TEXTS = {int(item["id"]): item["content"] for item in DATA["items"]}

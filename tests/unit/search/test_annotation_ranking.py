@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.model import Annotations, Source
 from memoryd_server.search.query import Candidate, RankingConfig
-from memoryd_server.search.ranking import annotation_factor, rank, weighted
+from memoryd_server.search.ranking import Adjustments, adjustments, annotation_factor
 from memoryd_server.search.results import merged
 from memoryd_server.store.rows import ChunkHead, ChunkRow
 
@@ -38,9 +38,10 @@ def test_both_factors_apply():
     assert annotation_factor(10, ("a",), ACTIVE) == pytest.approx(1.25 * 1.15)
 
 
-def test_scores_above_one_are_returned_as_one_in_their_order():
-    found = weighted([Candidate(1, 0.95), Candidate(2, 0.9), Candidate(3, 0.5)], {2: 1.4, 1: 1.2})
-    assert [(each.chunk_id, each.score) for each in found] == [(2, 1.0), (1, 1.0), (3, 0.5)]
+def test_scores_above_one_keep_their_order():
+    candidates = [Candidate(1, 0.95), Candidate(2, 0.9), Candidate(3, 0.5)]
+    found = Adjustments({}, {2: 1.4, 1: 1.2}, {}, {1, 2, 3}).ranked(candidates)
+    assert [(each.chunk_id, each.score) for each in found] == [(2, 0.9 * 1.4), (1, 0.95 * 1.2), (3, 0.5)]
 
 
 HEADS = {
@@ -50,35 +51,16 @@ HEADS = {
 }
 
 
-def ranked(*, annotated, active=frozenset()):
-    asked = []
-
-    def heads():
-        asked.append(True)
-        return HEADS
-
-    found = rank(
-        [Candidate(1, 0.6), Candidate(2, 0.5), Candidate(3, 0.5)],
-        heads,
-        query="heron",
-        now=NOW,
-        ranking=RankingConfig(),
-        texts_of=lambda _: {},
-        words_of=str.split,
-        annotated=annotated,
-        active_projects=active,
-    )
-    return [each.chunk_id for each in found.candidates], dict(found.annotation_factors), bool(asked)
-
-
-def test_an_index_without_annotations_is_ranked_without_reading_a_row():
-    assert ranked(annotated=False, active=ACTIVE) == ([1, 2, 3], {}, False)
+def ranked(active=frozenset()):
+    candidates = [Candidate(1, 0.6), Candidate(2, 0.5), Candidate(3, 0.5)]
+    adjusted = adjustments(HEADS, (), NOW, RankingConfig(), active)
+    return [each.chunk_id for each in adjusted.ranked(candidates)], dict(adjusted.annotation_factors)
 
 
 def test_candidates_are_ordered_by_their_weighted_scores():
-    assert ranked(annotated=True) == ([2, 1, 3], {2: 1.25}, True)
-    assert ranked(annotated=True, active=ACTIVE) == ([2, 1, 3], {2: 1.25, 3: 1.15}, True)
-    assert ranked(annotated=True, active=frozenset({"c"}))[0] == [2, 1, 3]
+    assert ranked() == ([2, 1, 3], {2: 1.25})
+    assert ranked(ACTIVE) == ([2, 1, 3], {2: 1.25, 3: 1.15})
+    assert ranked(frozenset({"c"}))[0] == [2, 1, 3]
 
 
 def test_adjacent_chunks_with_different_annotations_are_separate_hits():

@@ -46,27 +46,29 @@ def made(parts):
     [((0.3, 0.2, 0.19), [0, 1]), ((0.29, 0.28), []), ((0.9,), [0]), ((), []), ((-0.5,), [])],
 )
 def test_once_the_best_reaches_the_least_others_pass_from_half_way(cosines, kept):
-    found, removed = default_cut([near(n, cosine) for n, cosine in enumerate(cosines)], SCALE, 6)
-    assert (ids(found), removed) == (kept, len(cosines) - len(kept))
+    found = default_cut([near(n, cosine) for n, cosine in enumerate(cosines)], SCALE)
+    assert (ids(found.candidates), found.dropped) == (kept, len(cosines) - len(kept))
 
 
 def test_hits_that_keywords_back_stay_and_keep_their_order():
-    found, removed = default_cut([worded(1, 1.0), near(2, 0.4), worded(3, 0.5), near(4, 0.1)], SCALE, 6)
-    assert (ids(found), removed) == ([2, 1, 3], 1)
+    found = default_cut([worded(1, 1.0), near(2, 0.4), worded(3, 0.5), near(4, 0.1)], SCALE)
+    assert (ids(found.candidates), found.dropped) == ([2, 1, 3], 1)
+    assert list(found.near) == [2]
 
 
 def test_common_words_do_not_fill_all_places():
     many = [worded(n, 1.0, 0.1) for n in range(1, 20)]
-    found, _ = default_cut([*many, near(50, 0.31), near(51, 0.3), near(52, 0.29)], SCALE, 6)
-    assert {50, 51} <= set(ids(found)[:6])
-    assert 52 not in ids(found)[:6]
+    found = default_cut([*many, near(50, 0.31), near(51, 0.3), near(52, 0.29)], SCALE).with_nearest(6)
+    assert {50, 51} <= set(ids(found.candidates)[:6])
+    assert 52 not in ids(found.candidates)[:6]
 
 
 @given(CANDIDATES, st.integers(1, 50))
 def test_nothing_that_passes_or_is_backed_is_removed_and_the_shown_come_by_score(parts, most):
     candidates = made(parts)
-    found, removed = default_cut(candidates, SCALE, most)
-    assert len(found) + removed == len(candidates)
+    cutoff = default_cut(candidates, SCALE)
+    found = cutoff.with_nearest(most).candidates
+    assert len(found) + cutoff.dropped == len(candidates)
     assert len(set(ids(found))) == len(found)
     least = SCALE.threshold(max((c.vector_score for c in candidates if c.vector_score is not None), default=-1))
     for candidate in candidates:
@@ -108,7 +110,14 @@ def shifted(rows, base):
 
 def test_the_only_chunk_of_an_index_is_no_result_if_it_is_unrelated_to_the_question():
     only = [Candidate(1, 0.05, None, 0.05, None, 1)]
-    assert default_cut(only, CosineScale(0.05, 0.05), 6) == ([], 1)
+    found = default_cut(only, CosineScale(0.05, 0.05))
+    assert (found.candidates, found.dropped) == ([], 1)
+
+
+def test_a_chunk_dated_near_the_date_of_the_query_passes_by_its_date_alone():
+    dated, other = Candidate(1, 0.1, date=0.1), Candidate(2, 0.1)
+    found = default_cut([dated, other], SCALE)
+    assert (found.candidates, found.dropped) == ([dated], 1)
 
 
 VECTORS = st.integers(0, 2**32 - 1).map(lambda seed: unit(np.random.default_rng(seed).standard_normal((12, 8))))

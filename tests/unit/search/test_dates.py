@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.dates import BOOST, NEAR_DAYS, DateRange, boost, boosted, dates_in
-from memoryd_server.search.query import Candidate
+from memoryd_server.search.dates import DAYS_AFTER, DAYS_BEFORE, LONG_GAIN, SHORT_GAIN, DateRange, dates_in, gain_of
 
 # A Wednesday.
 NOW = datetime(2023, 6, 14, 10, tzinfo=UTC)
@@ -97,45 +96,39 @@ def test_any_query_at_any_time_has_ranges_in_order(query, now):
 
 
 @pytest.mark.parametrize(
-    ("day", "gain"),
+    ("day", "share"),
     [
-        (date(2023, 5, 8), BOOST),
-        (date(2023, 5, 10), BOOST),
-        (date(2023, 5, 14), BOOST / 2),
-        (date(2023, 5, 4), BOOST / 2),
-        (date(2023, 5, 18), 0.0),
-        (date(2022, 5, 9), 0.0),
-        (None, 0.0),
+        (date(2023, 5, 8), 1),
+        (date(2023, 5, 10), 1),
+        (date(2023, 5, 17), 1 / 2),
+        (date(2023, 5, 23), 1 / 14),
+        (date(2023, 5, 24), 0),
+        (date(2023, 5, 7), 6 / 7),
+        (date(2023, 5, 1), 0),
+        (date(2022, 5, 9), 0),
+        (None, 0),
     ],
 )
-def test_the_gain_falls_to_nothing_with_the_distance(day, gain):
-    assert NEAR_DAYS == 7
-    assert boost(day, [DateRange(FIRST, LAST)]) == pytest.approx(gain)
-    assert boost(day, []) == 0.0
+def test_the_gain_falls_to_nothing_over_two_weeks_after_a_range_and_one_before_it(day, share):
+    assert (DAYS_AFTER, DAYS_BEFORE) == (14, 7)
+    assert gain_of(day, [DateRange(FIRST, LAST)]) == pytest.approx(share * SHORT_GAIN)
+    assert gain_of(day, []) == 0.0
 
 
-DAYS = st.none() | st.dates(date(2023, 4, 20), date(2023, 5, 30))
+def test_a_range_longer_than_a_week_adds_less():
+    week, month = DateRange(date(2023, 5, 1), date(2023, 5, 7)), DateRange(date(2023, 5, 1), date(2023, 5, 31))
+    assert (week.days, month.days) == (7, 31)
+    assert gain_of(FIRST, [month]) == LONG_GAIN
+    assert gain_of(date(2023, 5, 7), [week]) == SHORT_GAIN
+    assert gain_of(date(2023, 5, 7), [month, week]) == SHORT_GAIN
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), DAYS), max_size=20))
-def test_a_gain_keeps_scores_in_range_and_the_order_of_those_that_gain_alike(given_):
-    candidates = [Candidate(i, score) for i, (score, _) in enumerate(sorted(given_, key=lambda pair: -pair[0]))]
-    days = {i: day for i, (_, day) in enumerate(sorted(given_, key=lambda pair: -pair[0]))}
-    found = boosted(candidates, days, [DateRange(FIRST, LAST)])
-    scores = [c.score for c in found]
-    assert scores == sorted(scores, reverse=True)
-    assert all(0 <= candidates[c.chunk_id].score <= c.score <= 1 for c in found)
-    for day in set(days.values()):
-        alike = [c.chunk_id for c in found if days[c.chunk_id] == day]
-        assert alike == sorted(alike)
+DAYS = st.dates(date(2023, 1, 1), date(2023, 12, 31))
 
 
-def test_a_note_of_the_day_outranks_a_slightly_better_one_of_another():
-    days = {1: None, 2: FIRST}
-    found = boosted([Candidate(1, 1.0, 1.0), Candidate(2, 0.8, 0.8)], days, [DateRange(FIRST, LAST)])
-    assert [(c.chunk_id, c.score, c.text_score) for c in found] == [(2, 1.0, 0.8), (1, 1.0, 1.0)]
-
-
-def test_without_a_date_nothing_changes():
-    candidates = [Candidate(2, 0.4), Candidate(1, 0.5)]
-    assert boosted(candidates, {1: FIRST, 2: None}, ()) == candidates
+@given(DAYS, DAYS, DAYS)
+def test_a_gain_is_within_bounds_and_largest_within_the_range(day, one, other):
+    named = DateRange(min(one, other), max(one, other))
+    gain = gain_of(day, [named])
+    assert 0 <= gain <= gain_of(named.first, [named])
+    assert (gain == gain_of(named.first, [named])) == (named.first <= day <= named.last)

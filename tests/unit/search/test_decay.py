@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.search.query import Candidate
-from memoryd_server.search.ranking import age_days, day_of, decay_of, decayed, is_evergreen, multiplier
+from memoryd_server.search.ranking import Adjustments, age_days, day_of, decay_of, is_evergreen, multiplier
 
 NOW = datetime(2026, 3, 12, 12, tzinfo=UTC)
 WEEK_AGO = NOW - timedelta(days=7)
@@ -90,7 +90,8 @@ NUMBERS = st.floats(allow_nan=True, allow_infinity=True)
 
 @given(st.floats(0, 1), NUMBERS, NUMBERS, st.floats(0, 1))
 def test_decay_never_raises_a_score_nor_takes_it_below_the_floor(score, age, half_life, floor):
-    left = decayed(Candidate(1, score, 0.4, 0.3, 2, 5), multiplier(age, half_life, floor))
+    decays = {1: multiplier(age, half_life, floor)}
+    (left,) = Adjustments(decays, {}, {}, {1}).ranked([Candidate(1, score, 0.4, 0.3, 2, 5)])
     assert floor * score <= left.score <= score
     assert left.text_score == 0.4
     assert (left.vector_score, left.keyword_rank, left.vector_rank) == (0.3, 2, 5)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.search.query import Candidate
 from memoryd_server.search.diversity import ascii_words, diversified
+from memoryd_server.search.query import Candidate
 
 DATA = json.loads((Path(__file__).parent / "data" / "mmr.json").read_text("utf-8"))
 TEXTS = {int(item["id"]): item["content"] for item in DATA["items"]}

@@ -18,7 +18,8 @@ from rpc.wire import paths
 
 HYBRID, KEYWORD, VECTOR = (memory_pb2.SEARCH_MODE_HYBRID, memory_pb2.SEARCH_MODE_KEYWORD, memory_pb2.SEARCH_MODE_VECTOR)
 VECTOR_WEIGHT, TEXT_WEIGHT = 0.7, 0.3
-GAIN, GAIN_DAYS = 0.3, 7
+WINDOW_WEIGHT = 0.4
+GAIN, DAYS_AFTER, DAYS_BEFORE = 0.8, 14, 7
 HALF_LIFE_DAYS, FLOOR = 10, 0.3
 LAMBDA = 0.6
 NOON = datetime(2024, 6, 1, 12, tzinfo=UTC)
@@ -159,18 +160,36 @@ def expected_decay(path):
 
 
 def expected_gain(path, named):
-    """What a date in the question adds: less with each of the seven days before or after."""
+    """What a date in the question adds: less with each of the days before or after."""
     if named is None or (day := day_of(path)) is None:
         return 0.0
-    away = max((named[0] - day.date()).days, (day.date() - named[1]).days, 0)
-    return max(0.0, GAIN * (1 - away / (GAIN_DAYS + 1)))
+    before, after = (named[0] - day.date()).days, (day.date() - named[1]).days
+    return max(0.0, GAIN * (1 - max(before / DAYS_BEFORE, after / DAYS_AFTER, 0)))
+
+
+def check_gains(answer, named):
+    for hit in answer.results:
+        gain = expected_gain(hit.path, named)
+        assert hit.score_detail.HasField("date") is (gain > 0)
+        assert hit.score_detail.date == pytest.approx(gain, abs=1e-9)
+
+
+def check_windows(answer):
+    """Windows are shares of the best. Their values are tested in tests/unit/search/test_windows.py."""
+    if not answer.info.keyword_candidates:
+        check_absent(answer, "window")
+        return
+    windows = [hit.score_detail.window for hit in answer.results]
+    assert all(hit.score_detail.HasField("window") for hit in answer.results)
+    assert max(windows) == 1.0
+    assert all(0 <= window <= 1 for window in windows)
 
 
 def check_scores(answer, named):
     """Weighted parts, times decay, plus the gain for a date."""
     for hit in answer.results:
         detail = hit.score_detail
-        cosine, text = max(0.0, detail.vector), detail.text
+        cosine, text = max(0.0, detail.vector), (1 - WINDOW_WEIGHT) * detail.text + WINDOW_WEIGHT * detail.window
         # A leg that found nothing counts as not run.
         both = VECTOR_WEIGHT * cosine + TEXT_WEIGHT * text if answer.info.keyword_candidates else cosine
         legs = {HYBRID: both, KEYWORD: text, VECTOR: cosine}
@@ -180,8 +199,8 @@ def check_scores(answer, named):
 
 
 def check_sorted(answer):
-    scores = [hit.score for hit in answer.results]
-    assert scores == sorted(scores, reverse=True)
+    values = [hit.score - hit.score_detail.adjacent for hit in answer.results]
+    assert values == sorted(values, reverse=True)
 
 
 def check_varied(answer, notes):
@@ -271,12 +290,14 @@ async def test_every_score_is_made_of_its_parts_and_the_order_of_the_scores(
                 assert set(paths(answer)) == set(notes)
                 check_vectors(answer, question, notes)
             if mode is VECTOR:
-                check_absent(answer, "text", "keyword_rank", "coverage")
+                check_absent(answer, "text", "keyword_rank", "coverage", "window")
                 assert not answer.info.HasField("coverage")
             else:
                 check_texts(answer, status.index.path)
                 if named is None:
                     check_coverage(answer, UNDATED[question], notes)
+                check_windows(answer)
+            check_gains(answer, named)
             check_decays(answer, decay=decay)
             check_scores(answer, named)
             if mmr and answer.results:
@@ -352,3 +373,30 @@ async def test_chunks_shown_as_one_hit_keep_the_parts_of_the_best(home, serve, p
             assert len(set(ranks)) == len(ranks)
             assert all(place >= 1 for place in ranks)
         await check_silent(daemon, answer, "灯塔 花园", mode)
+
+
+async def test_a_neighbour_of_a_better_result_moves_down_and_its_penalty_is_explained(home, serve):
+    section = "## {title}\n\n{text}\n\n" + "An unrelated sentence about the weather of that year. " * 30
+    parts = [("Ferry", "heron ferry castle lamp"), ("Harbour", "heron ferry castle"), ("End", "nothing else")]
+    home.write(long="\n\n".join(section.format(title=title, text=text) for title, text in parts))
+    home.write(other="heron ferry castle " + "and other words of this note " * 60)
+    daemon = await serve({"agents": {"defaults": {"memorySearch": {"provider": "none"}}}})
+    await daemon.synced()
+    answer = await daemon.search("heron ferry castle", explain=True)
+    penalties = {hit.score_detail.adjacent for hit in answer.results if hit.score_detail.HasField("adjacent")}
+    assert penalties
+    assert all(penalty / 0.08 == pytest.approx(round(penalty / 0.08)) for penalty in penalties)
+    check_sorted(answer)
+
+
+async def test_a_note_of_the_day_is_found_without_a_shared_word(home, serve):
+    home.put("memory/2024-05-08.md", "We repaired the roof of the shed.")
+    home.put("MEMORY.md", "- 2024-05-07: planted two pear trees\n- the shed is green\n")
+    home.put("memory/2024-01-20.md", "A walk along the canal.")
+    daemon = await serve({"agents": {"defaults": {"memorySearch": {"provider": "none"}}}})
+    await daemon.synced()
+    answer = await daemon.search("what happened on May 7 and May 8?", explain=True, now=NOON)
+    assert sorted(paths(answer)) == ["MEMORY.md", "memory/2024-05-08.md"]
+    assert [hit.score_detail.date for hit in answer.results] == [GAIN, GAIN]
+    assert "pear" in "".join(hit.snippet for hit in answer.results)
+    assert not (await daemon.search("what happened in 2021?", now=NOON)).results

@@ -210,6 +210,7 @@ class SearchRequest(Request):
     min_revision: int | None = None
     now: datetime | None = None
     active_projects: tuple[str, ...] = ()
+    abstain_below: float | None = None
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
@@ -229,6 +230,7 @@ class SearchRequest(Request):
             deadline=deadline,
             now=self.now or now,
             active_projects=checks.projects(),
+            abstain_below=checks.share("abstain_below"),
         )
         checks.optional_count("min_revision")
         checks.check()

@@ -26,6 +26,9 @@ _MODES = ("hybrid", "keyword", "vector")
 @json_option
 @click.option("--max-results", type=int, help="Maximum number of results.")
 @click.option("--min-score", type=float, help="Minimum score, 0 to 1.")
+@click.option(
+    "--abstain-below", type=float, help="Show no results if the confidence that they answer is lower, 0 to 1."
+)
 @click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid).")
 @click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
 @click.option(
@@ -41,6 +44,7 @@ def search(
     as_json: bool,
     max_results: int | None,
     min_score: float | None,
+    abstain_below: float | None,
     mode: str | None,
     explain: bool,
     session_key: str | None,
@@ -63,7 +67,12 @@ def search(
             if mode != "keyword":
                 download_models(daemon, agent)
             follow_quietly(daemon.client, agent or _agent_of(key))
-        given: dict[str, Any] = {"max_results": max_results, "min_score": min_score, "mode": _mode(mode)}
+        given: dict[str, Any] = {
+            "max_results": max_results,
+            "min_score": min_score,
+            "abstain_below": abstain_below,
+            "mode": _mode(mode),
+        }
         answer = daemon.client.search(
             agent_id=agent,
             query=text,

@@ -242,6 +242,7 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         min_revision=fields.value("min_revision"),
         now=fields.now(),
         active_projects=tuple(message.active_projects),
+        abstain_below=fields.value("abstain_below"),
         unreadable=tuple(fields.violations),
     )
 

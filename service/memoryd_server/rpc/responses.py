@@ -58,6 +58,7 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         keyword_candidates=answer.keyword_candidates,
         vector_candidates=answer.vector_candidates,
         coverage=answer.coverage,
+        confidence=answer.confidence,
         embedding=embedding,
         dropped_by_min_score=answer.dropped_by_min_score,
         elapsed=duration(value.elapsed_seconds),

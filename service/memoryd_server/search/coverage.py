@@ -13,6 +13,9 @@ from memoryd_server.text import QueryTerm, TermKind
 
 # The factor for coverage if the index contains none of the query's names; measured in docs/search-quality.md.
 _WITHOUT_NAMES = 0.2
+# See `hybrid_confidence`. A nearness of 1 is the least cosine of an answer; larger values than 4 are as good as 4.
+_BIAS, _KEYWORD_COEFFICIENT, _NEARNESS_COEFFICIENT = -3.0, 6.0, 1.0
+_MOST_NEARNESS = 4.0
 _REQUIRED_KINDS = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
 # The end of a sentence. The word after it is capitalised whether it is a name or not.
@@ -77,13 +80,23 @@ def known_names(query: str, terms_of: Callable[[str], Iterable[str]], frequencie
     return sum(known) / len(known) if known else 1.0
 
 
-def abstains(coverage: float, names: float, threshold: float) -> bool:
-    """Return whether the best hit covers too little of the query to be an answer; false for a threshold of 0.
+def keyword_confidence(coverage: float, names: float) -> float:
+    """Return how likely a keyword answer is one, 0..1, from the coverage of its best hit and its `known_names`.
 
-    `names` is the result of `known_names`. Coverage counts a fifth if the index contains none of the names, so that a
-    misspelt name does not empty an answer that covers most of the other words.
+    Coverage counts a fifth if the index contains none of the names, so that a misspelt name does not empty an answer
+    that covers most of the other words.
     """
-    return coverage * (_WITHOUT_NAMES + (1 - _WITHOUT_NAMES) * names) < threshold
+    return coverage * (_WITHOUT_NAMES + (1 - _WITHOUT_NAMES) * names)
+
+
+def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> float:
+    """Return how likely an answer of both retrievers is one, 0..1.
+
+    `keyword` is its `keyword_confidence`, `cosine` that of the nearest chunk, `scale` the model's. The coefficients are
+    those of a logistic regression; see docs/search-quality.md, "Returning no results".
+    """
+    nearness = min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / max(scale.least - scale.unrelated, 1e-6)))
+    return 1 / (1 + math.exp(-(_BIAS + _KEYWORD_COEFFICIENT * keyword + _NEARNESS_COEFFICIENT * nearness)))
 
 
 def empty_reason(
@@ -103,8 +116,8 @@ def empty_reason(
     if counts.chunks == 0:
         return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or check Status"
     if abstained:
-        share = f"{answer.coverage or 0:.2f}"
-        return EmptyReason.ABSTAINED, f"the best hit covers {share} of the query, less than memoryd.abstainBelow"
+        least = "the setting memoryd.abstainBelow" if query.abstain_below is None else "abstain_below of the request"
+        return EmptyReason.ABSTAINED, f"the confidence in the best hit is {answer.confidence or 0:.2f}, below {least}"
     if gone:
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:

@@ -97,12 +97,8 @@ UNCALIBRATED = CosineScale(DEFAULT_MIN_SCORE, DEFAULT_MIN_SCORE)
 """The scale of an unknown model before its vectors have been measured."""
 
 
-def scale_of(
-    reader: Reader, query: SearchQuery, vector: Vectors | None, identity: VectorIdentity | None
-) -> CosineScale | None:
-    """Return the scale of the cosines with `vector`, made by `identity`; None if no least cosine applies to `query`."""
-    if query.min_score is not None or vector is None:
-        return None
+def scale_of(reader: Reader, vector: Vectors, identity: VectorIdentity | None) -> CosineScale:
+    """Return the scale of the cosines with `vector`, which was made by `identity`."""
     known = None if identity is None else known_scale(identity.model)
     if known is not None:
         return known
@@ -144,9 +140,12 @@ class Cutoff(NamedTuple):
 
 
 def apply_cutoff(candidates: Sequence[Candidate], query: SearchQuery, scale: CosineScale | None) -> Cutoff:
-    """Remove the candidates below the query's least score or, if it has none, those that fail the default cutoff."""
+    """Remove the candidates below the query's least score or, if it has none, those that fail the default cutoff.
+
+    `scale` is that of the cosines, None if there are none.
+    """
     if query.min_score is not None:
-        return Cutoff(*cut_below(candidates, query.min_score), scale)
+        return Cutoff(*cut_below(candidates, query.min_score), None)
     return default_cut(candidates, scale or UNCALIBRATED)._replace(scale=scale)
 
 

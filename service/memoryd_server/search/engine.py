@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.model import Degradation, DegradationKind, Source
-from memoryd_server.search.coverage import abstains, empty_reason, known_names, weights
+from memoryd_server.search.coverage import empty_reason, hybrid_confidence, keyword_confidence, known_names, weights
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.diversity import KEYWORD_PENALTY, VECTOR_PENALTY, diversified, spread
@@ -24,6 +24,7 @@ from memoryd_server.search.query import (
     SearchAnswer,
     SearchMode,
     SearchQuery,
+    clamp,
 )
 from memoryd_server.search.ranking import NO_ADJUSTMENTS, Ranked, adjustments, rank
 from memoryd_server.search.reranking import reranked_order
@@ -69,6 +70,7 @@ class PreparedSearch:
     cutoff: Cutoff
     selected: SelectedRows
     matcher: LineMatcher
+    scale: CosineScale | None
 
     @property
     def passages(self) -> tuple[str, ...]:
@@ -175,7 +177,9 @@ class SearchEngine:
             ranked = rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
             if ranking.mmr:
                 ranked = replace(ranked, candidates=self._diversified(ranked.candidates, rows, ranking.mmr_lambda))
-            scale = scale_of(reader, query, vector if retrieved.vector_hits else None, identity)
+            scale = None
+            if vector is not None and retrieved.vector_hits:
+                scale = scale_of(reader, vector, identity)
             cutoff = apply_cutoff(ranked.candidates, query, scale)
             wanted = max(candidates, query.max_results)
             if not ranking.mmr:
@@ -187,7 +191,7 @@ class SearchEngine:
             checked = LazyRows(rows, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
             by_source = heads() if len(analyzed.groups) > 1 else None
             selected = select(cutoff.candidates, checked, wanted, ranking.merged_chars, by_source)
-        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher)
+        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher, scale)
 
     def finish(self, prepared: PreparedSearch, scores: Sequence[float | None] | None = None) -> SearchAnswer:
         """Return the answer of a prepared search, with snippets. Does not read the index.
@@ -227,14 +231,16 @@ class SearchEngine:
 
     def _diversified(self, candidates: Sequence[Candidate], rows: RowCache, trade_off: float) -> list[Candidate]:
         texts = {row.id: row.text for row in rows.get([candidate.chunk_id for candidate in candidates])}
-        known = [candidate for candidate in candidates if candidate.chunk_id in texts]
+        # Relevance is relative to the best score. A date adds so much that the others would seem equally irrelevant.
+        known = [c._replace(score=clamp(c.score)) for c in candidates if c.chunk_id in texts]
         return diversified(known, texts, trade_off, lambda text: self._analyzer.index_tokens(text).split())
 
     def _answer(self, prepared: PreparedSearch, found: Sequence[Hit]) -> SearchAnswer:
         analyzed, counts, retrieved = prepared.analyzed, prepared.counts, prepared.retrieved
         query, cutoff = analyzed.query, prepared.cutoff
         coverage = max((hit.coverage or 0.0 for hit in found), default=0.0)
-        abstained = bool(found) and self._abstains(analyzed, retrieved, coverage)
+        confidence = self._confidence(prepared, coverage)
+        abstained = bool(found) and confidence is not None and confidence < self._least_confidence(prepared)
         answer = SearchAnswer(
             hits=() if abstained else within_budget(found, query.max_total_chars),
             served_mode=retrieved.served,
@@ -243,6 +249,7 @@ class SearchEngine:
             keyword_candidates=len(retrieved.keyword.hits),
             vector_candidates=len(retrieved.vector_hits),
             coverage=coverage if retrieved.keyword.frequencies else None,
+            confidence=confidence,
             dropped_by_min_score=cutoff.dropped,
             stale=prepared.selected.stale,
             degradations=self._degradations(analyzed, retrieved),
@@ -256,17 +263,27 @@ class SearchEngine:
         )
         return replace(answer, empty_reason=reason, empty_explanation=explanation)
 
-    def _abstains(self, analyzed: AnalyzedQuery, retrieved: RetrievalResult, coverage: float) -> bool:
-        """Return whether a keyword answer covers too little. Vector hits are exempt: they need not contain any word."""
+    def _confidence(self, prepared: PreparedSearch, coverage: float) -> float | None:
+        """Return how likely the answer is one; None if keyword search did not take part or the query has no words."""
+        analyzed, retrieved = prepared.analyzed, prepared.retrieved
         frequencies = retrieved.keyword.frequencies
-        if self._ranking.abstain_below <= 0 or retrieved.served is not SearchMode.KEYWORD or not frequencies:
-            return False
+        if not frequencies:
+            return None
 
         def terms_of(name: str) -> list[str]:
             return [term.text for term in self._analyzer.query_terms(name, analyzed.languages)]
 
-        names = known_names(analyzed.query.text, terms_of, frequencies)
-        return abstains(coverage, names, self._ranking.abstain_below)
+        keyword = keyword_confidence(coverage, known_names(analyzed.query.text, terms_of, frequencies))
+        if prepared.scale is None:
+            return keyword
+        return hybrid_confidence(keyword, max(hit.cosine for hit in retrieved.vector_hits), prepared.scale)
+
+    def _least_confidence(self, prepared: PreparedSearch) -> float:
+        requested = prepared.analyzed.query.abstain_below
+        if requested is not None:
+            return requested
+        # The settings' bound is for keyword search. Vector hits need not contain any word.
+        return self._ranking.abstain_below if prepared.retrieved.served is SearchMode.KEYWORD else 0.0
 
     def _degradations(self, analyzed: AnalyzedQuery, retrieved: RetrievalResult) -> tuple[Degradation, ...]:
         query, reason = analyzed.query, analyzed.no_vector

@@ -36,8 +36,8 @@ class KeywordAnswer:
     `terms` are the words of the query that the index contains, without those that the bounds left out. `searched` are
     the terms that ranked the hits, with the names found for fragments. `idf` has the inverse document frequency of
     every term of the query and of these names; a term that the index does not contain has the highest. `frequencies`
-    has the number of chunks, of `chunk_count`, that contain each of them. `is_full` is true if the limit was reached, so
-    that other chunks may contain terms too.
+    has the number of chunks, of `chunk_count`, that contain each of them. `is_full` is true if the limit was reached,
+    so that other chunks may contain terms too.
     """
 
     hits: tuple[KeywordHit, ...]

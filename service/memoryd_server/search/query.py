@@ -46,6 +46,7 @@ class SearchQuery:
     `min_score` is None if neither the request nor the settings set it; `min_score_is_requested` is whether the request
     did. `deadline` is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty
     `sources` means all. `active_projects` are keys of `chunk.project_key`; if there are none, projects do not matter.
+    An answer whose confidence is below `abstain_below` has no hits; None means the setting, for keyword search only.
     """
 
     text: str
@@ -60,6 +61,7 @@ class SearchQuery:
     deadline: float
     now: datetime | None = None
     active_projects: frozenset[str] = frozenset()
+    abstain_below: float | None = None
 
 
 def text_score(bm25: float, best: float) -> float:
@@ -130,6 +132,7 @@ class SearchAnswer:
 
     `revision` is that of the index, `backend` the backend that answered: `builtin` or `qmd`. `stale` is true if a file
     of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
+    `confidence` is how likely the hits answer the query, 0..1, None if keyword search did not take part.
     `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
     `reranking` is None if no reranker is configured.
     """
@@ -143,6 +146,7 @@ class SearchAnswer:
     stale: bool
     vector_candidates: int = 0
     coverage: float | None = None
+    confidence: float | None = None
     degradations: tuple[Degradation, ...] = ()
     retrievers: tuple[RetrieverReport, ...] = ()
     empty_reason: EmptyReason | None = None
@@ -157,8 +161,8 @@ class RankingConfig:
     """How candidates are fused, ranked and merged into hits.
 
     Weights are relative to their sum. If `hybrid` is false, the vector retriever answers alone whenever it can.
-    `decay_floor` is the least share of a score that decay leaves. A keyword answer whose best coverage is below
-    `abstain_below` returns no hits; 0 disables this. Adjacent chunks are merged into one hit of at most `merged_chars`
+    `decay_floor` is the least share of a score that decay leaves. A keyword answer whose confidence is below
+    `abstain_below` has no hits; 0 disables this. Adjacent chunks are merged into one hit of at most `merged_chars`
     code points. `rerank_weight` is the share of a reranker's scores in the order of the results that it scored.
     """
 

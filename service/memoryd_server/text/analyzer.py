@@ -18,7 +18,7 @@ _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _WITHIN_LINES = _SEPARATORS.replace(b"\n", b"")
 _TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINES))
 _MAX_CACHED_CHARS = 40
-_MAX_CACHED_PIECES = 50_000
+_MAX_CACHED_PIECES = 80_000
 _MAX_CACHED_SHAPES = 50_000
 _MAX_CACHED_QUERY_PIECES = 5_000
 _MAX_CACHED_LANGUAGES = 4
@@ -127,18 +127,26 @@ class Analyzer:
 
 
 class _PieceCache(dict[str, str]):
-    """The tokens of texts in one language, by piece: characters without white space between them, as in the text."""
+    """The tokens of texts in one language, by piece: characters without white space between them, as in the text.
+
+    Holds at most `_MAX_CACHED_PIECES` in two generations. When the newer one is full, it becomes the older one, so that
+    a piece that is needed often is never lost.
+    """
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str) -> None:
         super().__init__()
         self._shapes = shapes
         self._stemmers = stemmers
         self._language = language
+        self._older: dict[str, str] = {}
 
     def __missing__(self, piece: str) -> str:
-        tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
+        tokens = self._older.get(piece)
+        if tokens is None:
+            tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
         if len(piece) <= _MAX_CACHED_CHARS:
-            if len(self) >= _MAX_CACHED_PIECES:
+            if len(self) >= _MAX_CACHED_PIECES // 2:
+                self._older = self.copy()
                 self.clear()
             self[piece] = tokens
         return tokens
@@ -182,17 +190,16 @@ class WordFinder:
 
     def by_line(self, text: str) -> dict[int, list[str]]:
         """Return the wanted words of each line that has any, as often as they occur, by the line's number from 0."""
-        plain = _translated(text, _TO_SPACES_WITHIN_LINES)
-        pieces = set(plain.split())
-        self._analyze(pieces - self._seen)
+        lines = [line.split() for line in _translated(text, _TO_SPACES_WITHIN_LINES).split("\n")]
+        self._analyze(set().union(*lines) - self._seen)
         found = self._found
-        if found.keys().isdisjoint(pieces):
-            return {}
-        words_of = {
-            number: [word for piece in line.split() if piece in found for word in found[piece]]
-            for number, line in enumerate(plain.split("\n"))
+        # Few lines have a wanted word, and this test costs a fifth of looking for them.
+        is_without = found.keys().isdisjoint
+        return {
+            number: [word for piece in pieces if piece in found for word in found[piece]]
+            for number, pieces in enumerate(lines)
+            if not is_without(pieces)
         }
-        return {number: words for number, words in words_of.items() if words}
 
     def in_part(self, text: str) -> list[str]:
         """Return the wanted words of a part of a text that was searched before; costs almost nothing if it has none."""
@@ -200,12 +207,16 @@ class WordFinder:
 
     def _analyze(self, pieces: set[str]) -> None:
         words, prefixes = self._words, self._prefixes
-        for piece, tokens in zip(pieces, map(self._tokens.__getitem__, pieces), strict=True):
-            if tokens in words or " " in tokens or tokens.startswith(prefixes):
-                found = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
-                if found:
-                    self._found[piece] = found
-                    self._beginnings.append(piece[:LONGEST_WORD])
+        analyzed = zip(pieces, map(self._tokens.__getitem__, pieces), strict=True)
+        if prefixes:
+            likely = [(p, t) for p, t in analyzed if t in words or " " in t or t.startswith(prefixes)]
+        else:
+            likely = [(piece, tokens) for piece, tokens in analyzed if tokens in words or " " in tokens]
+        for piece, tokens in likely:
+            found = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
+            if found:
+                self._found[piece] = found
+                self._beginnings.append(piece[:LONGEST_WORD])
         self._seen |= pieces
 
 

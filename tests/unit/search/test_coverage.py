@@ -5,14 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.search.coverage import (
-    abstains,
     alternatives,
     coverage,
+    hybrid_confidence,
+    keyword_confidence,
     known_names,
     names_in,
     smoothed_idf,
     weights,
 )
+from memoryd_server.search.cutoff import CosineScale
 from memoryd_server.text.analyzer import Analyzer
 from memoryd_server.text.terms import QueryTerm, TermKind
 
@@ -113,24 +115,33 @@ def test_names_count_by_what_the_index_knows_of_them(query, known, share):
     assert known_names(query, terms_of, frequencies) == share
 
 
-@given(SHARE, SHARE)
-def test_nothing_is_held_back_without_a_threshold(covered, names):
-    assert not abstains(covered, names, 0.0)
-
-
 @pytest.mark.parametrize(
-    ("covered", "names", "held_back"),
-    [(0.05, 1.0, True), (0.2, 1.0, False), (0.45, 0.0, True), (0.55, 0.0, False), (0.15, 0.5, True), (0.2, 0.5, False)],
+    ("covered", "names", "confidence"), [(0.5, 1.0, 0.5), (0.5, 0.0, 0.1), (0.5, 0.5, 0.3), (0.0, 1.0, 0.0)]
 )
-def test_an_unknown_name_asks_for_more_of_the_rest(covered, names, held_back):
-    assert abstains(covered, names, 0.1) is held_back
+def test_an_unknown_name_takes_most_of_the_confidence(covered, names, confidence):
+    assert keyword_confidence(covered, names) == pytest.approx(confidence)
 
 
-@given(SHARE, SHARE, SHARE)
-def test_more_coverage_and_more_known_names_never_hold_back_an_answer(covered, names, threshold):
-    if not abstains(covered, names, threshold):
-        assert not abstains(1.0, names, threshold)
-        assert not abstains(covered, 1.0, threshold)
+@given(SHARE, SHARE)
+def test_more_coverage_and_more_known_names_never_lower_the_confidence(covered, names):
+    confidence = keyword_confidence(covered, names)
+    assert 0 <= confidence <= min(keyword_confidence(1.0, names), keyword_confidence(covered, 1.0))
+
+
+COSINES = st.floats(-1, 1)
+
+
+@given(SHARE, COSINES, COSINES)
+def test_more_coverage_and_a_nearer_chunk_never_lower_the_confidence_of_both_retrievers(keyword, one, other):
+    scale = CosineScale(0.06, 0.22)
+    low, high = (hybrid_confidence(keyword, cosine, scale) for cosine in sorted((one, other)))
+    assert 0 < low <= high < 1
+    assert high <= hybrid_confidence(1.0, max(one, other), scale)
+
+
+def test_a_scale_without_extent_is_a_step():
+    flat = CosineScale(0.3, 0.3)
+    assert hybrid_confidence(0.5, 0.3, flat) < hybrid_confidence(0.5, 0.31, flat) == hybrid_confidence(0.5, 0.9, flat)
 
 
 @given(st.text())

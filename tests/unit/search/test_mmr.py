@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.search.query import Candidate
 from memoryd_server.search.diversity import diversified, jaccard
+from memoryd_server.search.query import Candidate
 
 SCORES = st.lists(st.floats(0, 1), max_size=12)
 TEXTS = st.lists(st.text(st.sampled_from("abc "), max_size=12), min_size=12, max_size=12)

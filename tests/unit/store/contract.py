@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -260,6 +261,27 @@ class StoreContract:
             (Origin.AGENT, NO_ANNOTATIONS),
         ]
         assert [(heads[each].importance, heads[each].projects) for each in ids] == [(7, ("x/y",)), (None, ())]
+        assert [(heads[each].start_line, heads[each].end_line) for each in ids] == [(1, 1), (2, 2)]
+
+    def test_chunks_are_found_by_their_day_or_that_of_their_note(self, store):
+        note = replace(document("a.md", ("heron", ""), ("weir", "")), day="2023-05-08")
+        note = replace(note, chunks=[note.chunks[0], replace(note.chunks[1], day="2023-06-01")])
+        later = replace(document("b.md", ("otter", "")), day="2023-05-10")
+        session = replace(document("c.md", ("swift", ""), source=Source.SESSIONS), day="2023-05-09")
+        store.writer().write([note, later, session, document("d.md", ("crane", ""))])
+        with store.read() as reader:
+            (heron, weir, otter, swift, crane) = (
+                reader.keyword_hits([QueryTerm(word)], (), 1)[0].chunk_id
+                for word in ("heron", "weir", "otter", "swift", "crane")
+            )
+            may = (date(2023, 5, 8), date(2023, 5, 31))
+            assert reader.dated_chunks(*may, (), 10) == [otter, swift, heron]
+            assert reader.dated_chunks(*may, (), 2) == [otter, swift]
+            assert reader.dated_chunks(*may, (Source.MEMORY,), 10) == [otter, heron]
+            assert reader.dated_chunks(date(2023, 6, 1), date(2023, 6, 1), (), 10) == [weir]
+            assert reader.dated_chunks(date(2023, 5, 11), date(2023, 5, 31), (), 10) == []
+            days = {each: head.day for each, head in reader.heads([heron, weir, crane]).items()}
+        assert days == {heron: date(2023, 5, 8), weir: date(2023, 6, 1), crane: None}
 
     def test_a_sound_index_needs_no_repair(self, store):
         assert store.health.damage is None

@@ -26,7 +26,7 @@ from memoryd_server.search.query import (
     SearchQuery,
     clamp,
 )
-from memoryd_server.search.ranking import NO_ADJUSTMENTS, Ranked, adjustments, rank
+from memoryd_server.search.ranking import NO_ADJUSTMENTS, Adjustments, Ranked, adjustments, rank
 from memoryd_server.search.reranking import reranked_order
 from memoryd_server.search.results import (
     FileCheck,
@@ -165,27 +165,20 @@ class SearchEngine:
                 early = None
             retrieved = retrieve(reader, analyzed, ranking, early)
             heads = cache(partial(reader.heads, [candidate.chunk_id for candidate in retrieved.candidates]))
+            rows, matcher = RowCache(reader), self._matcher(analyzed, retrieved.keyword)
             adjusted = NO_ADJUSTMENTS
             if counts.annotated or ranking.decay or analyzed.dates:
                 adjusted = adjustments(heads(), analyzed.dates, analyzed.now, ranking, query.active_projects)
-            rows, matcher = RowCache(reader), self._matcher(analyzed, retrieved.keyword)
-            known = _known_weights(retrieved.keyword)
-
-            def windows_of(ids: Sequence[int]) -> Mapping[int, float]:
-                return window_scores(rows.get(ids), matcher, known)
-
-            ranked = rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
-            if ranking.mmr:
-                ranked = replace(ranked, candidates=self._diversified(ranked.candidates, rows, ranking.mmr_lambda))
+            ranked = self._rank(retrieved, adjusted, rows, matcher)
             scale = None
             if vector is not None and retrieved.vector_hits:
                 scale = scale_of(reader, vector, identity)
-            cutoff = apply_cutoff(ranked.candidates, query, scale)
             wanted = max(candidates, query.max_results)
+            cutoff = apply_cutoff(ranked.candidates, query, scale)
             if not ranking.mmr:
                 places = 2 * wanted + _MORE_PLACES
                 positions = _positions(rows, reader, cutoff.candidates, places)
-                penalty = VECTOR_PENALTY if retrieved.vector_hits else KEYWORD_PENALTY
+                penalty = KEYWORD_PENALTY if scale is None else VECTOR_PENALTY
                 cutoff = cutoff._replace(candidates=spread(cutoff.candidates, positions, penalty, places))
             cutoff = cutoff.with_nearest(query.max_results)
             checked = LazyRows(rows, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
@@ -203,11 +196,22 @@ class SearchEngine:
         rerank: dict[int, float | None] = {}
         if scores is not None:
             rerank = {candidate.chunk_id: score for (candidate, _), score in zip(rows, scores, strict=False)}
-            own = [candidate.score for candidate, _ in rows]
+            own = [candidate.score - candidate.adjacent for candidate, _ in rows]
             rows = [rows[place] for place in reranked_order(own, scores, self._ranking.rerank_weight)]
         rows = best_rows(rows, analyzed.query.max_results, share=len(analyzed.groups) > 1)
         renderer = HitRenderer(analyzed, prepared.retrieved.keyword, prepared.matcher)
         return self._answer(prepared, hits(rows, renderer, prepared.ranked, rerank))
+
+    def _rank(self, retrieved: RetrievalResult, adjusted: Adjustments, rows: RowCache, matcher: LineMatcher) -> Ranked:
+        known = _known_weights(retrieved.keyword)
+
+        def windows_of(ids: Sequence[int]) -> Mapping[int, float]:
+            return window_scores(rows.get(ids), matcher, known)
+
+        ranked = rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
+        if self._ranking.mmr:
+            return replace(ranked, candidates=self._diversified(ranked.candidates, rows, self._ranking.mmr_lambda))
+        return ranked
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:
         terms = self._analyzer.query_terms(query.text, counts.languages)

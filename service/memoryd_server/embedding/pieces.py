@@ -81,16 +81,25 @@ def mean(vectors: Sequence[Vector]) -> Vector:
 
 
 def calls(texts: Mapping[bytes, str], max_chars: int, most: int = PIECES_A_CALL) -> Iterator[dict[PieceKey, str]]:
-    """Yield the pieces of texts by their keys, in groups of up to `most`; all pieces of a text are in one group."""
+    """Yield the pieces of texts by their keys, in groups of up to `most`; all pieces of a text are in one group.
+
+    A text of which less than half is ASCII is one piece: the models that get pieces know few words of other scripts,
+    and the vectors of such pieces are more alike than those of whole texts.
+    """
     group: dict[PieceKey, str] = {}
     for content_hash, text in texts.items():
-        own = {PieceKey(content_hash, number): piece for number, piece in enumerate(pieces(text, max_chars))}
+        own_chars = max_chars if _is_half_ascii(text) else 0
+        own = {PieceKey(content_hash, number): piece for number, piece in enumerate(pieces(text, own_chars))}
         if group and len(group) + len(own) > most:
             yield group
             group = {}
         group.update(own)
     if group:
         yield group
+
+
+def _is_half_ascii(text: str) -> bool:
+    return text.isascii() or 2 * len(text.encode("ascii", "ignore")) >= len(text)
 
 
 def whole_texts(

@@ -2,6 +2,7 @@
 
 Adjacent chunks of one file are about the same subject, and often overlap. The penalty moves a chunk down for each
 better chunk that is adjacent to it, so that they do not fill the places of other files. It changes the order only.
+Chunks that are short enough to be shown as one hit take one place together, so they are not penalised.
 
 Maximal marginal relevance (MMR) compares the words of the texts. It replaces the penalty if the settings enable it.
 """
@@ -12,8 +13,9 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from memoryd_server.search.merging import union
 from memoryd_server.search.query import Candidate
-from memoryd_server.store import ChunkHead, ChunkRow
+from memoryd_server.store import ChunkRow
 
 KEYWORD_PENALTY: Final = 0.08
 """The penalty per adjacent chunk if keyword search alone answers."""
@@ -22,22 +24,23 @@ VECTOR_PENALTY: Final = 0.05
 
 
 def spread(
-    candidates: Sequence[Candidate], positions: Mapping[int, ChunkHead | ChunkRow], penalty: float, places: int
+    candidates: Sequence[Candidate], rows: Mapping[int, ChunkRow], penalty: float, places: int, merged_chars: int
 ) -> list[Candidate]:
     """Return the candidates with the first `places` chosen one after another by score - `penalty` x adjacent chunks.
 
-    Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines. The chosen
-    have their part of the penalty in `adjacent`. The other candidates follow in their order. A candidate without a
-    position is adjacent to none. Ties are broken by order.
+    Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines, and that
+    are not merged with it into a hit of `merged_chars`. The chosen have their part of the penalty in `adjacent`. The
+    other candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
     """
     chosen: list[Candidate] = []
-    chosen_in: defaultdict[tuple[str, str], list[ChunkHead | ChunkRow]] = defaultdict(list)
+    chosen_in: defaultdict[tuple[str, str], list[ChunkRow]] = defaultdict(list)
 
     def penalty_of(chunk_id: int) -> float:
-        own = positions.get(chunk_id)
-        if own is None:
+        row = rows.get(chunk_id)
+        if row is None:
             return 0.0
-        return penalty * sum(are_adjacent(own, other) for other in chosen_in[own.source, own.path])
+        adjacent = (other for other in chosen_in[row.source, row.path] if are_adjacent(row, other))
+        return penalty * sum(union(other, row, merged_chars) is None for other in adjacent)
 
     # A penalty only grows, so the first of the heap whose value is current has the best value of all.
     heap = [(-candidate.score, place) for place, candidate in enumerate(candidates)]
@@ -51,14 +54,14 @@ def spread(
             continue
         heapq.heappop(heap)
         chosen.append(candidate._replace(adjacent=paid) if paid else candidate)
-        position = positions.get(candidate.chunk_id)
-        if position is not None:
-            chosen_in[position.source, position.path].append(position)
+        row = rows.get(candidate.chunk_id)
+        if row is not None:
+            chosen_in[row.source, row.path].append(row)
     taken = {candidate.chunk_id for candidate in chosen}
     return chosen + [candidate for candidate in candidates if candidate.chunk_id not in taken]
 
 
-def are_adjacent(one: ChunkHead | ChunkRow, other: ChunkHead | ChunkRow) -> bool:
+def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
     """Return whether two chunks of the same file follow one another or have touching or common lines.
 
     The chunks of a file have consecutive ids, except those of a transcript that was read in several parts.

@@ -49,7 +49,7 @@ from memoryd_server.search.retrieval import (
     runs_early,
 )
 from memoryd_server.search.windows import LineMatcher, window_scores
-from memoryd_server.store import ChunkHead, ChunkRow, IndexCounts, Reader, Store, VectorIdentity
+from memoryd_server.store import IndexCounts, Store, VectorIdentity
 from memoryd_server.text import Analyzer
 
 # The vectors can be replaced after the query's vector was made and before the search begins.
@@ -177,9 +177,12 @@ class SearchEngine:
             cutoff = apply_cutoff(ranked.candidates, query, scale)
             if not ranking.mmr:
                 places = 2 * wanted + _MORE_PLACES
-                positions = _positions(rows, reader, cutoff.candidates, places)
+                best = rows.get([candidate.chunk_id for candidate in cutoff.candidates[:places]])
+                by_id = {row.id: row for row in best}
                 penalty = KEYWORD_PENALTY if scale is None else VECTOR_PENALTY
-                cutoff = cutoff._replace(candidates=spread(cutoff.candidates, positions, penalty, places))
+                cutoff = cutoff._replace(
+                    candidates=spread(cutoff.candidates, by_id, penalty, places, ranking.merged_chars)
+                )
             cutoff = cutoff.with_nearest(query.max_results)
             checked = LazyRows(rows, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
             by_source = heads() if len(analyzed.groups) > 1 else None
@@ -307,16 +310,6 @@ def _known_weights(keyword: KeywordAnswer) -> dict[str, float]:
     """Return the inverse document frequency of each term that the index contains."""
     known = {term: frequency for term, frequency in keyword.frequencies.items() if frequency}
     return weights(known, max(keyword.chunk_count, 1))
-
-
-def _positions(
-    rows: RowCache, reader: Reader, candidates: Sequence[Candidate], count: int
-) -> dict[int, ChunkHead | ChunkRow]:
-    """Return the positions of the best `count` candidates, those that were not read without their texts."""
-    ids = [candidate.chunk_id for candidate in candidates[:count]]
-    known: dict[int, ChunkHead | ChunkRow] = {**rows.known(ids)}
-    missing = [chunk_id for chunk_id in ids if chunk_id not in known]
-    return {**known, **reader.heads(missing)} if missing else known
 
 
 def _with_scale(

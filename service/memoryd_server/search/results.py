@@ -1,8 +1,4 @@
-"""Candidates into hits: read the rows, check the files, merge, share places between sources, render and cite.
-
-A chunk is bounded in tokens, and a character of Chinese or Japanese is a token: four such chunks contain as much text
-as one in English. Without merging, the parts of one passage would take the places of other hits.
-"""
+"""Candidates into hits: read the rows, check the files, merge, share places between sources, render and cite."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,6 +7,7 @@ from typing import NamedTuple, TypeVar
 from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
+from memoryd_server.search.merging import RankedRow, merged
 from memoryd_server.search.query import Candidate, Hit, clamp
 from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
@@ -48,10 +45,6 @@ class RowCache:
             self._rows |= self._reader.chunks(missing)
         return [row for chunk_id in ids if (row := self._rows[chunk_id]) is not None]
 
-    def known(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
-        """Return those of these chunks that were read, by chunk."""
-        return {chunk_id: row for chunk_id in ids if (row := self._rows.get(chunk_id)) is not None}
-
 
 class LazyRows:
     """The rows of the chunks `ids`, checked in batches when they are needed, in about this order.
@@ -74,9 +67,6 @@ class LazyRows:
             self._rows |= dict.fromkeys(batch)
             self._rows |= {row.id: CheckedRow(row, *state) for row, state in zip(rows, self._check(rows), strict=True)}
         return self._rows[chunk_id]
-
-
-RankedRow = tuple[Candidate, ChunkRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,51 +126,6 @@ def _select(ranked: Sequence[Candidate], rows: LazyRows, max_results: int, merge
         if len(selected) > max_results:
             break
     return SelectedRows(selected[:max_results], stale, gone)
-
-
-def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
-    """Return the ranking with each chunk merged into a better one that it touches, up to `max_chars` code points.
-
-    A merged hit keeps the score, the ranks and the id of its best chunk.
-    """
-    hits: list[RankedRow] = []
-    for candidate, row in ranked:
-        for place, (better, other) in enumerate(hits):
-            union = _union(other, row, max_chars)
-            if union is not None:
-                hits[place] = (better, union)
-                break
-        else:
-            hits.append((candidate, row))
-    return hits
-
-
-def _union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
-    """Return both chunks as one, or None.
-
-    Chunks stay apart if they do not touch, are too long together, are of a transcript, are not of whole lines, or have
-    different annotations, which would not apply to the whole.
-    """
-    if one.path != other.path or one.source is not other.source or one.line_numbers or other.line_numbers:
-        return None
-    if one.annotations != other.annotations:
-        return None
-    first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
-    if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:
-        return None
-    if not (_has_whole_lines(first) and _has_whole_lines(second)):
-        return None
-    new = max(0, first.end_line - second.start_line + 1)
-    text = "\n".join([first.text, *second.text.split("\n")[new:]])
-    if len(text) > max_chars:
-        return None
-    end_line = max(first.end_line, second.end_line)
-    return one._replace(start_line=first.start_line, end_line=end_line, text=text, breadcrumb=first.breadcrumb)
-
-
-def _has_whole_lines(row: ChunkRow) -> bool:
-    """Return whether the text has one line for each line of the range; a chunk of a line that was split does not."""
-    return row.text.count("\n") == row.end_line - row.start_line
 
 
 _T = TypeVar("_T")

@@ -302,7 +302,7 @@ class SqliteReader(VectorRows):
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
         """Return chunks without their texts, by id; unknown ids are left out."""
         query = (
-            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects, start_line, end_line,"
+            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects,"
             " coalesce(chunks.day, files.day)) AS row"
             " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
         )
@@ -386,10 +386,10 @@ def _file_row(row: tuple[object, ...]) -> FileRow:
 
 
 def _chunk_head(row: Sequence[Any]) -> ChunkHead:
-    chunk_id, path, source, mtime, importance, projects, start_line, end_line, day = row
+    chunk_id, path, source, mtime, importance, projects, day = row
     own = unpacked(projects) if projects else ()
     dated = date.fromisoformat(day) if day else None
-    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, own, start_line, end_line, dated)
+    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, own, dated)
 
 
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:

@@ -60,8 +60,6 @@ class ChunkHead(NamedTuple):
     mtime_ns: int
     importance: int | None = None
     projects: tuple[str, ...] = ()
-    start_line: int = 0
-    end_line: int = 0
     day: date | None = None
 
 

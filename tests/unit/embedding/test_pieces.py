@@ -170,3 +170,19 @@ def test_a_text_is_refused_if_all_its_pieces_are():
 @pytest.mark.parametrize(("vectors", "refused"), [({FIRST: EAST}, {}), ({}, {SECOND: "too odd"}), ({}, {})])
 def test_a_text_with_an_open_piece_has_neither_a_vector_nor_a_refusal(vectors, refused):
     assert whole_texts(PIECES, vectors, refused) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("harbour crane " * 10, 3),
+        ("größe über " * 10, 3),
+        ("漢" * 51 + "a" * 50, 1),
+        ("漢" * 50 + "a" * 51, 3),
+        ("สวัสดี" * 20, 1),
+    ],
+)
+def test_a_text_in_another_script_is_one_piece(text, count):
+    (group,) = calls({b"hash": text}, 50)
+    assert len(group) == count
+    assert ink("".join(group.values())) == ink(text)

@@ -65,7 +65,7 @@ def test_windows_are_compared_for_the_best_candidates_with_the_gain_of_their_dat
 def test_windows_reorder_and_keep_the_scores_of_the_retrievers():
     found = rank(CANDIDATES, NO_ADJUSTMENTS, lambda _: {1: 0.0, 2: 0.5, 3: 1.0}, 0.0).candidates
     assert ids(found) == [3, 2, 1]
-    assert [round(c.score, 3) for c in found] == [0.82, 0.68, 0.54]
+    assert [round(c.score, 3) for c in found] == [0.8, 0.7, 0.6]
     assert [(c.text_score, c.window) for c in found] == [(0.7, 1.0), (0.8, 0.5), (0.9, 0.0)]
 
 

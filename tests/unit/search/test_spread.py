@@ -6,19 +6,23 @@ from hypothesis import strategies as st
 from memoryd_server.model import Source
 from memoryd_server.search.diversity import are_adjacent, spread
 from memoryd_server.search.query import Candidate
-from memoryd_server.store.rows import ChunkHead
+from memoryd_server.store.rows import ChunkRow
 
 P = 0.08
 
 
-def head(number, path="a.md", source=Source.MEMORY, lines=None):
+MERGED_CHARS = 100
+
+
+def row(number, path="a.md", source=Source.MEMORY, lines=None, width=60):
     first, last = lines or (10 * number, 10 * number + 5)
-    return ChunkHead(number, path, source, 0, start_line=first, end_line=last)
+    text = "\n".join(["x" * width, *[""] * (last - first)])
+    return ChunkRow(number, path, source, first, last, text, "", 0, 0)
 
 
-def order(scores, heads, places=10):
+def order(scores, rows, places=10):
     candidates = [Candidate(number, score) for number, score in scores.items()]
-    return spread(candidates, {each.id: each for each in heads}, P, places)
+    return spread(candidates, {each.id: each for each in rows}, P, places, MERGED_CHARS)
 
 
 def shown(found):
@@ -26,46 +30,53 @@ def shown(found):
 
 
 def test_a_neighbour_of_a_better_chunk_moves_behind_one_of_another_file():
-    found = order({1: 0.9, 2: 0.85, 7: 0.8}, [head(1), head(2), head(7, "b.md")])
+    found = order({1: 0.9, 2: 0.85, 7: 0.8}, [row(1), row(2), row(7, "b.md")])
     assert shown(found) == [(1, 0), (7, 0), (2, P)]
     assert [c.score for c in found] == [0.9, 0.8, 0.85]
 
 
 def test_a_chunk_between_two_better_ones_pays_for_both():
-    found = order({1: 0.9, 3: 0.89, 2: 0.88, 7: 0.73}, [head(1), head(2), head(3), head(7, "b.md")])
+    found = order({1: 0.9, 3: 0.89, 2: 0.88, 7: 0.73}, [row(1), row(2), row(3), row(7, "b.md")])
     assert shown(found) == [(1, 0), (3, 0), (7, 0), (2, 2 * P)]
 
 
 def test_a_neighbour_that_is_better_by_more_than_the_penalty_keeps_its_place():
-    assert shown(order({1: 0.9, 2: 0.85, 7: 0.7}, [head(1), head(2), head(7, "b.md")])) == [(1, 0), (2, P), (7, 0)]
+    assert shown(order({1: 0.9, 2: 0.85, 7: 0.7}, [row(1), row(2), row(7, "b.md")])) == [(1, 0), (2, P), (7, 0)]
 
 
 def test_chunks_of_other_files_and_sources_and_distant_ones_are_not_adjacent():
-    heads = [head(1), head(2, "b.md"), head(3, source=Source.SESSIONS), head(5)]
-    found = order({1: 0.9, 2: 0.8, 3: 0.7, 5: 0.6}, heads)
+    rows = [row(1), row(2, "b.md"), row(3, source=Source.SESSIONS), row(5)]
+    found = order({1: 0.9, 2: 0.8, 3: 0.7, 5: 0.6}, rows)
     assert shown(found) == [(1, 0), (2, 0), (3, 0), (5, 0)]
 
 
 def test_touching_lines_are_adjacent_whatever_the_ids_are():
-    assert are_adjacent(head(1, lines=(1, 10)), head(9, lines=(11, 20)))
-    assert are_adjacent(head(9, lines=(8, 20)), head(1, lines=(1, 10)))
-    assert not are_adjacent(head(1, lines=(1, 10)), head(9, lines=(12, 20)))
-    assert are_adjacent(head(1, lines=(1, 10)), head(2, lines=(40, 50)))
+    assert are_adjacent(row(1, lines=(1, 10)), row(9, lines=(11, 20)))
+    assert are_adjacent(row(9, lines=(8, 20)), row(1, lines=(1, 10)))
+    assert not are_adjacent(row(1, lines=(1, 10)), row(9, lines=(12, 20)))
+    assert are_adjacent(row(1, lines=(1, 10)), row(2, lines=(40, 50)))
+
+
+def test_chunks_that_are_shown_as_one_result_are_not_penalised():
+    rows = [row(1, lines=(1, 2), width=30), row(2, lines=(3, 4), width=30), row(7, "b.md")]
+    assert shown(order({1: 0.9, 2: 0.85, 7: 0.8}, rows)) == [(1, 0), (2, 0), (7, 0)]
+    wide = [row(1, lines=(1, 2)), row(2, lines=(3, 4)), row(7, "b.md")]
+    assert shown(order({1: 0.9, 2: 0.85, 7: 0.8}, wide)) == [(1, 0), (7, 0), (2, P)]
 
 
 def test_only_the_first_places_are_decided():
     scores = {1: 0.9, 2: 0.85, 3: 0.84, 7: 0.8}
-    heads = [head(1), head(2), head(3), head(7, "b.md")]
-    assert [c.chunk_id for c in order(scores, heads, places=2)] == [1, 3, 2, 7]
+    rows = [row(1), row(2), row(3), row(7, "b.md")]
+    assert [c.chunk_id for c in order(scores, rows, places=2)] == [1, 3, 2, 7]
 
 
-def greedy(candidates, heads, penalty, places):
+def greedy(candidates, rows, penalty, places):
     """The definition, in cubic time."""
     rest, chosen = list(candidates), []
 
     def value(candidate):
-        own = heads.get(candidate.chunk_id)
-        others = [heads[c.chunk_id] for c in chosen if c.chunk_id in heads] if own else []
+        own = rows.get(candidate.chunk_id)
+        others = [rows[c.chunk_id] for c in chosen if c.chunk_id in rows] if own else []
         return candidate.score - penalty * sum(own.path == o.path and are_adjacent(own, o) for o in others)
 
     while rest and len(chosen) < places:
@@ -83,7 +94,7 @@ SCORES = st.integers(0, 20).map(lambda n: n / 16)
 def test_the_order_is_that_of_the_definition(parts, places):
     parts = sorted(parts, reverse=True)
     candidates = [Candidate(number, score) for number, (score, _, _) in enumerate(parts)]
-    heads = {number: head(number, path) for number, (_, path, known) in enumerate(parts) if known}
-    found = spread(candidates, heads, 1 / 16, places)
-    assert [c.chunk_id for c in found] == greedy(candidates, heads, 1 / 16, places)
+    rows = {number: row(number, path) for number, (_, path, known) in enumerate(parts) if known}
+    found = spread(candidates, rows, 1 / 16, places, MERGED_CHARS)
+    assert [c.chunk_id for c in found] == greedy(candidates, rows, 1 / 16, places)
     assert [candidates[c.chunk_id].score for c in found] == [c.score for c in found]

@@ -136,13 +136,13 @@ def test_the_estimate_of_an_unread_chunk_never_exceeds_what_the_worst_read_one_h
     candidates = [Candidate(1, 1.0, 1.0), Candidate(2, 0.8, 0.8), Candidate(3, 0.5, 0.5)]
     found = with_windows(candidates, {1: 1.0, 2: 0.4}, 0.0)
     assert [c.window for c in found] == [1.0, 0.4, 0.25]
-    assert [c.score for c in found] == pytest.approx([1.0, 0.64, 0.4])
+    assert [c.score for c in found] == pytest.approx([1.0, (2 * 0.8 + 0.4) / 3, (2 * 0.5 + 0.25) / 3])
     generous = with_windows(candidates, {1: 1.0, 2: 1.0}, 0.0)
     assert generous[2].window == 0.5
 
 
 def test_the_cosine_keeps_its_share():
     (found,) = with_windows([Candidate(1, 0.0, 0.5, 0.8)], {1: 1.0}, 0.7)
-    assert found.score == pytest.approx(0.7 * 0.8 + 0.3 * (0.6 * 0.5 + 0.4 * 1.0))
+    assert found.score == pytest.approx(0.7 * 0.8 + 0.3 * (2 * 0.5 + 1.0) / 3)
     (unscored,) = with_windows([Candidate(1, 0.0, None, 0.8)], {1: 1.0}, 0.7)
-    assert unscored.score == pytest.approx(0.7 * 0.8 + 0.3 * 0.4)
+    assert unscored.score == pytest.approx(0.7 * 0.8 + 0.3 / 3)

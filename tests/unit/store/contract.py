@@ -261,7 +261,6 @@ class StoreContract:
             (Origin.AGENT, NO_ANNOTATIONS),
         ]
         assert [(heads[each].importance, heads[each].projects) for each in ids] == [(7, ("x/y",)), (None, ())]
-        assert [(heads[each].start_line, heads[each].end_line) for each in ids] == [(1, 1), (2, 2)]
 
     def test_chunks_are_found_by_their_day_or_that_of_their_note(self, store):
         note = replace(document("a.md", ("heron", ""), ("weir", "")), day="2023-05-08")

@@ -388,7 +388,7 @@ const (
 	EmptyReason_EMPTY_REASON_SCOPE_DENIED EmptyReason = 4
 	// The files of all matches were deleted after they were indexed.
 	EmptyReason_EMPTY_REASON_FILES_GONE EmptyReason = 5
-	// The best match contains too few of the query's words to be an answer (`memoryd.abstainBelow`).
+	// `info.confidence` is below `abstain_below` of the request, or for keyword search below `memoryd.abstainBelow`.
 	EmptyReason_EMPTY_REASON_ABSTAINED EmptyReason = 6
 )
 
@@ -1229,8 +1229,8 @@ type SearchInfo struct {
 	// Whether qmd found no document that contains all words of the query, and was called again for documents that contain
 	// any of them.
 	MatchedAnyWord bool `protobuf:"varint,17,opt,name=matched_any_word,json=matchedAnyWord,proto3" json:"matched_any_word,omitempty"`
-	// How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Unset if
-	// it was not computed.
+	// How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Keyword
+	// search and hybrid search have different scales. Unset if keyword search did not take part.
 	Confidence    *float64 `protobuf:"fixed64,18,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -518,8 +518,8 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
   matchedAnyWord: boolean;
 
   /**
-   * How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Unset if
-   * it was not computed.
+   * How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Keyword
+   * search and hybrid search have different scales. Unset if keyword search did not take part.
    *
    * @generated from field: optional double confidence = 18;
    */
@@ -1803,7 +1803,7 @@ export enum EmptyReason {
   FILES_GONE = 5,
 
   /**
-   * The best match contains too few of the query's words to be an answer (`memoryd.abstainBelow`).
+   * `info.confidence` is below `abstain_below` of the request, or for keyword search below `memoryd.abstainBelow`.
    *
    * @generated from enum value: EMPTY_REASON_ABSTAINED = 6;
    */

@@ -14,7 +14,7 @@ from memoryd_server.text import QueryTerm, TermKind
 # The factor for coverage if the index contains none of the query's names; measured in docs/search-quality.md.
 _WITHOUT_NAMES = 0.2
 # See `hybrid_confidence`. A nearness of 1 is the least cosine of an answer; larger values than 4 are as good as 4.
-_BIAS, _KEYWORD_COEFFICIENT, _NEARNESS_COEFFICIENT = -3.0, 6.0, 1.0
+_BIAS, _KEYWORD_COEFFICIENT, _NEARNESS_COEFFICIENT = -4.9, 17.5, 1.6
 _MOST_NEARNESS = 4.0
 _REQUIRED_KINDS = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")

@@ -214,8 +214,9 @@ class ServiceSettings(SettingsBlock):
     """The smallest share of its score that temporal decay leaves a hit; 0 is OpenClaw's behaviour. Share, 0..1; default
     0.5."""
     abstain_below: Annotated[float, FloatRange(0, 1)] = 0.0
-    """The minimum coverage of a query. If the best hit covers less, the search returns no hits and says so; 0 disables
-    this. Share, 0..1; default 0."""
+    """The minimum confidence of a keyword search: mostly the share of the query that the best hit covers. Below it, the
+    search returns no hits and says so; 0 disables this. `abstain_below` of a request takes precedence. Share, 0..1;
+    default 0."""
     confirm_above_tokens: Annotated[int, IntRange(0)] = 2_000_000
     """A sync that would send more tokens than this to a remote provider waits for approval by `Sync(FULL)`; 0 disables
     the limit. Tokens, at least 0; default 2000000."""

@@ -32,7 +32,7 @@ async def test_keyword_search_withholds_results_below_the_required_confidence(no
     below = await daemon.search("ferry at noon", abstain_below=answer.info.confidence + 0.01)
     assert empty_reason(below) == "ABSTAINED"
     assert below.info.empty_explanation == (
-        f"the confidence in the best hit is {answer.info.confidence:.2f}, below abstain_below of the request"
+        f"the confidence is {answer.info.confidence:.2f}, below abstain_below of the request"
     )
     assert below.info.confidence == answer.info.confidence
     assert paths(await daemon.search("ferry at noon", abstain_below=answer.info.confidence)) == ["memory/boat.md"]

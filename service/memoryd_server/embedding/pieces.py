@@ -1,8 +1,8 @@
 """Pieces: the parts of a text that a model with a short input embeds one by one, and the mean of their vectors.
 
 A model that was trained with short texts represents the first sentences of a long one best. The normalised mean of the
-vectors of its pieces represents all of it (decision 34). A piece ends at a line's end, unless it would be less than
-half as long as it may be.
+vectors of its pieces represents all of it (decision 34). A piece ends at a line's end, unless it would be shorter
+than half the limit.
 """
 
 import re

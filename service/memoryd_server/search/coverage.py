@@ -81,7 +81,9 @@ def known_names(query: str, terms_of: Callable[[str], Iterable[str]], frequencie
 
 
 def keyword_confidence(coverage: float, names: float) -> float:
-    """Return how likely a keyword answer is one, 0..1, from the coverage of its best hit and its `known_names`.
+    """Return how likely it is that the memory answers a query, 0..1, if keyword search alone answers.
+
+    `coverage` is the largest of a hit, `names` the result of `known_names`.
 
     Coverage counts a fifth if the index contains none of the names, so that a misspelt name does not empty an answer
     that covers most of the other words.
@@ -90,9 +92,9 @@ def keyword_confidence(coverage: float, names: float) -> float:
 
 
 def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> float:
-    """Return how likely an answer of both retrievers is one, 0..1.
+    """Return how likely it is that the memory answers a query, 0..1, if both retrievers answer.
 
-    `keyword` is its `keyword_confidence`, `cosine` that of the nearest chunk, `scale` the model's. The coefficients are
+    `keyword` is the `keyword_confidence`, `cosine` that of the nearest chunk, `scale` the model's. The coefficients are
     those of a logistic regression; see docs/search-quality.md, "Returning no results".
     """
     nearness = min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / max(scale.least - scale.unrelated, 1e-6)))
@@ -117,7 +119,7 @@ def empty_reason(
         return EmptyReason.EMPTY_INDEX, "nothing is indexed for this agent yet; call Sync, or check Status"
     if abstained:
         least = "the setting memoryd.abstainBelow" if query.abstain_below is None else "abstain_below of the request"
-        return EmptyReason.ABSTAINED, f"the confidence in the best hit is {answer.confidence or 0:.2f}, below {least}"
+        return EmptyReason.ABSTAINED, f"the confidence is {answer.confidence or 0:.2f}, below {least}"
     if gone:
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:

@@ -1,7 +1,8 @@
-"""The order of candidates whose texts repeat one another: neighbours give way, and maximal marginal relevance. Pure.
+"""The order of candidates that repeat one another: a penalty for neighbours, and maximal marginal relevance. Pure.
 
 Adjacent chunks of one file are about the same subject, and often overlap. The penalty moves a chunk down for each
-better chunk that is adjacent to it, so that they do not fill the places of other files. It changes the order only.
+better chunk that is adjacent to it, so that adjacent chunks do not take the places of other files. It changes the order
+only.
 Chunks that are short enough to be shown as one hit take one place together, so they are not penalised.
 
 Maximal marginal relevance (MMR) compares the words of the texts. It replaces the penalty if the settings enable it.
@@ -29,8 +30,8 @@ def spread(
     """Return the candidates with the first `places` chosen one after another by score - `penalty` x adjacent chunks.
 
     Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines, and that
-    are not merged with it into a hit of `merged_chars`. The chosen have their part of the penalty in `adjacent`. The
-    other candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
+    are not merged with it into a hit of `merged_chars`. `adjacent` of a chosen candidate is its penalty. The other
+    candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
     """
     chosen: list[Candidate] = []
     chosen_in: defaultdict[tuple[str, str], list[ChunkRow]] = defaultdict(list)

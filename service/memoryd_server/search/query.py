@@ -132,7 +132,7 @@ class SearchAnswer:
 
     `revision` is that of the index, `backend` the backend that answered: `builtin` or `qmd`. `stale` is true if a file
     of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
-    `confidence` is how likely the hits answer the query, 0..1, None if keyword search did not take part.
+    `confidence` is how likely it is that the memory answers the query, 0..1, None if keyword search did not take part.
     `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
     `reranking` is None if no reranker is configured.
     """

@@ -1,7 +1,6 @@
 """The ranking of candidates: fusion, annotations, decay by age, and dates that the query names. Pure.
 
-Fusion: the score is the weighted mean of the retrievers that found something (retrieval study, step 2): the cosine of
-the vector retriever, and the BM25 of the keyword retriever as a share of the best BM25, which keeps its order and has
+Fusion: the score is the weighted mean of the retrievers that found something: the cosine of the vector retriever, and the BM25 of the keyword retriever as a share of the best BM25, which keeps its order and has
 the scale 0..1. If a retriever found something but did not return a chunk, its true cosine or BM25 of the chunk counts,
 if the caller provides it. The best candidates are then read, and their best windows count as well (`windows`).
 
@@ -85,7 +84,7 @@ class Ranked:
 class Adjustments:
     """What a chunk's file, annotations and day do to its score, by chunk; a missing factor is 1, a missing gain 0.
 
-    `known` are the chunks that the index has, None if it was not asked for them.
+    `known` are the ids of the chunks that exist in the index, None if this was not looked up.
     """
 
     decays: Mapping[int, float]
@@ -130,7 +129,10 @@ def adjustments(
 
 
 def day_of_chunk(head: ChunkHead) -> date | None:
-    """Return the day of a chunk, or else of its file; that in the file's name if an older version indexed the file."""
+    """Return the day of a chunk or, if it has none, of its file.
+
+    If the index has neither, because an older version built it, the day is that in the file's name.
+    """
     return head.day or day_of(head.path)
 
 

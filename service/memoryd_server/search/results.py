@@ -161,7 +161,8 @@ def best_rows(rows: Sequence[RankedRow], places: int, *, share: bool) -> list[Ra
 
 @dataclass(frozen=True, slots=True)
 class RenderedHit:
-    """A snippet, and the share of the query's words that the chunk contains; None if the query has no words."""
+    """A snippet, and the share of the query's words that the chunk contains; None if the query has no words or keyword
+    search did not run."""
 
     snippet: Snippet
     coverage: float | None

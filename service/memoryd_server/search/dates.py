@@ -4,7 +4,8 @@ Recognised are ISO dates and months, Chinese, Japanese and Korean dates, dates w
 ("May 8", "8 May 2023", "8. Mai 2023", "May 2023", "in March"), seasons of a year, and periods relative to today
 ("yesterday", "last Tuesday", "last week", "two weeks ago", "the past 10 days"), most of them in English. Also
 recognised are parts of these dates ("early May", "second week of May", "first half of 2023"), days before and after
-them ("the week before May 8"), and ranges ("May 3-5", "between March 3 and May 8"). Words that need not be a month ("may I", "march on") are not dates.
+them ("the week before May 8"), and ranges ("May 3-5", "between March 3 and May 8"). Words that need not be a month
+("may I", "march on") are not dates.
 """
 
 import re

@@ -1,77 +1,9 @@
-"""The order of candidates that repeat one another: a penalty for neighbours, and maximal marginal relevance. Pure.
+"""Maximal marginal relevance (MMR): the order of candidates in which texts that repeat better ones move down. Pure."""
 
-Adjacent chunks of one file are about the same subject, and often overlap. The penalty moves a chunk down for each
-better chunk that is adjacent to it, so that adjacent chunks do not take the places of other files. It changes the order
-only.
-Chunks that are short enough to be shown as one hit take one place together, so they are not penalised.
-
-Maximal marginal relevance (MMR) compares the words of the texts. It replaces the penalty if the settings enable it.
-"""
-
-import heapq
 import re
-from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final
 
-from memoryd_server.search.merging import union
 from memoryd_server.search.query import Candidate
-from memoryd_server.store import ChunkRow
-
-KEYWORD_PENALTY: Final = 0.08
-"""The penalty per adjacent chunk if keyword search alone answers."""
-VECTOR_PENALTY: Final = 0.05
-"""The penalty per adjacent chunk if vector search answers or takes part."""
-
-
-def spread(
-    candidates: Sequence[Candidate], rows: Mapping[int, ChunkRow], penalty: float, places: int, merged_chars: int
-) -> list[Candidate]:
-    """Return the candidates with the first `places` chosen one after another by score - `penalty` x adjacent chunks.
-
-    Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines, and that
-    are not merged with it into a hit of `merged_chars`. `adjacent` of a chosen candidate is its penalty. The other
-    candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
-    """
-    chosen: list[Candidate] = []
-    chosen_in: defaultdict[tuple[str, str], list[ChunkRow]] = defaultdict(list)
-
-    def penalty_of(chunk_id: int) -> float:
-        row = rows.get(chunk_id)
-        if row is None:
-            return 0.0
-        adjacent = (other for other in chosen_in[row.source, row.path] if are_adjacent(row, other))
-        return penalty * sum(union(other, row, merged_chars) is None for other in adjacent)
-
-    # A penalty only grows, so the first of the heap whose value is current has the best value of all.
-    heap = [(-candidate.score, place) for place, candidate in enumerate(candidates)]
-    heapq.heapify(heap)
-    while heap and len(chosen) < places:
-        value, place = heap[0]
-        candidate = candidates[place]
-        paid = penalty_of(candidate.chunk_id)
-        if paid - candidate.score > value:
-            heapq.heapreplace(heap, (paid - candidate.score, place))
-            continue
-        heapq.heappop(heap)
-        chosen.append(candidate._replace(adjacent=paid) if paid else candidate)
-        row = rows.get(candidate.chunk_id)
-        if row is not None:
-            chosen_in[row.source, row.path].append(row)
-    taken = {candidate.chunk_id for candidate in chosen}
-    return chosen + [candidate for candidate in candidates if candidate.chunk_id not in taken]
-
-
-def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
-    """Return whether two chunks of the same file follow one another or have touching or common lines.
-
-    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts.
-    """
-    if abs(one.id - other.id) == 1:
-        return True
-    first, second = (one, other) if one.start_line <= other.start_line else (other, one)
-    return second.start_line <= first.end_line + 1
-
 
 _WORD = re.compile("[a-z0-9_]+")
 

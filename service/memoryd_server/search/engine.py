@@ -14,8 +14,9 @@ from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.search.coverage import empty_reason, hybrid_confidence, keyword_confidence, known_names, weights
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
 from memoryd_server.search.dates import dates_in
-from memoryd_server.search.diversity import KEYWORD_PENALTY, VECTOR_PENALTY, diversified, spread
+from memoryd_server.search.diversity import diversified
 from memoryd_server.search.keyword import KeywordAnswer
+from memoryd_server.search.neighbours import KEYWORD_PENALTY, VECTOR_PENALTY, spread
 from memoryd_server.search.query import (
     Candidate,
     Hit,

@@ -1,8 +1,9 @@
 """The ranking of candidates: fusion, annotations, decay by age, and dates that the query names. Pure.
 
-Fusion: the score is the weighted mean of the retrievers that found something: the cosine of the vector retriever, and the BM25 of the keyword retriever as a share of the best BM25, which keeps its order and has
-the scale 0..1. If a retriever found something but did not return a chunk, its true cosine or BM25 of the chunk counts,
-if the caller provides it. The best candidates are then read, and their best windows count as well (`windows`).
+Fusion: the score is the weighted mean of the retrievers that found something: the cosine of the vector retriever, and
+the BM25 of the keyword retriever as a share of the best BM25, which keeps its order and has the scale 0..1. If a
+retriever found something but did not return a chunk, its true cosine or BM25 of the chunk counts, if the caller
+provides it. The best candidates are then read, and their best windows count as well (`windows`).
 
 Annotations: an importance of n multiplies the score by .75 + .05 n, so 5 is neutral. If the query names active
 projects, a chunk whose projects are all active counts 1.15 times, one with any other project .9 times.

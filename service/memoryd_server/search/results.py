@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
-from memoryd_server.search.merging import RankedRow, merged
+from memoryd_server.search.neighbours import RankedRow, merged
 from memoryd_server.search.query import Candidate, Hit, clamp
 from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
@@ -161,8 +161,10 @@ def best_rows(rows: Sequence[RankedRow], places: int, *, share: bool) -> list[Ra
 
 @dataclass(frozen=True, slots=True)
 class RenderedHit:
-    """A snippet, and the share of the query's words that the chunk contains; None if the query has no words or keyword
-    search did not run."""
+    """A snippet, and the share of the query's words that the chunk contains.
+
+    The share is None if keyword search did not run or the query has no words.
+    """
 
     snippet: Snippet
     coverage: float | None

@@ -1,8 +1,9 @@
 """Windows: the few consecutive lines of a chunk that match a query best, and their value. Pure.
 
-BM25 compares whole chunks, in which unrelated words of the query count together. A window is about as long as an answer, so its value distinguishes a line that has several words of the query from a chunk that has them far
-apart. The score of keyword search is two thirds BM25 and one third the best window, each as a share of the best of the
-query. Between shares of .3 and .5 for the window, results hardly differ.
+BM25 compares whole chunks, in which unrelated words of the query count together. A window is about as long as an
+answer, so its value distinguishes a line that has several words of the query from a chunk that has them far apart. The
+score of keyword search is two thirds BM25 and one third the best window, each as a share of the best of the query.
+Between shares of .3 and .5 for the window, results hardly differ.
 """
 
 import itertools

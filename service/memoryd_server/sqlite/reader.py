@@ -310,9 +310,9 @@ class SqliteReader(VectorRows):
         return {row[0]: _chunk_head(row) for row in rows}
 
     def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
-        """Return at most `limit` chunks dated `first` to `last`, the latest first, the smaller id first among equals.
+        """Return at most `limit` chunks whose day, or else whose note's day, is in a range, the latest first.
 
-        The date of a chunk is its own or, if it has none, that of its note. An empty `sources` means all.
+        The smaller id is first among equals. An empty `sources` means all.
         """
         among = f" AND files.source IN ({','.join('?' * len(sources))})" if sources else ""
         days = (first.isoformat(), last.isoformat(), *sources)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from memoryd_server.model import Annotations, Source
-from memoryd_server.search.merging import merged
+from memoryd_server.search.neighbours import merged
 from memoryd_server.search.query import Candidate, RankingConfig
 from memoryd_server.search.ranking import Adjustments, adjustments, annotation_factor
 from memoryd_server.store.rows import ChunkHead, ChunkRow

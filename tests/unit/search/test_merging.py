@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
-from memoryd_server.search.merging import merged
+from memoryd_server.search.neighbours import merged
 from memoryd_server.search.query import Candidate
 from memoryd_server.store.rows import ChunkRow
 

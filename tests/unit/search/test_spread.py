@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memoryd_server.model import Source
-from memoryd_server.search.diversity import are_adjacent, spread
+from memoryd_server.search.neighbours import are_adjacent, spread
 from memoryd_server.search.query import Candidate
 from memoryd_server.store.rows import ChunkRow
 

@@ -1,0 +1,118 @@
+"""Adjacent chunks of one file: merged into one hit if they are short, else moved down behind other files. Pure.
+
+A chunk is bounded in tokens, and a character of Chinese or Japanese is a token: four such chunks contain as much text
+as one in English. Without merging, the parts of one passage would take the places of other hits.
+
+Longer adjacent chunks are about the same subject, and often overlap. A penalty moves a chunk down for each better chunk
+that is adjacent to it and not merged with it, so that adjacent chunks do not take the places of other files. It changes
+the order only. It is not applied if MMR is enabled (`diversity`).
+"""
+
+import heapq
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from memoryd_server.search.query import Candidate
+from memoryd_server.store import ChunkRow
+
+KEYWORD_PENALTY: Final = 0.08
+"""The penalty per adjacent chunk if keyword search alone answers."""
+VECTOR_PENALTY: Final = 0.05
+"""The penalty per adjacent chunk if vector search answers or takes part."""
+
+RankedRow = tuple[Candidate, ChunkRow]
+
+
+def spread(
+    candidates: Sequence[Candidate], rows: Mapping[int, ChunkRow], penalty: float, places: int, merged_chars: int
+) -> list[Candidate]:
+    """Return the candidates with the first `places` chosen one after another by score - `penalty` x adjacent chunks.
+
+    Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines, and that
+    are not merged with it into a hit of `merged_chars`. `adjacent` of a chosen candidate is its penalty. The other
+    candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
+    """
+    chosen: list[Candidate] = []
+    chosen_in: defaultdict[tuple[str, str], list[ChunkRow]] = defaultdict(list)
+
+    def penalty_of(chunk_id: int) -> float:
+        row = rows.get(chunk_id)
+        if row is None:
+            return 0.0
+        adjacent = (other for other in chosen_in[row.source, row.path] if are_adjacent(row, other))
+        return penalty * sum(union(other, row, merged_chars) is None for other in adjacent)
+
+    # A penalty only grows, so the first of the heap whose value is current has the best value of all.
+    heap = [(-candidate.score, place) for place, candidate in enumerate(candidates)]
+    heapq.heapify(heap)
+    while heap and len(chosen) < places:
+        value, place = heap[0]
+        candidate = candidates[place]
+        paid = penalty_of(candidate.chunk_id)
+        if paid - candidate.score > value:
+            heapq.heapreplace(heap, (paid - candidate.score, place))
+            continue
+        heapq.heappop(heap)
+        chosen.append(candidate._replace(adjacent=paid) if paid else candidate)
+        row = rows.get(candidate.chunk_id)
+        if row is not None:
+            chosen_in[row.source, row.path].append(row)
+    taken = {candidate.chunk_id for candidate in chosen}
+    return chosen + [candidate for candidate in candidates if candidate.chunk_id not in taken]
+
+
+def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
+    """Return whether two chunks of the same file follow one another or have touching or common lines.
+
+    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts.
+    """
+    if abs(one.id - other.id) == 1:
+        return True
+    first, second = (one, other) if one.start_line <= other.start_line else (other, one)
+    return second.start_line <= first.end_line + 1
+
+
+def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
+    """Return the ranking with each chunk merged into a better one that it touches, up to `max_chars` code points.
+
+    A merged hit keeps the score, the ranks and the id of its best chunk.
+    """
+    hits: list[RankedRow] = []
+    for candidate, row in ranked:
+        for place, (better, other) in enumerate(hits):
+            both = union(other, row, max_chars)
+            if both is not None:
+                hits[place] = (better, both)
+                break
+        else:
+            hits.append((candidate, row))
+    return hits
+
+
+def union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
+    """Return both chunks as one of at most `max_chars` code points, or None.
+
+    Chunks stay apart if they do not touch, are too long together, are of a transcript, are not of whole lines, or have
+    different annotations, which would not apply to the whole.
+    """
+    if one.path != other.path or one.source is not other.source or one.line_numbers or other.line_numbers:
+        return None
+    if one.annotations != other.annotations:
+        return None
+    first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
+    if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:
+        return None
+    if not (_has_whole_lines(first) and _has_whole_lines(second)):
+        return None
+    new = max(0, first.end_line - second.start_line + 1)
+    text = "\n".join([first.text, *second.text.split("\n")[new:]])
+    if len(text) > max_chars:
+        return None
+    end_line = max(first.end_line, second.end_line)
+    return one._replace(start_line=first.start_line, end_line=end_line, text=text, breadcrumb=first.breadcrumb)
+
+
+def _has_whole_lines(row: ChunkRow) -> bool:
+    """Return whether the text has one line for each line of the range; a chunk of a line that was split does not."""
+    return row.text.count("\n") == row.end_line - row.start_line

@@ -16,6 +16,8 @@ _WITHOUT_NAMES = 0.2
 # See `hybrid_confidence`. A nearness of 1 is the least cosine of an answer; larger values than 4 are as good as 4.
 _BIAS, _KEYWORD_COEFFICIENT, _NEARNESS_COEFFICIENT = -4.9, 17.5, 1.6
 _MOST_NEARNESS = 4.0
+# Slightly less than the narrowest known scale.
+_LEAST_WIDTH = 0.019
 _REQUIRED_KINDS = frozenset({TermKind.WORD, TermKind.GRAM})
 _WORD = re.compile(r"[^\W_](?:[^\s]*[^\W_])?")
 # The end of a sentence. The word after it is capitalised whether it is a name or not.
@@ -91,13 +93,17 @@ def keyword_confidence(coverage: float, names: float) -> float:
     return coverage * (_WITHOUT_NAMES + (1 - _WITHOUT_NAMES) * names)
 
 
-def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> float:
+def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> float | None:
     """Return how likely it is that the memory answers a query, 0..1, if both retrievers answer.
 
     `keyword` is the `keyword_confidence`, `cosine` that of the nearest chunk, `scale` the model's. The coefficients are
-    those of a logistic regression; see docs/search-quality.md, "Returning no results".
+    those of a logistic regression; see docs/search-quality.md, "Returning no results". None if the scale does not
+    distinguish cosines: the vectors of an unknown model are not measured yet, or the index has only similar chunks.
     """
-    nearness = min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / max(scale.least - scale.unrelated, 1e-6)))
+    width = scale.least - scale.unrelated
+    if width < _LEAST_WIDTH:
+        return None
+    nearness = min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / width))
     return 1 / (1 + math.exp(-(_BIAS + _KEYWORD_COEFFICIENT * keyword + _NEARNESS_COEFFICIENT * nearness)))
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from memoryd_server.search.dates import LONG_GAIN
 from memoryd_server.search.query import Candidate, SearchQuery
 from memoryd_server.store import Reader, VectorIdentity
 from memoryd_server.vectors import Vectors
@@ -159,8 +160,8 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale) -> Cutoff:
     """Return the candidates to show if no least score is set.
 
     A candidate passes if its cosine passes on the model's `scale`, if it has a keyword score and its fused score
-    reaches the default, if the keyword retriever returned it, or if the query names a date near its day. Scores below
-    the default come last.
+    reaches the default, if the keyword retriever returned it, or if it is dated within or just after a range of days
+    that the query names. Scores below the default come last.
     """
     cosines = [-1.0 if c.vector_score is None else c.vector_score for c in candidates]
     least = max(LEAST_COSINE, scale.threshold(max(cosines, default=-1.0)))
@@ -171,7 +172,12 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale) -> Cutoff:
         reaches_default = candidate.score >= DEFAULT_MIN_SCORE
         if cosine >= least:
             near.append((-cosine, candidate.chunk_id))
-        elif candidate.keyword_rank is None and not candidate.date and not (reaches_default and candidate.text_score):
+        elif (
+            candidate.keyword_rank is None
+            and not (reaches_default and candidate.text_score)
+            # A chunk within a range gains as much.
+            and candidate.date < LONG_GAIN
+        ):
             continue
         # MMR may have put a lower score first.
         (good if reaches_default else low).append(candidate)

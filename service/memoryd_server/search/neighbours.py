@@ -27,50 +27,53 @@ RankedRow = tuple[Candidate, ChunkRow]
 def spread(
     candidates: Sequence[Candidate], rows: Mapping[int, ChunkRow], penalty: float, places: int, merged_chars: int
 ) -> list[Candidate]:
-    """Return the candidates with the first `places` chosen one after another by score - `penalty` x adjacent chunks.
+    """Return the candidates with the first `places` ordered one after another by score - `penalty` x adjacent chunks.
 
-    Adjacent chunks are those of the same file, chosen before, that are next to the chunk or touch its lines, and that
-    are not merged with it into a hit of `merged_chars`. `adjacent` of a chosen candidate is its penalty. The other
-    candidates follow in their order. A candidate without a row is adjacent to none. Ties are broken by order.
+    Adjacent chunks are those of the same file that are already placed, are next to the chunk or touch its lines, and
+    are not merged with it into a hit of `merged_chars`. `adjacent` of a candidate is its penalty. The other candidates
+    follow in their order. `rows` has the first `places`; a candidate without a row is adjacent to none. Ties are broken
+    by order. O(places^2) comparisons.
     """
-    chosen: list[Candidate] = []
-    chosen_in: defaultdict[tuple[str, str], list[ChunkRow]] = defaultdict(list)
-
-    def penalty_of(chunk_id: int) -> float:
-        row = rows.get(chunk_id)
-        if row is None:
-            return 0.0
-        adjacent = (other for other in chosen_in[row.source, row.path] if are_adjacent(row, other))
-        return penalty * sum(union(other, row, merged_chars) is None for other in adjacent)
-
-    # A penalty only grows, so the first of the heap whose value is current has the best value of all.
-    heap = [(-candidate.score, place) for place, candidate in enumerate(candidates)]
-    heapq.heapify(heap)
-    while heap and len(chosen) < places:
-        value, place = heap[0]
-        candidate = candidates[place]
-        paid = penalty_of(candidate.chunk_id)
-        if paid - candidate.score > value:
-            heapq.heapreplace(heap, (paid - candidate.score, place))
-            continue
-        heapq.heappop(heap)
-        chosen.append(candidate._replace(adjacent=paid) if paid else candidate)
+    first = list(candidates[:places])
+    by_file: defaultdict[tuple[str, str], dict[int, ChunkRow]] = defaultdict(dict)
+    for place, candidate in enumerate(first):
         row = rows.get(candidate.chunk_id)
         if row is not None:
-            chosen_in[row.source, row.path].append(row)
-    taken = {candidate.chunk_id for candidate in chosen}
-    return chosen + [candidate for candidate in candidates if candidate.chunk_id not in taken]
+            by_file[row.source, row.path][place] = row
+    paid = [0.0] * len(first)
+    ordered: list[Candidate] = []
+    # A penalty only grows, so the first of the heap whose value is current has the best value of all.
+    heap = [(-candidate.score, place) for place, candidate in enumerate(first)]
+    heapq.heapify(heap)
+    while heap:
+        value, place = heap[0]
+        candidate = first[place]
+        if paid[place] - candidate.score > value:
+            heapq.heapreplace(heap, (paid[place] - candidate.score, place))
+            continue
+        heapq.heappop(heap)
+        ordered.append(candidate._replace(adjacent=paid[place]) if paid[place] else candidate)
+        row = rows.get(candidate.chunk_id)
+        if row is not None:
+            unplaced = by_file[row.source, row.path]
+            del unplaced[place]
+            for other_place, other in unplaced.items():
+                if are_adjacent(row, other) and union(row, other, merged_chars) is None:
+                    paid[other_place] += penalty
+    return [*ordered, *candidates[places:]]
 
 
 def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
     """Return whether two chunks of the same file follow one another or have touching or common lines.
 
-    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts.
+    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts. Of the parts
+    of one long line, only those that follow one another are adjacent.
     """
     if abs(one.id - other.id) == 1:
         return True
     first, second = (one, other) if one.start_line <= other.start_line else (other, one)
-    return second.start_line <= first.end_line + 1
+    is_one_line = first.start_line == second.end_line
+    return second.start_line <= first.end_line + 1 and not is_one_line
 
 
 def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
@@ -90,6 +93,15 @@ def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:
     return hits
 
 
+def merged_into(selected: Sequence[RankedRow], candidate: Candidate, row: ChunkRow, max_chars: int) -> list[RankedRow]:
+    """Return the merged rows `selected` with one more, which is merged with the first that it touches."""
+    for place, (better, other) in enumerate(selected):
+        both = union(other, row, max_chars)
+        if both is not None:
+            return merged([*selected[:place], (better, both), *selected[place + 1 :]], max_chars)
+    return [*selected, (candidate, row)]
+
+
 def union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
     """Return both chunks as one of at most `max_chars` code points, or None.
 
@@ -103,10 +115,14 @@ def union(one: ChunkRow, other: ChunkRow, max_chars: int) -> ChunkRow | None:
     first, second = sorted((one, other), key=lambda row: (row.start_line, row.end_line))
     if second.start_line > first.end_line + 1 or len(one.text) + len(other.text) > 2 * max_chars:
         return None
-    if not (_has_whole_lines(first) and _has_whole_lines(second)):
+    lines, following = first.text.split("\n"), second.text.split("\n")
+    at, common = second.start_line - first.start_line, max(0, first.end_line - second.start_line + 1)
+    both = min(common, len(following))
+    # Parts of one long line have the same number and different texts.
+    has_whole_lines = _has_whole_lines(first) and _has_whole_lines(second)
+    if not has_whole_lines or lines[at : at + both] != following[:both]:
         return None
-    new = max(0, first.end_line - second.start_line + 1)
-    text = "\n".join([first.text, *second.text.split("\n")[new:]])
+    text = "\n".join([*lines, *following[common:]])
     if len(text) > max_chars:
         return None
     end_line = max(first.end_line, second.end_line)

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 from memoryd_server.model import Source
 from memoryd_server.search.coverage import alternatives, coverage, weights
 from memoryd_server.search.keyword import KeywordAnswer
-from memoryd_server.search.neighbours import RankedRow, merged
+from memoryd_server.search.neighbours import RankedRow, merged_into
 from memoryd_server.search.query import Candidate, Hit, clamp
 from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
@@ -122,7 +122,7 @@ def _select(ranked: Sequence[Candidate], rows: LazyRows, max_results: int, merge
         stale = stale or not checked.unchanged
         gone += not checked.exists
         if checked.exists:
-            selected = merged([*selected, (candidate, checked.row)], merged_chars)
+            selected = merged_into(selected, candidate, checked.row, merged_chars)
         if len(selected) > max_results:
             break
     return SelectedRows(selected[:max_results], stale, gone)

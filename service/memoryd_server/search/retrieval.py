@@ -31,6 +31,7 @@ VECTOR_CANDIDATES = 24
 # The most chunks that are candidates only because of their day, and the most of a day range that are compared for it.
 DATED_CANDIDATES = 50
 _MOST_DATED_CHUNKS = 2_000
+_MOST_RANGES = 8
 
 _NO_KEYWORD_SEARCH = KeywordAnswer((), ())
 
@@ -167,11 +168,12 @@ def _fused(
     keyword_ids = {hit.chunk_id for hit in answer.hits}
     vector_ids = {hit.chunk_id for hit in hits}
     dated = _dated(reader, analyzed)
-    unscored = sorted((vector_ids | dated) - keyword_ids)
+    unscored = sorted(vector_ids.union(dated) - keyword_ids)
     # If the limit was not reached, no other chunk contains a term.
     bm25 = reader.keyword_scores(answer.searched, unscored) if answer.is_full and unscored else {}
-    others = sorted(dated - keyword_ids - vector_ids, key=lambda chunk_id: (bm25.get(chunk_id, 0.0), chunk_id))
-    others = others[:DATED_CANDIDATES]
+    found = keyword_ids | vector_ids
+    others = [chunk_id for chunk_id in dated if chunk_id not in found]
+    others = sorted(others, key=lambda chunk_id: bm25.get(chunk_id, 0.0))[:DATED_CANDIDATES]
     cosines: Mapping[int, float] = {}
     if hits and analyzed.vector is not None:
         cosines = reader.cosines(sorted((keyword_ids | set(others)) - vector_ids), analyzed.vector)
@@ -186,15 +188,18 @@ def _fused(
     )
 
 
-def _dated(reader: Reader, analyzed: AnalyzedQuery) -> set[int]:
-    """Return the chunks that are dated within the ranges of days that the query names, except those of long ranges."""
-    return {
-        chunk_id
-        for named in analyzed.dates
-        if named.days <= MOST_DAYS_RETRIEVED
+def _dated(reader: Reader, analyzed: AnalyzedQuery) -> list[int]:
+    """Return the chunks dated within the ranges of days that the query names, those of the shortest range first.
+
+    Long ranges are left out, and so are the longest of many.
+    """
+    ranges = sorted((named for named in analyzed.dates if named.days <= MOST_DAYS_RETRIEVED), key=lambda r: r.days)
+    ids = (
+        reader.dated_chunks(named.first, named.last, sources, _MOST_DATED_CHUNKS)
+        for named in ranges[:_MOST_RANGES]
         for sources in analyzed.groups
-        for chunk_id in reader.dated_chunks(named.first, named.last, sources, _MOST_DATED_CHUNKS)
-    }
+    )
+    return list(dict.fromkeys(itertools.chain.from_iterable(ids)))
 
 
 def _served(answer: KeywordAnswer | None, hits: Sequence[VectorHit]) -> SearchMode:

@@ -310,17 +310,22 @@ class SqliteReader(VectorRows):
         return {row[0]: _chunk_head(row) for row in rows}
 
     def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
-        """Return at most `limit` chunks whose day, or else whose note's day, is in a range, the latest first.
+        """Return at most `limit` chunks whose day, or else whose note's day, is in a range.
 
-        The smaller id is first among equals. An empty `sources` means all.
+        The first chunk of each day comes before the second of any, the latest day first. An empty `sources` means all.
         """
-        among = f" AND files.source IN ({','.join('?' * len(sources))})" if sources else ""
+        # "+" makes SQLite use the indexes of days, which are much shorter than that of sources.
+        among = f" AND +files.source IN ({','.join('?' * len(sources))})" if sources else ""
         days = (first.isoformat(), last.isoformat(), *sources)
-        query = (
+        dated = (
             "SELECT chunks.id AS id, chunks.day AS day FROM chunks JOIN files ON files.id = file_id"  # noqa: S608 -- constants and marks
             f" WHERE chunks.day BETWEEN ? AND ?{among}"
             " UNION ALL SELECT chunks.id, files.day FROM files JOIN chunks ON files.id = file_id"
-            f" WHERE files.day BETWEEN ? AND ? AND chunks.day IS NULL{among} ORDER BY day DESC, id LIMIT ?"
+            f" WHERE files.day BETWEEN ? AND ? AND chunks.day IS NULL{among}"
+        )
+        query = (
+            f"SELECT id FROM (SELECT id, day, row_number() OVER (PARTITION BY day ORDER BY id) AS place FROM ({dated}))"  # noqa: S608 -- as above
+            " ORDER BY place, day DESC LIMIT ?"
         )
         return list(map(int, readers.ids(self._connection, query, (*days, *days, limit))))
 

@@ -184,7 +184,7 @@ class Reader(VectorView, Protocol):
         """Return chunks by id; unknown ids are left out."""
 
     def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
-        """Return at most `limit` chunks whose day, or else whose note's day, is in a range, the latest first."""
+        """Return at most `limit` chunks whose day, or else whose note's day, is in a range: first one of each day."""
 
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
         """Return how many chunks hold each term, or a word that begins with it if it is a prefix.

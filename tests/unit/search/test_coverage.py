@@ -139,9 +139,9 @@ def test_more_coverage_and_a_nearer_chunk_never_lower_the_confidence_of_both_ret
     assert high <= hybrid_confidence(1.0, max(one, other), scale)
 
 
-def test_a_scale_without_extent_is_a_step():
-    flat = CosineScale(0.3, 0.3)
-    assert hybrid_confidence(0.5, 0.3, flat) < hybrid_confidence(0.5, 0.31, flat) == hybrid_confidence(0.5, 0.9, flat)
+def test_a_scale_without_extent_gives_no_confidence():
+    assert hybrid_confidence(0.5, 0.9, CosineScale(0.3, 0.3)) is None
+    assert hybrid_confidence(0.5, 0.9, CosineScale(0.72, 0.74)) is not None
 
 
 @given(st.text())

@@ -114,10 +114,10 @@ def test_the_only_chunk_of_an_index_is_no_result_if_it_is_unrelated_to_the_quest
     assert (found.candidates, found.dropped) == ([], 1)
 
 
-def test_a_chunk_dated_near_the_date_of_the_query_passes_by_its_date_alone():
-    dated, other = Candidate(1, 0.1, date=0.1), Candidate(2, 0.1)
-    found = default_cut([dated, other], SCALE)
-    assert (found.candidates, found.dropped) == ([dated], 1)
+def test_a_chunk_dated_within_the_date_of_the_query_passes_by_its_date_alone():
+    dated, near, other = Candidate(1, 0.6, date=0.6), Candidate(2, 0.5, date=0.5), Candidate(3, 0.1)
+    found = default_cut([dated, near, other], SCALE)
+    assert (found.candidates, found.dropped) == ([dated], 2)
 
 
 VECTORS = st.integers(0, 2**32 - 1).map(lambda seed: unit(np.random.default_rng(seed).standard_normal((12, 8))))

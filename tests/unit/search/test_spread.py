@@ -67,23 +67,38 @@ def test_chunks_that_are_shown_as_one_result_are_not_penalised():
 def test_only_the_first_places_are_decided():
     scores = {1: 0.9, 2: 0.85, 3: 0.84, 7: 0.8}
     rows = [row(1), row(2), row(3), row(7, "b.md")]
-    assert [c.chunk_id for c in order(scores, rows, places=2)] == [1, 3, 2, 7]
+    assert [c.chunk_id for c in order(scores, rows, places=2)] == [1, 2, 3, 7]
+    assert [c.chunk_id for c in order(scores, rows, places=3)] == [1, 3, 2, 7]
+
+
+def test_a_chunk_that_was_not_read_never_overtakes_one_that_was():
+    numbers = range(1, 31)
+    scores = {number: 1 - number / 1000 for number in numbers}
+    found = [c.chunk_id for c in order(scores, [row(number) for number in numbers[:20]], places=20)]
+    assert set(found[:20]) == set(numbers[:20])
+    assert found[20:] == [*numbers[20:]]
+
+
+def test_of_the_parts_of_one_line_only_those_that_follow_one_another_are_adjacent():
+    parts = [row(number, lines=(7, 7)) for number in range(1, 5)]
+    assert are_adjacent(parts[0], parts[1])
+    assert not are_adjacent(parts[0], parts[2])
 
 
 def greedy(candidates, rows, penalty, places):
     """The definition, in cubic time."""
-    rest, chosen = list(candidates), []
+    rest, chosen = list(candidates[:places]), []
 
     def value(candidate):
         own = rows.get(candidate.chunk_id)
         others = [rows[c.chunk_id] for c in chosen if c.chunk_id in rows] if own else []
         return candidate.score - penalty * sum(own.path == o.path and are_adjacent(own, o) for o in others)
 
-    while rest and len(chosen) < places:
+    while rest:
         best = max(rest, key=value)
         rest.remove(best)
         chosen.append(best)
-    return [c.chunk_id for c in (*chosen, *rest)]
+    return [c.chunk_id for c in (*chosen, *candidates[places:])]
 
 
 # Sixteenths are exact in binary, so equal values are equal in both computations.

@@ -266,17 +266,20 @@ class StoreContract:
         note = replace(document("a.md", ("heron", ""), ("weir", "")), day="2023-05-08")
         note = replace(note, chunks=[note.chunks[0], replace(note.chunks[1], day="2023-06-01")])
         later = replace(document("b.md", ("otter", "")), day="2023-05-10")
+        same_day = replace(document("e.md", ("finch", "")), day="2023-05-08")
         session = replace(document("c.md", ("swift", ""), source=Source.SESSIONS), day="2023-05-09")
-        store.writer().write([note, later, session, document("d.md", ("crane", ""))])
+        store.writer().write([note, later, session, document("d.md", ("crane", "")), same_day])
         with store.read() as reader:
-            (heron, weir, otter, swift, crane) = (
+            (heron, weir, otter, swift, crane, second) = (
                 reader.keyword_hits([QueryTerm(word)], (), 1)[0].chunk_id
-                for word in ("heron", "weir", "otter", "swift", "crane")
+                for word in ("heron", "weir", "otter", "swift", "crane", "finch")
             )
             may = (date(2023, 5, 8), date(2023, 5, 31))
-            assert reader.dated_chunks(*may, (), 10) == [otter, swift, heron]
+            assert reader.dated_chunks(*may, (), 10) == [otter, swift, heron, second]
+            summer = (date(2023, 5, 8), date(2023, 6, 30))
+            assert reader.dated_chunks(*summer, (), 10) == [weir, otter, swift, heron, second]
             assert reader.dated_chunks(*may, (), 2) == [otter, swift]
-            assert reader.dated_chunks(*may, (Source.MEMORY,), 10) == [otter, heron]
+            assert reader.dated_chunks(*may, (Source.MEMORY,), 10) == [otter, heron, second]
             assert reader.dated_chunks(date(2023, 6, 1), date(2023, 6, 1), (), 10) == [weir]
             assert reader.dated_chunks(date(2023, 5, 11), date(2023, 5, 31), (), 10) == []
             days = {each: head.day for each, head in reader.heads([heron, weir, crane]).items()}

@@ -1230,7 +1230,8 @@ type SearchInfo struct {
 	// any of them.
 	MatchedAnyWord bool `protobuf:"varint,17,opt,name=matched_any_word,json=matchedAnyWord,proto3" json:"matched_any_word,omitempty"`
 	// How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Keyword
-	// search and hybrid search have different scales. Unset if keyword search did not take part.
+	// search and hybrid search have different scales. Unset if keyword search did not take part, or the scale of the
+	// model's cosines is not known yet.
 	Confidence    *float64 `protobuf:"fixed64,18,opt,name=confidence,proto3,oneof" json:"confidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -519,7 +519,8 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
 
   /**
    * How likely it is that the memory answers the query, 0..1; the value that `abstain_below` is compared with. Keyword
-   * search and hybrid search have different scales. Unset if keyword search did not take part.
+   * search and hybrid search have different scales. Unset if keyword search did not take part, or the scale of the
+   * model's cosines is not known yet.
    *
    * @generated from field: optional double confidence = 18;
    */

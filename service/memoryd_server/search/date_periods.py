@@ -38,7 +38,7 @@ def latest_day(month: int, number: int, today: date) -> Days:
 
 
 def whole_month(year: int, month: int, months: int = 1) -> Days:
-    """Return so many months from this one; `month` counts from 1 and may be in another year."""
+    """Return `months` months from `month` on. `month` counts from 1 for January of `year`; it may exceed 12."""
     return Days(_month_start(year, month), _month_start(year, month + months) - timedelta(days=1))
 
 
@@ -58,7 +58,7 @@ def whole_year(year: int) -> Days:
 
 
 def units_ago(unit: str, back: int, today: date) -> Days:
-    """Return the day, week, weekend, month or year that is so many ago. Weeks begin on Monday."""
+    """Return the day, week, weekend, month or year that is `back` units before today. Weeks begin on Monday."""
     if unit == "day":
         return single_day(today - timedelta(days=back))
     if unit == "week":
@@ -139,7 +139,7 @@ def weekend_of(days: Days, number: int) -> Days:
 
 
 def edge_of(days: Days, unit: str, count: int, *, at_end: bool) -> Days:
-    """Return the first or last so many days, weeks or months of a month, a season or a year.
+    """Return the first or last `count` days, weeks or months of a month, a season or a year.
 
     Raises:
         ValueError: the period is another one, or is shorter.
@@ -157,7 +157,7 @@ def edge_of(days: Days, unit: str, count: int, *, at_end: bool) -> Days:
 
 
 def until_today(unit: str, count: int, today: date) -> Days:
-    """Return the days from so many days, weeks or months ago to today."""
+    """Return the days from `count` days, weeks or months before today to today."""
     if unit == "month":
         month = whole_month(today.year, today.month - count)
         first = min(month.last, month.first + timedelta(days=today.day - 1))
@@ -167,7 +167,7 @@ def until_today(unit: str, count: int, today: date) -> Days:
 
 
 def units_from(days: Days, unit: str, count: int) -> Days:
-    """Return the unit that is so many after the period, or before it if `count` is negative.
+    """Return the unit that is `count` units after the period, or before it if `count` is negative.
 
     A week is seven days next to the period or further away. A weekend and a month are those of the calendar.
     """
@@ -193,7 +193,7 @@ def week_around(days: Days, unit: str) -> Days:
 
 
 def days_within(days: Days, unit: str, count: int) -> Days:
-    """Return all days that are at most so many days or weeks after the period, or before it if `count` is negative."""
+    """Return the days up to `count` days or weeks after the period, or before it if `count` is negative."""
     reach = timedelta(days=count * _length_of(unit))
     if count < 0:
         return checked(Days(days.first + reach, days.first - timedelta(days=1)))

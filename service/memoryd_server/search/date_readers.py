@@ -228,12 +228,12 @@ def ago(match: re.Match[str], found: DatesFound) -> Days:
 
 
 def until_today(match: re.Match[str], found: DatesFound) -> Days:
-    """Return so many days, weeks or months to today."""
+    """Return the days, weeks or months before today that the text counts, and today."""
     return periods.until_today(_unit(match), count_of(match["count"], AT_MOST), found.today)
 
 
 def near_date(match: re.Match[str], found: DatesFound) -> Days:
-    """Return days before, after or around a date: a unit so many units away, or all days of an inexact count."""
+    """Return one unit before, after or around a date or, if the count is inexact ("a few days"), all days up to it."""
     named, unit, count = found.named(match), _unit(match), " ".join((match["count"] or "").casefold().split())
     if match["around"]:
         if count not in {"", "a", "the"}:

@@ -18,7 +18,8 @@ _TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
 _WITHIN_LINES = _SEPARATORS.replace(b"\n", b"")
 _TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINES))
 _MAX_CACHED_CHARS = 40
-_MAX_CACHED_PIECES = 80_000
+# A search analyzes the texts of twenty chunks, so the pieces of a large memory should fit: about 20 MB per language.
+_MAX_CACHED_PIECES = 100_000
 _MAX_CACHED_SHAPES = 50_000
 _MAX_CACHED_QUERY_PIECES = 5_000
 _MAX_CACHED_LANGUAGES = 4
@@ -127,26 +128,18 @@ class Analyzer:
 
 
 class _PieceCache(dict[str, str]):
-    """The tokens of texts in one language, by piece: characters without white space between them, as in the text.
-
-    Holds at most `_MAX_CACHED_PIECES` in two generations. When the newer one is full, it becomes the older one, so that
-    a piece that is needed often is never lost.
-    """
+    """The tokens of texts in one language, by piece: characters without white space between them, as in the text."""
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str) -> None:
         super().__init__()
         self._shapes = shapes
         self._stemmers = stemmers
         self._language = language
-        self._older: dict[str, str] = {}
 
     def __missing__(self, piece: str) -> str:
-        tokens = self._older.get(piece)
-        if tokens is None:
-            tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
+        tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
         if len(piece) <= _MAX_CACHED_CHARS:
-            if len(self) >= _MAX_CACHED_PIECES // 2:
-                self._older = self.copy()
+            if len(self) >= _MAX_CACHED_PIECES:
                 self.clear()
             self[piece] = tokens
         return tokens

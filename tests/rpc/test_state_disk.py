@@ -80,7 +80,8 @@ async def test_a_full_disk_is_said_so_and_room_alone_heals(filled, serve):
         await running.synced()
         before = (await running.status()).index
         ballast = fill_up(filled.state_dir / "memory")
-        filled.write(**{f"late{number}": f"kestrel number{number}z " * 100 for number in range(30)})
+        # Each is one chunk, so that there is one result per file.
+        filled.write(**{f"late{number}": f"kestrel number{number}z " * 80 for number in range(30)})
         await check_refused(
             asyncio.ensure_future(running.synced()), "RESOURCE_EXHAUSTED", "DISK_FULL", mentions="free some space"
         )

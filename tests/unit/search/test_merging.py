@@ -63,3 +63,15 @@ def test_nothing_found_is_lost_and_every_hit_is_the_text_of_its_lines(spans, max
     for _, r in found:
         assert r.text == "\n".join(LINES[r.start_line - 1 : r.end_line])
         assert len(r.text) <= max_chars or r in rows
+
+
+def test_parts_of_one_long_line_stay_apart():
+    """Their line numbers are the same and their texts are not, so merging them would lose the text of one."""
+    first, second = (row(number, 7, 7)._replace(text=text) for number, text in ((1, "heron " * 9), (2, "weir " * 9)))
+    assert [r for _, r in merged(ranked(first, second), 1_000)] == [first, second]
+
+
+def test_a_line_that_a_chunk_has_in_part_is_not_merged_with_its_other_part():
+    first = row(1, 1, 2)._replace(text="intro\nheron hatched")
+    second = row(2, 2, 3)._replace(text="in spring\nend")
+    assert [r for _, r in merged(ranked(first, second), 1_000)] == [first, second]

@@ -5,22 +5,14 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from memoryd_server.text.languages import detect, stop_words
-from memoryd_server.text.stemming import DEFAULT, LONGEST_WORD, STEMMER_VERSION, Stemmers, accented, compatible
-from memoryd_server.text.terms import QueryTerm, ScriptRun, ShapeTable, TermKind, cut, index_tokens, query_terms
+from memoryd_server.text.pieces import MAX_CACHED_CHARS, PieceCache, pieces_of, runs_of
+from memoryd_server.text.stemming import DEFAULT, STEMMER_VERSION, Stemmers, accented
+from memoryd_server.text.terms import QueryTerm, ShapeTable, TermKind, query_terms
+from memoryd_server.text.word_finder import WordFinder
 
 ANALYZER_VERSION: Final = f"3+unicode{unicodedata.unidata_version}+{STEMMER_VERSION}"
 """Differs if the same text may give other tokens, which requires the keyword index to be rebuilt."""
 
-_CONNECTORS = "._/:@#+-"
-_SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
-# Works on UTF-8 bytes: bytes.translate is fast for any script, str.translate is not.
-_TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
-_WITHIN_LINES = _SEPARATORS.replace(b"\n", b"")
-_TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINES))
-_MAX_CACHED_CHARS = 40
-# A search analyzes the texts of twenty chunks, so the pieces of a large memory should fit: about 20 MB per language.
-_MAX_CACHED_PIECES = 100_000
-_MAX_CACHED_SHAPES = 50_000
 _MAX_CACHED_QUERY_PIECES = 5_000
 _MAX_CACHED_LANGUAGES = 4
 _MAX_CACHED_QUERIES = 500
@@ -47,7 +39,7 @@ class Analyzer:
     def __init__(self) -> None:
         self._shapes = ShapeTable()
         self._stemmers = Stemmers()
-        self._pieces: dict[str, _PieceCache] = {}
+        self._pieces: dict[str, PieceCache] = {}
         # The terms of a piece of a query, by the piece, the languages, and `everything`.
         self._query_pieces: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
         # The terms of a query, by its text and the languages. A search may need them twice, and queries are repeated.
@@ -59,9 +51,12 @@ class Analyzer:
         Tokens are folded and have no white space, control character or ASCII punctuation except "_", as an FTS5 table
         with `tokenize="ascii tokenchars '_'"` requires. Any text is accepted.
         """
-        return " ".join(filter(None, map(self._cache(language).__getitem__, _pieces(text))))
+        cache, pieces = self._cache(language), pieces_of(text)
+        tokens = " ".join(filter(None, map(cache.__getitem__, pieces)))
+        cache.add_text(text, pieces)
+        return tokens
 
-    def finder(self, words: Collection[str], prefixes: Collection[str], language: str = DEFAULT) -> "WordFinder":
+    def finder(self, words: Collection[str], prefixes: Collection[str], language: str = DEFAULT) -> WordFinder:
         """Return a finder of these words, and of words that begin with these prefixes, in texts of one language."""
         return WordFinder(self._cache(language), frozenset(words), tuple(prefixes))
 
@@ -82,7 +77,7 @@ class Analyzer:
         return terms
 
     def _analyze_query(self, query: str, languages: Collection[str]) -> tuple[QueryTerm, ...]:
-        pieces = _pieces(query)
+        pieces = pieces_of(query)
         all_languages = tuple(dict.fromkeys((DEFAULT, *languages)))
         terms = self._terms(pieces, all_languages)
         dropped = stop_words(map(accented, pieces), languages)
@@ -110,121 +105,22 @@ class Analyzer:
             if terms is None:
                 terms = [
                     term
-                    for run in dict.fromkeys(_runs(piece, self._shapes))
+                    for run in dict.fromkeys(runs_of(piece, self._shapes))
                     for term in query_terms(run, self._stemmers, languages, everything=everything)
                 ]
-                if len(piece) <= _MAX_CACHED_CHARS:
+                if len(piece) <= MAX_CACHED_CHARS:
                     self._query_pieces[key] = terms
             all_terms += terms
         return all_terms
 
-    def _cache(self, language: str) -> "_PieceCache":
+    def _cache(self, language: str) -> PieceCache:
         cache = self._pieces.get(language)
-        if cache is None:
-            if len(self._pieces) >= _MAX_CACHED_LANGUAGES:
+        if cache is None or cache.is_full:
+            if cache is None and len(self._pieces) >= _MAX_CACHED_LANGUAGES:
                 self._pieces = {}
-            cache = self._pieces[language] = _PieceCache(self._shapes, self._stemmers, language)
+            # A full cache is replaced and not cleared: a search in another thread may be using it.
+            cache = self._pieces[language] = PieceCache(self._shapes, self._stemmers, language)
         return cache
-
-
-class _PieceCache(dict[str, str]):
-    """The tokens of texts in one language, by piece: characters without white space between them, as in the text."""
-
-    def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str) -> None:
-        super().__init__()
-        self._shapes = shapes
-        self._stemmers = stemmers
-        self._language = language
-
-    def __missing__(self, piece: str) -> str:
-        tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
-        if len(piece) <= _MAX_CACHED_CHARS:
-            if len(self) >= _MAX_CACHED_PIECES:
-                self.clear()
-            self[piece] = tokens
-        return tokens
-
-    def _tokens(self, piece: str) -> Iterator[str]:
-        # A piece may hold the same word thousands of times, so each word is stemmed once.
-        known: dict[ScriptRun, list[str]] = {}
-        for run in _runs(piece, self._shapes):
-            tokens = known.get(run)
-            if tokens is None:
-                tokens = known[run] = index_tokens(run, self._stemmers, self._language)
-            yield from tokens
-
-    def _plain_word(self, piece: str) -> str:
-        """Return the token of an English word, also at the end of a sentence; empty if the piece is anything else."""
-        word = piece.rstrip(_CONNECTORS)
-        plain = self._language == DEFAULT and word.isascii() and word.isalpha()
-        if plain and (word.islower() or word.istitle() or word.isupper()):
-            return self._stemmers.stem_plain(word.lower())
-        return ""
-
-
-class WordFinder:
-    """Finds wanted words in many texts. Each piece of text is analyzed once, however often it occurs."""
-
-    def __init__(self, tokens: "_PieceCache", words: frozenset[str], prefixes: tuple[str, ...]) -> None:
-        self._tokens = tokens
-        self._words = words
-        self._prefixes = prefixes
-        self._seen: set[str] = set()
-        self._found: dict[str, list[str]] = {}
-        # The beginnings of pieces with wanted words; of a long word, a part of a text may have the beginning only.
-        self._beginnings: list[str] = []
-
-    def __call__(self, text: str) -> list[str]:
-        """Return the wanted words of `text`, in the index's spelling, as often as they occur."""
-        pieces = _pieces(text)
-        self._analyze(set(pieces) - self._seen)
-        found = self._found
-        return [word for piece in pieces if piece in found for word in found[piece]]
-
-    def by_line(self, text: str) -> dict[int, list[str]]:
-        """Return the wanted words of each line that has any, as often as they occur, by the line's number from 0."""
-        lines = [line.split() for line in _translated(text, _TO_SPACES_WITHIN_LINES).split("\n")]
-        self._analyze(set().union(*lines) - self._seen)
-        found = self._found
-        # Few lines have a wanted word, and this test costs a fifth of looking for them.
-        is_without = found.keys().isdisjoint
-        return {
-            number: [word for piece in pieces if piece in found for word in found[piece]]
-            for number, pieces in enumerate(lines)
-            if not is_without(pieces)
-        }
-
-    def in_part(self, text: str) -> list[str]:
-        """Return the wanted words of a part of a text that was searched before; costs almost nothing if it has none."""
-        return self(text) if any(map(text.__contains__, self._beginnings)) else []
-
-    def _analyze(self, pieces: set[str]) -> None:
-        words, prefixes = self._words, self._prefixes
-        analyzed = zip(pieces, map(self._tokens.__getitem__, pieces), strict=True)
-        if prefixes:
-            likely = [(p, t) for p, t in analyzed if t in words or " " in t or t.startswith(prefixes)]
-        else:
-            likely = [(piece, tokens) for piece, tokens in analyzed if tokens in words or " " in tokens]
-        for piece, tokens in likely:
-            found = [token for token in tokens.split() if token in words or token.startswith(prefixes)]
-            if found:
-                self._found[piece] = found
-                self._beginnings.append(piece[:LONGEST_WORD])
-        self._seen |= pieces
-
-
-def _pieces(text: str) -> list[str]:
-    return _translated(text, _TO_SPACES).split()
-
-
-def _translated(text: str, table: bytes) -> str:
-    return text.encode("utf-8", "replace").translate(table).decode("utf-8")
-
-
-def _runs(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:
-    if len(shapes) > _MAX_CACHED_SHAPES:
-        shapes.clear()
-    return iter(cut(compatible(piece), shapes))
 
 
 def _words_once(terms: Sequence[QueryTerm]) -> Iterator[QueryTerm]:

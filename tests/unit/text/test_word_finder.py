@@ -1,0 +1,105 @@
+"""WordFinder finds the same words as the analysis of each line, whatever the cache of pieces contains."""
+
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memoryd_server.text import Analyzer, pieces
+
+TEXTS = st.lists(
+    st.text(st.sampled_from("abcB1 \n-._/é京都ก\u3000\ud800"), max_size=30)
+    | st.lists(
+        st.sampled_from(
+            ["running", "Runs", "run.", "user-id", "userId", "foo/bar/baz.py", "京都大学", "run\n", "x" * 50, "à"]
+        ),
+        max_size=12,
+    ).map(" ".join),
+    min_size=1,
+    max_size=6,
+)
+
+
+def expected(text, words, prefixes):
+    """Return the words of each line, by an analyzer without a cache."""
+    analyzer = Analyzer()
+    by_line = {}
+    for number, line in enumerate(text.split("\n")):
+        tokens = analyzer.index_tokens(line).split()
+        found = [token for token in tokens if token in words or token.startswith(tuple(prefixes))]
+        if found:
+            by_line[number] = found
+    return by_line
+
+
+def some_words(texts, data):
+    tokens = sorted({token for text in texts for token in Analyzer().index_tokens(text).split()})
+    return data.draw(st.sets(st.sampled_from([*tokens, "absent"]), max_size=5))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"_MAX_CACHED_PIECES": 3},
+        {"_MAX_CACHED_PIECES": 0},
+        {"_MAX_CACHED_TEXTS": 1},
+        {"MAX_CACHED_CHARS": 4},
+        {"_MAX_TOKENS": 1},
+        {"_MAX_TOKENS": 0},
+    ],
+    ids=str,
+)
+@given(texts=TEXTS, data=st.data())
+def test_a_finder_finds_what_the_analysis_of_each_line_finds(limits, texts, data):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(pieces, name, limit)
+        analyzer = Analyzer()
+        for text in data.draw(st.lists(st.sampled_from(texts), max_size=3)):
+            analyzer.index_tokens(text)
+        words = some_words(texts, data)
+        prefixes = data.draw(st.sets(st.sampled_from(["r", "京", "us"]), max_size=2))
+        finder = analyzer.finder(words, prefixes)
+        for text in [*texts, *texts]:
+            lines = expected(text, words, prefixes)
+            assert finder.by_line(text) == lines
+            assert finder(text) == [word for found in lines.values() for word in found]
+            # Pieces that were cached after the finder was made are found, too.
+            analyzer.index_tokens(f"{text} runner")
+
+
+def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced(monkeypatch):
+    monkeypatch.setattr(pieces, "_MAX_CACHED_PIECES", 3)
+    analyzer = Analyzer()
+    analyzer.index_tokens("one two")
+    finder = analyzer.finder(["two"], [])
+    analyzer.index_tokens("three four five")
+    analyzer.index_tokens("six")
+    assert finder.by_line("one two\nthree two") == {0: ["two"], 1: ["two"]}
+
+
+def test_threads_that_index_the_same_words_do_not_hide_them():
+    analyzer = Analyzer()
+    texts = [f"word{number} common\nword{number + 1}" for number in range(2_000)]
+    stop = threading.Event()
+
+    def index():
+        for text in texts:
+            if stop.is_set():
+                return
+            analyzer.index_tokens(text)
+
+    threads = [threading.Thread(target=index) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for number in range(0, 2_000, 7):
+            finder = analyzer.finder([f"word{number}", "common"], [])
+            for near in range(max(0, number - 2), min(2_000, number + 3)):
+                assert finder.by_line(texts[near]) == expected(texts[near], {f"word{number}", "common"}, ())
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()

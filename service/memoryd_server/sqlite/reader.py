@@ -112,6 +112,9 @@ _META_OF_A_SEARCH = (
     f" ('revision', 'vector_identity', '{schema.ANNOTATED}', '{vector_mean.REVISION}')"
 )
 
+# Takes a list of ids.
+_CHUNKS_BY_ID = "FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
+
 # A lookup costs a tenth of `Source(...)`.
 _SOURCES = MappingProxyType({source.value: source for source in Source})
 _ORIGINS = MappingProxyType({origin.value: origin for origin in Origin})
@@ -301,12 +304,8 @@ class SqliteReader(VectorRows):
 
     def heads(self, ids: Sequence[int]) -> dict[int, ChunkHead]:
         """Return chunks without their texts, by id; unknown ids are left out."""
-        query = (
-            "SELECT json_array(chunks.id, path, source, mtime_ns, importance, projects,"
-            " coalesce(chunks.day, files.day)) AS row"
-            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
-        )
-        rows = readers.table(self._connection, query, (id_list(ids),))
+        columns = "chunks.id, path, source, mtime_ns, importance, projects, coalesce(chunks.day, files.day)"
+        rows = readers.table(self._connection, columns, _CHUNKS_BY_ID, (id_list(ids),))
         return {row[0]: _chunk_head(row) for row in rows}
 
     def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
@@ -331,12 +330,12 @@ class SqliteReader(VectorRows):
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
-        query = (
-            "SELECT json_array(chunks.id, path, source, start_line, end_line, text, breadcrumb, size_bytes, mtime_ns,"
-            " language, line_numbers, origin, importance, triggers, projects) AS row"
-            " FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
+        columns = (
+            "chunks.id, path, source, start_line, end_line, breadcrumb, size_bytes, mtime_ns, language, line_numbers,"
+            " origin, importance, triggers, projects"
         )
-        return {row[0]: _chunk_row(row) for row in readers.table(self._connection, query, (id_list(ids),))}
+        rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
+        return {row[0]: _chunk_row(row) for row in rows}
 
     def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
         """Return what the index stores of these files: content hashes, keyword entries and vectors."""
@@ -398,13 +397,13 @@ def _chunk_head(row: Sequence[Any]) -> ChunkHead:
 
 
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:
-    chunk_id, path, source, *fields, numbers, origin, importance, triggers, projects = row
+    chunk_id, path, source, start, end, *fields, numbers, origin, importance, triggers, projects, text = row
     source = _SOURCES[source]
     # A row of an older version has no origin yet.
     origin = _ORIGINS.get(origin) or origin_of_file(source, path)
     has_none = importance is None and triggers is None and projects is None
     annotations = NO_ANNOTATIONS if has_none else Annotations(importance, unpacked(triggers), unpacked(projects))
-    values = (chunk_id, path, source, *fields, line_numbers(numbers), origin, annotations)
+    values = (chunk_id, path, source, start, end, text, *fields, line_numbers(numbers), origin, annotations)
     return ChunkRow(*values)
 
 

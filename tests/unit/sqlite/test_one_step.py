@@ -50,8 +50,15 @@ def test_scores_keep_every_digit_and_their_order(database, scores):
 def test_a_table_of_any_text_comes_back(database, names):
     database.execute("DELETE FROM numbers").fetchall()
     database.executemany("INSERT INTO numbers(id, name) VALUES(?,?)", list(enumerate(names)))
-    query = "SELECT json_array(id, name) AS row FROM numbers ORDER BY id"
-    assert readers.table(database, query, ()) == [[number, name] for number, name in enumerate(names)]
+    assert sorted(readers.table(database, "id, name", "FROM numbers", ())) == [[*row] for row in enumerate(names)]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=10))
+def test_a_table_with_any_long_text_comes_back(database, names):
+    database.execute("DELETE FROM numbers").fetchall()
+    database.executemany("INSERT INTO numbers(id, name) VALUES(?,?)", list(enumerate(names)))
+    found = readers.table_with_text(database, "id, 1", "name", "FROM numbers WHERE id < ?", (100,))
+    assert sorted(found) == [[number, 1, name] for number, name in enumerate(names)]
 
 
 def test_a_list_of_ids_is_json():

@@ -11,7 +11,7 @@ from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import chunk_markdown
 from memoryd_server.entries.capture import escape_line, suggest
 from memoryd_server.search.dates import dates_in
-from memoryd_server.search.snippet import best_snippet
+from memoryd_server.search.snippet import TermMatcher, best_snippet
 from memoryd_server.sources.secrets import mask_secrets
 from memoryd_server.text.analyzer import Analyzer
 from regex_attacks import seconds
@@ -142,7 +142,7 @@ def show(text):
     def words_of(line):
         return frozenset(analyzer.index_tokens(line).split())
 
-    best_snippet(text[:8_000], 1, words_of(text[:200]) or {"x"}, words_of, 700)
+    best_snippet(text[:8_000], 1, TermMatcher(words_of(text[:200]) or {"x"}), words_of, 700)
 
 
 WORK = {

@@ -11,7 +11,7 @@ from memoryd_server.search.neighbours import RankedRow, merged_into
 from memoryd_server.search.query import Candidate, Hit, clamp
 from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
-from memoryd_server.search.snippet import Snippet, best_snippet, cut_text
+from memoryd_server.search.snippet import Snippet, TermMatcher, best_snippet, cut_text
 from memoryd_server.search.windows import LineMatcher
 from memoryd_server.store import ChunkHead, ChunkRow, Reader
 
@@ -177,6 +177,7 @@ class HitRenderer:
         self._query = analyzed.query
         self._keyword = keyword
         self._matcher = matcher
+        self._terms = TermMatcher(matcher.words, keyword.idf, matcher.prefixes)
         self._alternatives = alternatives(analyzed.terms)
         # SQLite's weights are near 0 in a small index; these are not.
         self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
@@ -189,11 +190,9 @@ class HitRenderer:
         snippet = best_snippet(
             row.text,
             1 if row.line_numbers else row.start_line,
-            matcher.words,
+            self._terms,
             matcher.finder(row.language).in_part,
             self._query.max_snippet_chars,
-            weights=self._keyword.idf,
-            prefixes=matcher.prefixes,
             line_words=words,
         )
         if row.line_numbers:

@@ -9,7 +9,7 @@ import bisect
 import itertools
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -46,58 +46,65 @@ class Snippet:
     end_line: int
 
 
-class _Unit(NamedTuple):
-    """A line or a piece of one, with its line feed if it has one. `is_long` is true if it may be shown in part."""
+class _Units(NamedTuple):
+    """The lines of a text or pieces of them, each with its line feed if it has one, and the number of each one's line.
 
-    text: str
-    line: int
-    is_long: bool
-    is_whole: bool
+    `divided` are the lines that consist of pieces. A line of more than `size` characters may be shown in part.
+    """
+
+    texts: Sequence[str]
+    lines: Sequence[int]
+    divided: Collection[int]
+    size: int
+
+    def is_long(self, at: int) -> bool:
+        """Return whether a unit may be shown in part."""
+        return self.lines[at] in self.divided or len(self.texts[at]) > self.size + 1
 
 
 def best_snippet(
     text: str,
     start_line: int,
-    terms: Collection[str],
+    terms: "TermMatcher",
     words_of: Callable[[str], Collection[str]],
     max_chars: int,
     *,
-    weights: Mapping[str, float] = _EQUAL,
-    prefixes: Collection[str] = (),
     line_words: Mapping[int, Collection[str]] | None = None,
 ) -> Snippet:
     """Return the most valuable window of at most `max_chars` code points for `terms`, of whole lines if they fit.
 
-    `weights` has the inverse document frequency of each term; 1.0 for a missing one. `words_of` returns the words of a
-    line in the spelling of `terms`; terms in `prefixes` match any word that they begin. `line_words` has these words
-    for each line with any, by its number from 0, if they are known. Among equals, the earliest window that begins at a
-    matching line is returned. A window extends down as far as it fits, then up.
+    `words_of` returns the words of a line in the spelling of `terms`. `line_words` has these words for each line with
+    any, by its number from 0, if they are known. Among equals, the earliest window that begins at a matching line is
+    returned. A window extends down as far as it fits, then up.
     """
     text = text.replace("\r\n", "\n").rstrip("\r\n")
     if len(text) <= max_chars:
         return Snippet(text, start_line, start_line + text.count("\n"))
-    units = list(_units(text, start_line, max_chars))
-    matcher = _TermMatcher(terms, prefixes, weights)
-
-    def words_in(unit: _Unit) -> Collection[str]:
-        if line_words is None or not unit.is_whole:
-            return words_of(unit.text)
-        return line_words.get(unit.line - start_line, ())
-
-    masks = [matcher.match(words_in(unit)) for unit in units]
-    across = [
-        matcher.match(words_of(_word_across(one, two))) if two.is_long else 0 for one, two in itertools.pairwise(units)
-    ]
-    windows = _Windows(units, max_chars)
-    first, last = _best_window(masks, across, windows, matcher.weight)
+    units = _units(text, start_line, max_chars)
+    masks, across = [0] * len(units.texts), [0] * len(units.texts)
+    for at, line in enumerate(units.lines):
+        if line_words is None or line in units.divided:
+            masks[at] = terms.match(words_of(units.texts[at]))
+        elif line - start_line in line_words:
+            masks[at] = terms.match(line_words[line - start_line])
+        if units.divided and at and line == units.lines[at - 1]:
+            across[at - 1] = terms.match(words_of(_word_across(units.texts[at - 1], units.texts[at])))
+    windows = _Windows(units.texts, max_chars)
+    first, last = _best_window(masks, across, windows, terms.weight)
     first = windows.highest(first, last)
     return _filled(units, first, last, max_chars)
 
 
-class _TermMatcher:
-    """Finds terms among words. A set of terms is an int with one bit for each term."""
+class TermMatcher:
+    """Finds the terms of a query among words. A set of terms is an int with one bit for each term.
 
-    def __init__(self, terms: Collection[str], prefixes: Collection[str], weights: Mapping[str, float]) -> None:
+    `weights` has the inverse document frequency of each term; 1.0 for a missing one. Terms in `prefixes` match any word
+    that they begin.
+    """
+
+    def __init__(
+        self, terms: Collection[str], weights: Mapping[str, float] = _EQUAL, prefixes: Collection[str] = ()
+    ) -> None:
         self._bits = {term: 1 << at for at, term in enumerate(dict.fromkeys(terms))}
         self._prefixes = [(term, bit) for term, bit in self._bits.items() if term in prefixes]
         self._weights = [(bit, weights.get(term, 1.0)) for term, bit in self._bits.items()]
@@ -124,8 +131,8 @@ class _TermMatcher:
 class _Windows:
     """The windows of units whose text fits into a snippet."""
 
-    def __init__(self, units: Sequence[_Unit], max_chars: int) -> None:
-        self._ends = [0, *itertools.accumulate(len(unit.text) for unit in units)]
+    def __init__(self, texts: Sequence[str], max_chars: int) -> None:
+        self._ends = [0, *itertools.accumulate(map(len, texts))]
         # The line feed at a window's end is neither shown nor counted.
         self._max_chars = max_chars + 1
 
@@ -142,15 +149,26 @@ class _Windows:
         return (self._ends[last + 1] - self._ends[first]) / self._max_chars
 
 
-def _units(text: str, start_line: int, max_chars: int) -> Iterator[_Unit]:
+def _units(text: str, start_line: int, max_chars: int) -> _Units:
     size = max(1, max_chars // _PIECES_PER_SNIPPET)
-    for line, content in enumerate(text.split("\n"), start_line):
-        rest, is_long = content, len(content) > size
-        while len(content) > max_chars and len(rest) > size:
-            piece = _piece(rest, size)
-            yield _Unit(piece, line, is_long, is_whole=False)
-            rest = rest[len(piece) :]
-        yield _Unit(rest + "\n", line, is_long, is_whole=rest is content)
+    contents = text.split("\n")
+    if max(map(len, contents)) <= max_chars:
+        numbers = range(start_line, start_line + len(contents))
+        return _Units([f"{content}\n" for content in contents], numbers, (), size)
+    texts: list[str] = []
+    lines: list[int] = []
+    divided = set()
+    for line, content in enumerate(contents, start_line):
+        rest = content
+        if len(content) > max_chars:
+            divided.add(line)
+            while len(rest) > size:
+                piece = _piece(rest, size)
+                texts.append(piece)
+                rest = rest[len(piece) :]
+        texts.append(f"{rest}\n")
+        lines += [line] * (len(texts) - len(lines))
+    return _Units(texts, lines, divided, size)
 
 
 def _piece(text: str, size: int) -> str:
@@ -158,10 +176,10 @@ def _piece(text: str, size: int) -> str:
     return cut_text(text, space + 1 if space > 0 else size)
 
 
-def _word_across(unit: _Unit, following: _Unit) -> str:
-    """Return the word that the cut between two pieces of one line divides; empty if there is a space at the cut."""
-    head, tail = unit.text[-_MAX_CHARS_ACROSS:], following.text[:_MAX_CHARS_ACROSS]
-    if unit.line != following.line or head[-1:].isspace() or tail[:1].isspace():
+def _word_across(piece: str, following: str) -> str:
+    """Return the word that the cut between two pieces of a line divides; empty if there is a space at the cut."""
+    head, tail = piece[-_MAX_CHARS_ACROSS:], following[:_MAX_CHARS_ACROSS]
+    if head[-1:].isspace() or tail[:1].isspace():
         return ""
     return head.split()[-1] + tail.split()[0]
 
@@ -171,15 +189,14 @@ def _best_window(
 ) -> tuple[int, int]:
     """Return the first and last unit of the best window; it begins at a match, or at the top if there is none.
 
-    `masks` has the terms of each unit, `across` those of the words between two units. The value of a window grows with
-    each unit added below, so only the longest window from each beginning is examined.
+    `masks` has the terms of each unit, `across` those of the word that the cut after a unit divides. The value of a
+    window grows with each unit added below, so only the longest window from each beginning is examined.
     """
-    lines = [weigh(mask) for mask in masks]
-    best_line = max(lines) or max(map(weigh, across), default=0.0) or 1.0
+    lines = [weigh(mask) if mask else 0.0 for mask in masks]
+    best_line = max(lines) or max(map(weigh, across)) or 1.0
     sums = [0.0, *itertools.accumulate(lines)]
     best, best_value = (0, windows.lowest(0)), 0.0
-    starts = [at for at, mask in enumerate(masks) if mask or (at < len(across) and across[at])]
-    for first in starts:
+    for first in [at for at, (mask, word) in enumerate(zip(masks, across, strict=True)) if mask or word]:
         last = windows.lowest(first)
         mask = reduce(or_, masks[first : last + 1], 0) | reduce(or_, across[first:last], 0)
         weight = weigh(mask) + max(lines[first : last + 1]) + _FOLLOWING_VALUE * (sums[last] - sums[first])
@@ -189,19 +206,19 @@ def _best_window(
     return best
 
 
-def _filled(units: Sequence[_Unit], first: int, last: int, max_chars: int) -> Snippet:
+def _filled(units: _Units, first: int, last: int, max_chars: int) -> Snippet:
     """Return the window with the part that fits of a long line below it, or else above it."""
-    text = "".join(unit.text for unit in units[first : last + 1])
+    text = "".join(units.texts[first : last + 1])
     room = max_chars - len(text)
     if room >= _MIN_SHARE_OF_PART * max_chars:
-        if last + 1 < len(units) and units[last + 1].is_long:
+        if last + 1 < len(units.texts) and units.is_long(last + 1):
             last += 1
-            text += _piece(units[last].text, room)
-        elif first and units[first - 1].is_long:
+            text += _piece(units.texts[last], room)
+        elif first and units.is_long(first - 1):
             first -= 1
-            text = _end(units[first].text, room) + text
+            text = _end(units.texts[first], room) + text
     text = cut_text(text.rstrip(), max_chars)
-    return Snippet(text, units[first].line, units[first].line + text.count("\n"))
+    return Snippet(text, units.lines[first], units.lines[first] + text.count("\n"))
 
 
 def _end(text: str, size: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from memoryd_server.search.snippet import best_snippet, cut_text
+from memoryd_server.search.snippet import TermMatcher, best_snippet, cut_text
 from memoryd_server.text.analyzer import Analyzer
 
 ANALYZER = Analyzer()
@@ -21,7 +21,7 @@ def words_of(text):
 
 def snippet(text, query=WORD, *, start=1, most=100):
     terms = [term.text for term in ANALYZER.query_terms(query)]
-    return best_snippet(text, start, terms, words_of, most)
+    return best_snippet(text, start, TermMatcher(terms), words_of, most)
 
 
 def check_lines(text, found, start=1):
@@ -88,11 +88,10 @@ def test_a_rare_word_outweighs_two_common_ones():
     text = "\n".join(["a heron and a kestrel", *["filler line"] * 20, "an osprey", *["filler line"] * 20])
     query, common = "heron kestrel osprey", {"heron": 0.5, "kestrel": 0.5}
     terms = [term.text for term in ANALYZER.query_terms(query)]
-    rare = best_snippet(
-        text, 1, terms, words_of, 60, weights={term: 5.0 for term in terms if "osprey" in term} | common
-    )
+    weights = {term: 5.0 for term in terms if "osprey" in term} | common
+    rare = best_snippet(text, 1, TermMatcher(terms, weights), words_of, 60)
     assert "osprey" in rare.text
-    assert "heron" in best_snippet(text, 1, terms, words_of, 60).text
+    assert "heron" in best_snippet(text, 1, TermMatcher(terms), words_of, 60).text
 
 
 def test_the_line_after_a_match_is_kept_since_the_answer_follows_the_question():
@@ -124,7 +123,7 @@ def test_short_lines_are_shown_whole_or_not_at_all():
 
 def test_a_prefix_matches_the_words_that_it_begins():
     text = "\n".join([*["什么都没有"] * 30, "今天有一只猫头鹰", *["什么都没有"] * 30])
-    found = best_snippet(text, 1, ["猫"], words_of, 40, prefixes=["猫"])
+    found = best_snippet(text, 1, TermMatcher(["猫"], prefixes=["猫"]), words_of, 40)
     assert "猫" in found.text
 
 

@@ -203,7 +203,8 @@ class Candidate(NamedTuple):
 
 def fused_score(cosine: float | None, text: float | None, vector_share: float) -> float:
     """Return the weighted mean of a chunk's cosine and its score by keyword search, 0..1; None counts as 0."""
-    return clamp(vector_share * clamp(cosine or 0.0) + (1 - vector_share) * (text or 0.0))
+    of_vector = vector_share * clamp(cosine) if cosine else 0.0
+    return clamp(of_vector + (1 - vector_share) * (text or 0.0))
 
 
 def clamp(score: float) -> float:

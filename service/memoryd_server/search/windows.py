@@ -7,6 +7,7 @@ Between shares of .3 and .5 for the window, results hardly differ.
 """
 
 import itertools
+import operator
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -113,13 +114,16 @@ def _windows(text: str, lines: LineWords, known: _KnownTerms) -> list[tuple[int,
     matches = [(line, terms) for line, words in lines.items() if (terms := known.of(words))]
     if not matches:
         return []
-    ends = list(itertools.accumulate([len(line) + 1 for line in text.split("\n")]))
+    lengths = map(len, text.split("\n"))
+    # The end of each line, with its line feed and those before it.
+    ends = list(map(operator.add, itertools.accumulate(lengths), itertools.count(1)))
+    last_line = len(ends) - 1
     windows: list[tuple[int, dict[str, int]]] = []
     counts: dict[str, int] = {}
     added = 0
     for first, first_terms in matches:
         start = ends[first - 1] if first else 0
-        last = min(bisect_left(ends, start + MIN_CHARS), len(ends) - 1)
+        last = min(bisect_left(ends, start + MIN_CHARS), last_line)
         while added < len(matches) and matches[added][0] <= last:
             for term in matches[added][1]:
                 counts[term] = counts.get(term, 0) + 1
@@ -145,8 +149,9 @@ def with_windows(candidates: Sequence[Candidate], windows: Mapping[int, float], 
 
     rescored = []
     for chunk_id, _, bm25, cosine, keyword_rank, vector_rank, *_ in candidates:
-        window = windows.get(chunk_id, least * (bm25 or 0.0))
-        text = (1 - WINDOW_WEIGHT) * (bm25 or 0.0) + WINDOW_WEIGHT * window
+        share = bm25 or 0.0
+        window = windows.get(chunk_id, least * share)
+        text = (1 - WINDOW_WEIGHT) * share + WINDOW_WEIGHT * window
         score = fused_score(cosine, text, vector_share)
         # `_replace` costs more than twice as much.
         rescored.append(Candidate(chunk_id, score, bm25, cosine, keyword_rank, vector_rank, window))

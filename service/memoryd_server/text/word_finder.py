@@ -45,7 +45,7 @@ class WordFinder:
         """Add the pieces of `text` that have wanted words to `_wanted`."""
         cache, pieces = self._cache, itertools.chain.from_iterable
         if not cache.has_text(text):
-            for piece in set(pieces(lines)).difference(cache):
+            for piece in list(itertools.filterfalse(cache.__contains__, set(pieces(lines)))):
                 self._add_if_wanted(piece)
             cache.add_text(text, pieces(lines))
         if cache.compounds:

@@ -8,6 +8,7 @@ the index does not change. Added in the order of the terms, as FTS5 does, they g
 fraction of the cost: FTS5 looks up the length of every chunk that contains a term, again for every query.
 """
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -149,18 +150,24 @@ def any_of(terms: Sequence[QueryTerm]) -> str:
 # The context column (file name and headings) has half the weight of the body; the weights were chosen by measurement.
 BM25 = "bm25(keyword, 1.0, 0.5)"
 
-# Reading a term's scores costs about 2.5 times as much as ranking its chunks. They are read when a term is requested
+# Reading a term's scores costs about 1.5 times as much as ranking its chunks. They are read when a term is requested
 # repeatedly at one revision, or immediately if that is cheaper because the query's other terms are cached already.
 REPEATED_REQUESTS = 3
-_READ_COST_FACTOR = 3
+_READ_COST_FACTOR = 2
 
-# The most chunks whose scores one search reads, in about 8 ms; a more frequent term is never cached.
+# The most chunks whose scores one search reads, in about 5 ms; a more frequent term is never cached.
 MAX_CHUNKS_READ = 10_000
 
 # The most bytes cached per index: about 1,400 terms of a thousand chunks each. There is no eviction: in a large index,
 # terms would evict each other before they are used again.
 _MAX_BYTES = 16 * 2**20
 _MAX_TERMS_COUNTED = 20_000
+
+# Scores are scaled to integers of this size, which have all 53 binary digits of a score.
+_SCORE_BITS = 61
+# FTS5's k1, and its least inverse document frequency (fts5_aux.c).
+_K1 = 1.2
+_LEAST_IDF = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,15 +204,16 @@ class SharedScores:
 
 
 class TermScoreCache:
-    """The cached scores of terms in one snapshot, of `revision`."""
+    """The cached scores of terms in one snapshot, of `revision`, whose keyword index has `chunk_count` chunks."""
 
-    def __init__(self, connection: apsw.Connection, shared: SharedScores, revision: int) -> None:
+    def __init__(self, connection: apsw.Connection, shared: SharedScores, revision: int, chunk_count: int) -> None:
         self._connection = connection
         current = shared.current
         if current is None or current.revision != revision:
             current = shared.current = RevisionScores(revision)
         self._scores = current
         self._limits = shared
+        self._chunk_count = chunk_count
 
     def get(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """Return the scores of terms given with their frequencies; None if FTS5 should rank them itself."""
@@ -228,7 +236,7 @@ class TermScoreCache:
         room = self._limits.max_chunks_read
         for name, chunks in (missing if is_cheaper else repeated).items():
             if chunks <= room:
-                self._read(name)
+                self._read(name, chunks)
                 room -= chunks
 
     def cached(self, terms: Sequence[QueryTerm]) -> list[TermScores] | None:
@@ -239,15 +247,23 @@ class TermScoreCache:
         scores = [self._scores.terms.get(name) for name in names]
         return None if None in scores else [each for each in scores if each is not None]
 
-    def _read(self, name: str) -> None:
-        query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY rowid"  # noqa: S608 -- a constant
-        rows = readers.scored(self._connection, query, (name,))
-        ids = np.array([row[0] for row in rows], np.int64)
+    def _read(self, name: str, frequency: int) -> None:
+        scale = 2.0 ** (_SCORE_BITS - math.ceil(math.log2(_most(frequency, self._chunk_count))))
+        query = (
+            f"SELECT rowid AS id, CAST({BM25} * ? AS INTEGER) AS number"  # noqa: S608 -- a constant
+            " FROM keyword WHERE keyword MATCH ? ORDER BY rowid"
+        )
+        ids, numbers = readers.integers(self._connection, query, (scale, name))
         if not len(ids) or ids[-1] <= np.iinfo(np.int32).max:
             ids = ids.astype(np.int32)
-        scores = TermScores(ids, np.array([row[1] for row in rows], np.float64))
+        scores = TermScores(ids, numbers / scale)
         self._scores.terms[name] = scores
         self._scores.bytes += scores.bytes
+
+
+def _most(frequency: int, chunk_count: int) -> float:
+    """Return what a term adds to the score of a chunk at most: its inverse document frequency x (k1 + 1)."""
+    return (_K1 + 1) * max(_LEAST_IDF, math.log((chunk_count - frequency + 0.5) / (frequency + 0.5)))
 
 
 def _name(term: QueryTerm) -> str:

@@ -187,7 +187,7 @@ class SqliteReader(VectorRows):
     @cached_property
     def term_scores(self) -> TermScoreCache:
         """The cached keyword scores of single terms in this snapshot."""
-        return TermScoreCache(self._connection, self._caches.scores, self.revision)
+        return TermScoreCache(self._connection, self._caches.scores, self.revision, self.vocabulary.chunks())
 
     @cached_property
     def _meta(self) -> dict[str, Any]:

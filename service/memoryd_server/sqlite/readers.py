@@ -16,6 +16,7 @@ from typing import Any
 
 import apsw
 import numpy as np
+from numpy.typing import NDArray
 
 from memoryd_server.errors import DeadlineTooShort, IndexUnavailable
 from memoryd_server.sqlite.connection import open_reader
@@ -132,6 +133,13 @@ def ids(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> I
     """Return the rows of a query for `id`, in its order."""
     (joined,) = _row(connection, f"SELECT group_concat(id) FROM ({query})", bindings)  # noqa: S608 -- ours
     return np.array([] if joined is None else joined.split(","), np.int64)
+
+
+def integers(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> tuple[Ids, NDArray[np.int64]]:
+    """Return the rows of a query for `id` and `number`, in its order; costs half as much as `scored`."""
+    step = "SELECT coalesce(group_concat(id), ''), coalesce(group_concat(number), '') FROM matches"
+    ids, numbers = _row(connection, f"WITH matches AS MATERIALIZED ({query}) {step}", bindings)
+    return np.fromstring(ids, np.int64, sep=","), np.fromstring(numbers, np.int64, sep=",")
 
 
 def table(connection: apsw.Connection, columns: str, source: str, bindings: tuple[Any, ...]) -> list[list[Any]]:

@@ -1,6 +1,7 @@
 """Any query is only words: it never fails, and finds a text by words that occur in it."""
 
 import unicodedata
+from functools import partial
 
 import pytest
 from hypothesis import assume, example, given, settings
@@ -292,3 +293,34 @@ def test_words_of_the_headings_and_the_files_name_find_it(opened):
     opened.sync()
     for query in ("2026-02-08", "waders", "birds"):
         assert opened.found(query) == ["memory/2026-02-08.md"], query
+
+
+class RecordingReader:
+    """A reader that records the words by which chunks are found."""
+
+    def __init__(self, reader):
+        self._reader = reader
+        self.found_by = []
+
+    def __getattr__(self, name):
+        return getattr(self._reader, name)
+
+    def keyword_hits(self, terms, sources, limit):
+        self.found_by.append([term.text for term in terms])
+        return self._reader.keyword_hits(terms, sources, limit)
+
+
+def test_frequent_words_rank_the_chunks_that_rare_words_find(opened):
+    # The frequent words are in a third of the notes, the rare one in a tenth.
+    for number in range(90):
+        words = ["rare"] * (number % 10 == 0) + ["often"] * (number % 3 == 0) + ["usual"] * (number % 3 == 1)
+        opened.write(f"memory/{number}.md", f"{' '.join(words)} {'other words ' * (number % 7)}")
+    opened.sync()
+    terms = ANALYZER.query_terms("usual rare often")
+    with opened.store.read() as reader:
+        recording = RecordingReader(reader)
+        search = partial(keyword.search, recording, terms, (), enough=1, limit=1, chunk_count=90)
+        exact, found = search().hits, search(max_chunks_ranked=10).hits
+    assert recording.found_by == [["usual", "rare", "often"], ["rare"]]
+    assert [hit.chunk_id for hit in found] == [hit.chunk_id for hit in exact]
+    assert [hit.bm25 for hit in found] == pytest.approx([hit.bm25 for hit in exact])

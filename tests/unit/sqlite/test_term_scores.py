@@ -17,8 +17,6 @@ BIRDS = [f"bird{n}" for n in range(12)]
 WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
 # Prefixes, words with lists of all lengths, one that does not occur, and one that is given twice.
 TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird", prefix=True), QueryTerm("absent")]
-# As many as may be read in one search.
-OFTEN = keyword.MAX_CHUNKS_READ
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +41,7 @@ def embedding(tmp_path_factory):
 def kept(reader, terms):
     """The scores of these terms, read if need be."""
     for _ in range(keyword.REPEATED_REQUESTS - 1 + len(terms)):
-        found = reader.term_scores.get([(term, OFTEN) for term in terms])
+        found = reader.term_scores.get([(term, reader.vocabulary.term_frequency(term)) for term in terms])
     return found
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.text import Analyzer, pieces
+from memoryd_server.text.analyzer import Analyzer, CacheLimits
 
 TEXTS = st.lists(
     st.text(st.sampled_from("abcB1 \n-._/é京都ก\u3000\ud800"), max_size=30)
@@ -41,38 +41,34 @@ def some_words(texts, data):
 @pytest.mark.parametrize(
     "limits",
     [
-        {},
-        {"_MAX_CACHED_PIECES": 3},
-        {"_MAX_CACHED_PIECES": 0},
-        {"_MAX_CACHED_TEXTS": 1},
-        {"MAX_CACHED_CHARS": 4},
-        {"_MAX_TOKENS": 1},
-        {"_MAX_TOKENS": 0},
+        CacheLimits(),
+        CacheLimits(pieces=3),
+        CacheLimits(pieces=0),
+        CacheLimits(texts=1),
+        CacheLimits(chars=4),
+        CacheLimits(tokens=1),
+        CacheLimits(tokens=0),
     ],
     ids=str,
 )
 @given(texts=TEXTS, data=st.data())
 def test_a_finder_finds_what_the_analysis_of_each_line_finds(limits, texts, data):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, limit in limits.items():
-            patch.setattr(pieces, name, limit)
-        analyzer = Analyzer()
-        for text in data.draw(st.lists(st.sampled_from(texts), max_size=3)):
-            analyzer.index_tokens(text)
-        words = some_words(texts, data)
-        prefixes = data.draw(st.sets(st.sampled_from(["r", "京", "us"]), max_size=2))
-        finder = analyzer.finder(words, prefixes)
-        for text in [*texts, *texts]:
-            lines = expected(text, words, prefixes)
-            assert finder.by_line(text) == lines
-            assert finder(text) == [word for found in lines.values() for word in found]
-            # Pieces that were cached after the finder was made are found, too.
-            analyzer.index_tokens(f"{text} runner")
+    analyzer = Analyzer(limits)
+    for text in data.draw(st.lists(st.sampled_from(texts), max_size=3)):
+        analyzer.index_tokens(text)
+    words = some_words(texts, data)
+    prefixes = data.draw(st.sets(st.sampled_from(["r", "京", "us"]), max_size=2))
+    finder = analyzer.finder(words, prefixes)
+    for text in [*texts, *texts]:
+        lines = expected(text, words, prefixes)
+        assert finder.by_line(text) == lines
+        assert finder(text) == [word for found in lines.values() for word in found]
+        # Pieces that were cached after the finder was made are found, too.
+        analyzer.index_tokens(f"{text} runner")
 
 
-def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced(monkeypatch):
-    monkeypatch.setattr(pieces, "_MAX_CACHED_PIECES", 3)
-    analyzer = Analyzer()
+def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced():
+    analyzer = Analyzer(CacheLimits(pieces=3))
     analyzer.index_tokens("one two")
     finder = analyzer.finder(["two"], [])
     analyzer.index_tokens("three four five")

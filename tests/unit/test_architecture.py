@@ -243,11 +243,15 @@ TESTS = REPOSITORY / "tests"
 MAX_PATCHES = 59
 MAX_PRIVATE_REACHES = 77
 # Private by name only: documented functions of the standard library and of named tuples.
+PRIVATE = re.compile(r"(?<!\bself)(?<!\bcls)\.\s*_(?!_)")
 DOCUMENTED = {"_exit", "_getframe", "_replace", "_asdict"}
 
 
 def private_reaches(file):
     """Return the private attributes that a file reads from objects other than `self` and `cls`."""
+    # Parsing all tests takes seconds, and most have none.
+    if not PRIVATE.search(file.read_text("utf-8")):
+        return
     for node in ast.walk(tree(file)):
         if isinstance(node, ast.Attribute) and node.attr.startswith("_") and not node.attr.startswith("__"):
             own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}

@@ -41,16 +41,17 @@ _MAX_NAME_WORDS_IN_PROSE = 3
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """The most pieces and texts cached per language, and the characters and distinct tokens of a cached piece.
+    """The most pieces and texts cached per language, and the most characters of a cached piece.
 
     A search analyzes the texts of twenty chunks, so the pieces of a large memory should fit: about 30 MB per language.
-    Pieces of more tokens are cached, but not found by their tokens.
+    A piece is not listed by its tokens if it has more than `tokens`, or if `pieces_by_token` others have the same one.
     """
 
     pieces: int = 100_000
     texts: int = 100_000
     chars: int = 40
     tokens: int = 8
+    pieces_by_token: int = 500
 
 
 class Analyzer:
@@ -150,14 +151,15 @@ class Analyzer:
 class _PieceCache(dict[str, str]):
     """The tokens of pieces of texts in one language, and the texts of which all pieces are cached.
 
-    `by_token` has the pieces that have a token, except those in `compounds`, which have many tokens. Entries are never
-    removed. A piece is added to `by_token` or `compounds` first, so another thread that finds it here finds it there.
+    `by_token` has the pieces that have a token, except those in `unlisted`, which have many tokens or a token of many
+    pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` first, so another thread that finds
+    it here finds it there.
     """
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str, limits: CacheLimits) -> None:
         super().__init__()
         self.by_token: dict[str, list[str]] = {}
-        self.compounds: set[str] = set()
+        self.unlisted: set[str] = set()
         self._texts: set[int] = set()
         self._shapes = shapes
         self._stemmers = stemmers
@@ -173,8 +175,9 @@ class _PieceCache(dict[str, str]):
         tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
         if len(piece) <= self._limits.chars and not self.is_full:
             distinct = set(tokens.split())
-            if len(distinct) > self._limits.tokens:
-                self.compounds.add(piece)
+            most = max((len(self.by_token.get(token, ())) for token in distinct), default=0)
+            if len(distinct) > self._limits.tokens or most >= self._limits.pieces_by_token:
+                self.unlisted.add(piece)
             else:
                 for token in distinct:
                     self.by_token.setdefault(token, []).append(piece)
@@ -247,13 +250,13 @@ class WordFinder:
         """Add the pieces of `text` that have wanted words to `_wanted`."""
         cache, pieces = self._cache, itertools.chain.from_iterable
         if not cache.has_text(text):
-            for piece in list(itertools.filterfalse(cache.__contains__, set(pieces(lines)))):
-                self._add_if_wanted(piece)
+            missing = list(itertools.filterfalse(cache.__contains__, set(pieces(lines))))
+            self._add_wanted(missing)
+            self._cache_size += sum(map(cache.__contains__, missing))
             cache.add_text(text, pieces(lines))
-        if cache.compounds:
-            for piece in cache.compounds.intersection(pieces(lines)):
-                self._add_if_wanted(piece)
-        # Other pieces are found by their tokens. A search in another thread may have added some.
+        if cache.unlisted:
+            self._add_wanted(cache.unlisted.intersection(pieces(lines)))
+        # The others are found by their tokens. If the sizes differ, another thread has added some.
         size = len(cache)
         if size != self._cache_size:
             self._cache_size = size
@@ -265,9 +268,8 @@ class WordFinder:
             return self._words
         return self._words.union(token for token in list(self._cache.by_token) if token.startswith(self._prefixes))
 
-    def _add_if_wanted(self, piece: str) -> None:
-        if self._words_in(piece):
-            self._wanted.add(piece)
+    def _add_wanted(self, pieces: Iterable[str]) -> None:
+        self._wanted.update(filter(self._words_in, pieces))
 
     def _words_in(self, piece: str) -> list[str]:
         found = self._found.get(piece)

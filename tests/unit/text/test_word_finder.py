@@ -48,6 +48,7 @@ def some_words(texts, data):
         CacheLimits(chars=4),
         CacheLimits(tokens=1),
         CacheLimits(tokens=0),
+        CacheLimits(pieces_by_token=1),
     ],
     ids=str,
 )

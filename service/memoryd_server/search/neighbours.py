@@ -29,8 +29,8 @@ def spread(
 ) -> list[Candidate]:
     """Return the candidates with the first `places` ordered one after another by score - `penalty` x adjacent chunks.
 
-    Adjacent chunks are those of the same file that are already placed, are next to the chunk or touch its lines, and
-    are not merged with it into a hit of `merged_chars`. `adjacent` of a candidate is its penalty. The other candidates
+    Adjacent chunks are those of the same file that are already placed, follow the chunk or precede it, and are not
+    merged with it into a hit of `merged_chars`. `adjacent` of a candidate is its penalty. The other candidates
     follow in their order. `rows` has the first `places`; a candidate without a row is adjacent to none. Ties are broken
     by order. O(places^2) comparisons.
     """
@@ -64,16 +64,15 @@ def spread(
 
 
 def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
-    """Return whether two chunks of the same file follow one another or have touching or common lines.
+    """Return whether two chunks of the same file follow one another.
 
-    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts. Of the parts
-    of one long line, only those that follow one another are adjacent.
+    The chunks of a file have consecutive ids, except those of a transcript that was read in several parts; these are
+    adjacent if their lines touch.
     """
     if abs(one.id - other.id) == 1:
         return True
     first, second = (one, other) if one.start_line <= other.start_line else (other, one)
-    is_one_line = first.start_line == second.end_line
-    return second.start_line <= first.end_line + 1 and not is_one_line
+    return bool(one.line_numbers) and second.start_line <= first.end_line + 1
 
 
 def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:

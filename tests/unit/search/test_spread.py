@@ -50,11 +50,20 @@ def test_chunks_of_other_files_and_sources_and_distant_ones_are_not_adjacent():
     assert shown(found) == [(1, 0), (2, 0), (3, 0), (5, 0)]
 
 
-def test_touching_lines_are_adjacent_whatever_the_ids_are():
-    assert are_adjacent(row(1, lines=(1, 10)), row(9, lines=(11, 20)))
-    assert are_adjacent(row(9, lines=(8, 20)), row(1, lines=(1, 10)))
-    assert not are_adjacent(row(1, lines=(1, 10)), row(9, lines=(12, 20)))
+def test_chunks_of_a_file_are_adjacent_if_their_ids_are_consecutive():
     assert are_adjacent(row(1, lines=(1, 10)), row(2, lines=(40, 50)))
+    assert are_adjacent(row(2, lines=(8, 20)), row(1, lines=(1, 10)))
+    # Between them is the first part of the long line 11.
+    assert not are_adjacent(row(1, lines=(1, 10)), row(3, lines=(11, 20)))
+
+
+def test_chunks_of_a_transcript_are_adjacent_if_their_lines_touch():
+    def chunk(number, lines):
+        return row(number, lines=lines)._replace(line_numbers=tuple(range(lines[0], lines[1] + 1)))
+
+    assert are_adjacent(chunk(1, (1, 10)), chunk(9, (11, 20)))
+    assert are_adjacent(chunk(9, (8, 20)), chunk(1, (1, 10)))
+    assert not are_adjacent(chunk(1, (1, 10)), chunk(9, (12, 20)))
 
 
 def test_chunks_that_are_shown_as_one_result_are_not_penalised():

@@ -174,7 +174,9 @@ class _PieceCache(dict[str, str]):
     def __missing__(self, piece: str) -> str:
         tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
         if len(piece) <= self._limits.chars and not self.is_full:
-            distinct = set(tokens.split())
+            distinct: Collection[str] = tokens.split()
+            if len(distinct) > 1:
+                distinct = set(distinct)
             most = max((len(self.by_token.get(token, ())) for token in distinct), default=0)
             if len(distinct) > self._limits.tokens or most >= self._limits.pieces_by_token:
                 self.unlisted.add(piece)

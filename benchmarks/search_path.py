@@ -149,6 +149,7 @@ def main() -> None:
     parser.add_argument("--small", type=int, default=15_000, help="chunks of the 15k runs")
     parser.add_argument("--large", type=int, default=100_000, help="chunks of the 100k runs")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results" / "search_path.json")
+    parser.add_argument("--note", default="", help="about the machine or the conditions, stored with the results")
     options = parser.parse_args()
     kept = json.loads(options.out.read_text("utf-8"))["runs"] if options.only and options.out.exists() else {}
     fresh = {}
@@ -160,7 +161,8 @@ def main() -> None:
         name: {key: figures[key] <= target for key, target in TARGETS[name].items() if key in figures}
         for name, figures in runs.items()
     }
-    options.out.write_text(json.dumps({"runs": runs, "targets": TARGETS, "met": met}, indent=2) + "\n", "utf-8")
+    result = {"note": options.note, "runs": runs, "targets": TARGETS, "met": met}
+    options.out.write_text(json.dumps(result, indent=2) + "\n", "utf-8")
     print(json.dumps({"met": met}, indent=2))
 
 

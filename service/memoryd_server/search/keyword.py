@@ -1,7 +1,7 @@
 """The keyword retriever: the terms of a query that are searched, and the chunks with the best BM25.
 
-The query's terms become a bounded OR query. The bounds cost no recall and keep long queries fast; they were measured
-when this retriever was designed.
+The query's terms become a bounded OR query. The bounds keep long queries fast, and cost no recall on the evaluation
+sets (docs/decisions/0037-frequent-words-rank-and-do-not-find.md).
 """
 
 import itertools
@@ -123,7 +123,8 @@ def _best_hits(
 ) -> list[KeywordHit]:
     """Return the best `limit` chunks of those found by the rarest terms, ranked by all terms.
 
-    `terms` are given with the number of chunks that contain each.
+    `terms` are given with the number of chunks that contain each, in all sources. If the rarest find fewer than `limit`
+    chunks in these sources, all terms find chunks.
     """
     rarest_first = sorted(terms, key=terms.__getitem__)
     totals = list(itertools.accumulate(map(terms.__getitem__, rarest_first)))
@@ -131,6 +132,8 @@ def _best_hits(
     if finding >= len(terms):
         return reader.keyword_hits(list(terms), sources, limit)
     found = reader.keyword_hits(rarest_first[:finding], sources, _FOUND_FACTOR * limit)
+    if len(found) < limit:
+        return reader.keyword_hits(list(terms), sources, limit)
     more = reader.keyword_scores(rarest_first[finding:], [hit.chunk_id for hit in found])
     hits = [KeywordHit(hit.chunk_id, hit.bm25 + more[hit.chunk_id]) for hit in found]
     return sorted(hits, key=lambda hit: (hit.bm25, hit.chunk_id))[:limit]

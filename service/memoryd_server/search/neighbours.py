@@ -67,12 +67,13 @@ def are_adjacent(one: ChunkRow, other: ChunkRow) -> bool:
     """Return whether two chunks of the same file follow one another.
 
     The chunks of a file have consecutive ids, except those of a transcript that was read in several parts; these are
-    adjacent if their lines touch.
+    adjacent if their lines touch. Of the parts of one long line, only those that follow one another are adjacent.
     """
     if abs(one.id - other.id) == 1:
         return True
     first, second = (one, other) if one.start_line <= other.start_line else (other, one)
-    return bool(one.line_numbers) and second.start_line <= first.end_line + 1
+    is_one_line = first.start_line == second.end_line
+    return bool(one.line_numbers) and second.start_line <= first.end_line + 1 and not is_one_line
 
 
 def merged(ranked: Sequence[RankedRow], max_chars: int) -> list[RankedRow]:

@@ -163,7 +163,8 @@ MAX_CHUNKS_READ = 10_000
 _MAX_BYTES = 16 * 2**20
 _MAX_TERMS_COUNTED = 20_000
 
-# Scores are scaled to integers of this size, which have all 53 binary digits of a score.
+# Scores are scaled to integers of this size, which have all 53 binary digits of a score; the last ones of a score are
+# lost if it is less than 1/256 of the most that its term can add.
 _SCORE_BITS = 61
 # FTS5's k1, and its least inverse document frequency (fts5_aux.c).
 _K1 = 1.2

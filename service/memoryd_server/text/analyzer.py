@@ -41,14 +41,15 @@ _MAX_NAME_WORDS_IN_PROSE = 3
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """The most pieces and texts cached per language, and the most characters of a cached piece.
+    """The most pieces, distinct tokens and texts cached per language, and the most characters of a cached piece.
 
-    A search analyzes the texts of twenty chunks, so the pieces of a large memory should fit: about 30 MB per language.
-    A piece is not listed by its tokens if it has more than `tokens`, or if `pieces_by_token` others have the same one.
+    `pieces` also limits the tokens. A search analyzes the texts of twenty chunks, so the pieces of a large memory
+    should fit: about 30 MB per language, and 12 MB for the texts. A piece is not listed by its tokens if it has more
+    than `tokens`, or if `pieces_by_token` others have the same one.
     """
 
     pieces: int = 100_000
-    texts: int = 100_000
+    texts: int = 200_000
     chars: int = 40
     tokens: int = 8
     pieces_by_token: int = 500
@@ -189,7 +190,9 @@ class _PieceCache(dict[str, str]):
     def add_text(self, text: str, pieces: Iterable[str]) -> None:
         """Store that all pieces of a text are cached, unless one is too long or the cache is full."""
         is_short = max(map(len, pieces), default=0) <= self._limits.chars
-        if is_short and not self.is_full and len(self._texts) < self._limits.texts:
+        if is_short and not self.is_full:
+            if len(self._texts) >= self._limits.texts:
+                self._texts = set()
             self._texts.add(hash(text))
 
     def has_text(self, text: str) -> bool:
@@ -223,6 +226,8 @@ class WordFinder:
         self._prefixes = prefixes
         self._wanted: set[str] = set()
         self._cache_size = 0
+        self._prefixed: set[str] = set()
+        self._tokens_seen = 0
         self._found: dict[str, list[str]] = {}
         # The beginnings of pieces with wanted words; of a long word, a part of a text may have the beginning only.
         self._beginnings: list[str] = []
@@ -237,6 +242,7 @@ class WordFinder:
         """Return the wanted words of each line that has any, as often as they occur, by the line's number from 0."""
         lines = _lines(text)
         self._find(text, lines)
+        self._cache.add_text(text, itertools.chain.from_iterable(lines))
         is_without = self._wanted.isdisjoint
         return {number: self._words_of(pieces) for number, pieces in enumerate(lines) if not is_without(pieces)}
 
@@ -255,10 +261,9 @@ class WordFinder:
             missing = list(itertools.filterfalse(cache.__contains__, set(pieces(lines))))
             self._add_wanted(missing)
             self._cache_size += sum(map(cache.__contains__, missing))
-            cache.add_text(text, pieces(lines))
         if cache.unlisted:
             self._add_wanted(cache.unlisted.intersection(pieces(lines)))
-        # The others are found by their tokens. If the sizes differ, another thread has added some.
+        # The others are found by their tokens. The sizes differ in the first text, or if another thread has added some.
         size = len(cache)
         if size != self._cache_size:
             self._cache_size = size
@@ -266,9 +271,13 @@ class WordFinder:
                 self._wanted.update(cache.by_token.get(token, ()))
 
     def _wanted_tokens(self) -> Collection[str]:
-        if not self._prefixes:
-            return self._words
-        return self._words.union(token for token in list(self._cache.by_token) if token.startswith(self._prefixes))
+        if self._prefixes:
+            # Tokens are never removed, so the new ones are at the end.
+            tokens = list(self._cache.by_token)
+            new = itertools.islice(tokens, self._tokens_seen, None)
+            self._prefixed.update(token for token in new if token.startswith(self._prefixes))
+            self._tokens_seen = len(tokens)
+        return self._words | self._prefixed
 
     def _add_wanted(self, pieces: Iterable[str]) -> None:
         self._wanted.update(filter(self._words_in, pieces))

@@ -85,7 +85,10 @@ def test_a_text_that_holds_the_questions_words_is_found(embedding, query):
     text = query.encode("utf-8", "replace").decode()
     # A word that is longer than a chunk is cut, and found by neither half.
     assume(all(len(word) < 300 for word in text.split()))
-    embedding.write("memory/verbatim.md", f"# Note\n\n{text}\n")
+    note = f"# Note\n\n{text}\n"
+    # A language of few chunks is not searched.
+    assume(not ANALYZER.language_of(note))
+    embedding.write("memory/verbatim.md", note)
     embedding.sync()
     if ANALYZER.query_terms(query) and "verbatim" not in query:
         assert "memory/verbatim.md" in embedding.found(query, limit=100_000), unicodedata.normalize("NFC", query)
@@ -324,3 +327,16 @@ def test_frequent_words_rank_the_chunks_that_rare_words_find(opened):
     assert recording.found_by == [["usual", "rare", "often"], ["rare"]]
     assert [hit.chunk_id for hit in found] == [hit.chunk_id for hit in exact]
     assert [hit.bm25 for hit in found] == pytest.approx([hit.bm25 for hit in exact])
+
+
+def test_if_rare_words_find_too_few_chunks_all_words_find_chunks(opened):
+    words = [f"rare{number}" for number in range(12)]
+    for number in range(30):
+        opened.write(f"memory/{number}.md", " ".join(words) if number < 6 else "often")
+    opened.sync()
+    terms = [QueryTerm(word, original=word) for word in [*words, "often"]]
+    with opened.store.read() as reader:
+        recording = RecordingReader(reader)
+        found = keyword.search(recording, terms, (), enough=1, limit=8, chunk_count=50, max_chunks_ranked=72)
+    assert recording.found_by == [words, [*words, "often"]]
+    assert (len(found.hits), found.is_full) == (8, True)

@@ -64,6 +64,8 @@ def test_chunks_of_a_transcript_are_adjacent_if_their_lines_touch():
     assert are_adjacent(chunk(1, (1, 10)), chunk(9, (11, 20)))
     assert are_adjacent(chunk(9, (8, 20)), chunk(1, (1, 10)))
     assert not are_adjacent(chunk(1, (1, 10)), chunk(9, (12, 20)))
+    # Parts of one long line.
+    assert not are_adjacent(chunk(1, (2, 2)), chunk(3, (2, 2)))
 
 
 def test_chunks_that_are_shown_as_one_result_are_not_penalised():

@@ -1,7 +1,7 @@
 """The keyword retriever: the terms of a query that are searched, and the chunks with the best BM25.
 
-The query's terms become a bounded OR query. The bounds keep long queries fast, and cost no recall on the evaluation
-sets (docs/decisions/0037-frequent-words-rank-and-do-not-find.md).
+The query's terms become a bounded OR query. The bounds keep long queries fast. They cost no recall where they were
+measured; for MAX_CHUNKS_RANKED, see docs/decisions/0037-frequent-words-rank-and-do-not-find.md.
 """
 
 import itertools

@@ -4,8 +4,8 @@ The vocabulary holds the document frequency of each term, and finds the names th
 
 FTS5's BM25 is a sum over the terms of a query, and the share of one term does not depend on the others
 (`fts5Bm25Function` in SQLite's fts5_aux.c). Therefore the scores of a single term can be read and cached for as long as
-the index does not change. Added in the order of the terms, as FTS5 does, they give the same score to the last bit, at a
-fraction of the cost: FTS5 looks up the length of every chunk that contains a term, again for every query.
+the index does not change. Added in the order of the terms, as FTS5 does, they give the same score (see _SCORE_BITS), at
+a fraction of the cost: FTS5 looks up the length of every chunk that contains a term, again for every query.
 """
 
 import math

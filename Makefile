@@ -149,15 +149,15 @@ PYTEST := $(BIN)/pytest -q -n 3 --dist worksteal --durations=10
 
 .PHONY: test
 test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
-	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients and not fuzz"
+	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients and not packages and not fuzz"
 
 .PHONY: test-slow
 test-slow: setup skipped ## Run what `make test` leaves out: the slow tests, and all examples per property
-	$(PYTEST) -m "(slow or hypothesis) and not clients and not fuzz"
+	$(PYTEST) -m "(slow or hypothesis) and not clients and not packages and not fuzz"
 
 .PHONY: test-all
-test-all: setup skipped ## Run fast and slow tests, with all examples per property, except `make clients` and `make fuzz`
-	$(PYTEST) -m "not clients and not fuzz"
+test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages and fuzzing
+	$(PYTEST) -m "not clients and not packages and not fuzz"
 
 .PHONY: faults
 faults: setup skipped ## Run the tests of faults, with all kill points; part of `make test` and `make test-slow`
@@ -275,6 +275,28 @@ eval-hybrid: setup eval-data ## The same for hybrid search with the local model 
 		print(json.dumps({"agents": {"defaults": {"memorySearch": local}}}))' "$(MODEL)" > .memoryd/eval/hybrid.json5
 	$(call EVALUATE,eval_hybrid,--state-dir .memoryd/eval/state --config .memoryd/eval/hybrid.json5 --keep .memoryd/eval/indexes)
 
+## Packages
+
+# The archives depend only on the files: hatchling sorts the names, and sets owners, permissions and one constant date.
+# SOURCE_DATE_EPOCH would replace the date.
+.PHONY: dist
+dist: setup ## Build the sdists and wheels of memoryd and memoryd-client into dist
+	@rm -rf dist
+	@unset SOURCE_DATE_EPOCH; for folder in clients/python .; do \
+		(cd "$$folder" && "$(CURDIR)/$(BIN)/python" -m hatchling build -d "$(CURDIR)/dist" >/dev/null) || exit 1; done
+	@ls dist/*
+
+.PHONY: packages
+packages: dist .tools/packaging/.ready ## Install the built packages into empty environments and test them; needs network access
+	$(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m packages tests/packages
+
+# uv and pipx, which the tests install memoryd with.
+.tools/packaging/.ready: service/locks/packaging.lock
+	@echo "Installing the packages of $< into $(@D) ..."
+	@$(PYTHON) -m venv --clear $(@D)
+	@$(@D)/bin/python $(PIP) install -q --require-hashes -r $<
+	@touch $@
+
 ## The contract
 
 define GENERATE
@@ -345,6 +367,7 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/build.in -c service/locks/dev.lock -o service/locks/build.lock
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
+	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
 	$(UV) pip compile $(LOCK) tests/clients/oldest.in -o tests/clients/oldest.lock

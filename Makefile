@@ -81,7 +81,8 @@ object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/m
 .PHONY: serve
 serve: setup ## Start the daemon with the sample workspace
 	@mkdir -p -m 700 .memoryd
-	$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock
+	@$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock \
+		--example-query "how do I fix ERR_CACHE_4017?"
 
 .PHONY: fake-providers
 fake-providers: setup ## Run servers that imitate the embedding providers, with faults on request; stop with Ctrl-C

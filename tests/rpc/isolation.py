@@ -11,7 +11,7 @@ from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
-from memoryd_server.cli.connection import LocalDaemon
+from memoryd_server.cli.local_daemon import LocalDaemon
 from memoryd_server.rpc.wire import make_cursor
 from rpc.agent_calls import ENTRY_CALLS
 from rpc.callers import bearer, new_token

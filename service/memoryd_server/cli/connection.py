@@ -1,43 +1,31 @@
-"""Connections to a daemon, and the file by which the commands find it.
+"""Connections to a daemon, for the commands that call one.
 
-A command calls the daemon that `--address` or `MEMORYD_ADDRESS` names, else the daemon that runs with the state
-directory, else a daemon in its own process that ends with the command.
+A command calls the first of these daemons:
 
-A daemon writes its addresses, its process id and the result of its last reload to `memoryd.endpoint.json` in its state
-directory. It also holds a lock file there; the endpoint file is valid only while that lock is held.
+1. the one that `--address` or `MEMORYD_ADDRESS` names;
+2. the one that runs with the state directory;
+3. unless a flag or a variable selects a memory, the one of this user that started last;
+4. one in its own process that ends with the command.
 """
 
-import asyncio
-import json
 import os
-import tempfile
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
-from memoryd_server.access import (
-    CertificateFiles,
-    TokenFiles,
-    certificate_validity,
-    first_token,
-    parse_address,
-    read_tokens,
-)
-from memoryd_server.cli.options import CommonOptions
+from memoryd_server.cli.options import CommonOptions, complain
+from memoryd_server.cli.running import running_daemon, running_state_dirs
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings import ResolvedSettings, client_address, client_token_file, process_environment
-from memoryd_server.system import FileLock, try_lock
 
 if TYPE_CHECKING:
-    from memoryd_server.app import Daemon
+    from memoryd_server.cli.local_daemon import LocalDaemon
+    from memoryd_server.settings import ResolvedSettings
 
 # Time in which a running daemon answers its first call.
 _FIRST_CALL_SECONDS = 2.0
@@ -70,23 +58,25 @@ def open_connection(common: CommonOptions, *, background: bool = False) -> Itera
         memoryd.client.MemorydError: the named daemon does not answer.
     """
     address = _named_address(common)
-    if address is not None:
-        with _connect(_named_endpoint(common, address)) as client:
+    client = _find_client(common) if address is None else _connect(_named_endpoint(common, address))
+    if client is not None:
+        with client:
             yield Connection(client)
         return
-    running_client = _connect_running(common.settings(read_secrets=False), common.tls)
-    if running_client is not None:
-        with running_client:
-            yield Connection(running_client)
-        return
-    with _in_process(common.settings(), background=background) as connection:
-        yield connection
+    # A command that finds a running daemon needs no module of the daemon, and starts in a third of the time.
+    from memoryd_server.cli.local_daemon import local_daemon  # noqa: PLC0415
+
+    with (
+        local_daemon(common.settings(), background=background) as (daemon, local_address),
+        connect(local_address) as local_client,
+    ):
+        yield Connection(local_client, daemon)
 
 
 def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
     """Yield the possible endpoints of the daemon, in the order in which to try them.
 
-    This is the named endpoint alone, or else the addresses in the endpoint file and then those in the settings.
+    This is the named endpoint alone, or else the addresses of running daemons and then those in the settings.
 
     Raises:
         SettingsError: the settings, a token file or a TLS file are invalid.
@@ -94,8 +84,10 @@ def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
     address = _named_address(common)
     if address is not None:
         yield _named_endpoint(common, address)
-    else:
-        yield from _candidates(common.settings(read_secrets=False), common.tls)
+        return
+    for _, found in _running_endpoints(common):
+        yield from found
+    yield from _settings_endpoints(common)
 
 
 def client_tls(common: CommonOptions) -> Tls | None:
@@ -105,13 +97,13 @@ def client_tls(common: CommonOptions) -> Tls | None:
         SettingsError: the environment variables for TLS are invalid.
     """
     try:
-        return common.tls or tls_from(Environment(process_environment(), Path.home()))
+        return common.tls or tls_from(Environment.of_process())
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
 
 def _named_address(common: CommonOptions) -> str | None:
-    return common.address or client_address(process_environment())
+    return common.address or Environment.of_process().text("MEMORYD_ADDRESS")
 
 
 def _named_endpoint(common: CommonOptions, address: str) -> Endpoint:
@@ -122,26 +114,29 @@ def _named_endpoint(common: CommonOptions, address: str) -> Endpoint:
     Raises:
         SettingsError: a file cannot be used, or the token would be sent to another machine without TLS.
     """
-    file = common.token_file or client_token_file(process_environment(), Path.home())
-    local, token = _is_local(address), None
+    if address.startswith("unix:"):
+        return Endpoint(address)
+    from memoryd_server.access import parse_address  # noqa: PLC0415 -- a Unix socket does not need it
+
+    file = common.token_file or Environment.of_process().path("MEMORYD_TOKEN_FILE")
+    try:
+        local = parse_address(address).loopback
+    except SettingsError:
+        local = False
+    token = None
     if file is not None:
         token = _first_token_of(file)
-    elif local and not address.startswith("unix:"):
+    elif local:
         token = _token_of_state_dir(common)
     tls = client_tls(common)
     if token is not None and not local and tls is None:
         raise SettingsError(f"refusing to send the token to {address} in the clear; use --tls or --tls-ca")
-    return Endpoint(address) if address.startswith("unix:") else Endpoint(address, token, tls)
-
-
-def _is_local(address: str) -> bool:
-    try:
-        return parse_address(address).loopback
-    except SettingsError:
-        return False
+    return Endpoint(address, token, tls)
 
 
 def _first_token_of(file: Path) -> str:
+    from memoryd_server.access import read_tokens  # noqa: PLC0415 -- a Unix socket does not need it
+
     try:
         return read_tokens(file)[0]
     except FileNotFoundError as error:
@@ -158,8 +153,86 @@ def _token_of_state_dir(common: CommonOptions) -> str | None:
         return None
 
 
-def _token_of(settings: ResolvedSettings) -> str | None:
+def _token_of(settings: "ResolvedSettings") -> str | None:
+    from memoryd_server.access import TokenFiles, first_token  # noqa: PLC0415 -- a Unix socket does not need it
+
     return first_token(TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file).plain)
+
+
+def _find_client(common: CommonOptions) -> MemorydClient | None:
+    """Return a client of the running daemon that the options and the environment select; None if no daemon answers.
+
+    If several daemons run and none of them is selected, say which one is called.
+
+    Raises:
+        SettingsError: the settings, a token file or a TLS file are invalid, or the daemon serves another workspace than
+            `--workspace`.
+        memoryd.client.MemorydError: a daemon answers, and refuses the token.
+    """
+    for state_dir, found in _running_endpoints(common):
+        client = _first_answering(found)
+        if client is not None:
+            if not _selects_memory(common):
+                _say_which(state_dir, _own_state_dir(common))
+            return client
+    client = _first_answering(_settings_endpoints(common))
+    if client is not None and common.workspace is not None:
+        _check_workspace(client, common.workspace)
+    return client
+
+
+def _selects_memory(common: CommonOptions) -> bool:
+    return bool(common.state_dir or _needs_settings(common)) or Environment.of_process().selects_memory
+
+
+def _needs_settings(common: CommonOptions) -> bool:
+    return bool(common.config or common.workspace or common.token_file)
+
+
+def _own_state_dir(common: CommonOptions) -> Path:
+    if common.state_dir is None:
+        return Environment.of_process().state_dir
+    return Path(os.path.normpath(Path.cwd() / common.state_dir.expanduser()))
+
+
+def _running_endpoints(common: CommonOptions) -> Iterator[tuple[Path, Iterator[Endpoint]]]:
+    """Yield the state directory and the endpoints of each running daemon to try: the own one, else registered ones.
+
+    Nothing if the settings have to be read first, because an option for them is given.
+    """
+    if _needs_settings(common):
+        return
+    own = _own_state_dir(common)
+    if running_daemon(own) is not None:
+        yield own, _recorded_endpoints(common, own)
+    elif not _selects_memory(common):
+        for state_dir in running_state_dirs(Environment.of_process().registry):
+            yield state_dir, _recorded_endpoints(common, state_dir)
+
+
+def _recorded_endpoints(common: CommonOptions, state_dir: Path) -> Iterator[Endpoint]:
+    """Yield the endpoints of a running daemon; only for those over TCP, read its settings."""
+    settings = None
+    for address in recorded_addresses(state_dir):
+        if address.startswith("unix:"):
+            if Path(address.removeprefix("unix:")).exists():
+                yield Endpoint(address)
+        else:
+            settings = settings or common.settings(read_secrets=False, state_dir=state_dir)
+            yield Endpoint(address, _token_of(settings), _own_tls(settings, common.tls))
+
+
+def _settings_endpoints(common: CommonOptions) -> Iterator[Endpoint]:
+    """Yield the endpoints of the daemon of these settings.
+
+    Also those in the settings alone: a daemon whose state directory is not writable records no addresses.
+    """
+    settings = common.settings(read_secrets=False)
+    for address in dict.fromkeys([*recorded_addresses(settings.state_dir), *settings.service.listen]):
+        if not address.startswith("unix:"):
+            yield Endpoint(address, _token_of(settings), _own_tls(settings, common.tls))
+        elif Path(address.removeprefix("unix:")).exists():
+            yield Endpoint(address)
 
 
 def _connect(endpoint: Endpoint) -> MemorydClient:
@@ -174,23 +247,14 @@ def _connect(endpoint: Endpoint) -> MemorydClient:
         raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
 
 
-def _candidates(settings: ResolvedSettings, tls: Tls | None) -> Iterator[Endpoint]:
-    for address in dict.fromkeys([*recorded_addresses(settings.state_dir), *settings.service.listen]):
-        if address.startswith("unix:"):
-            if Path(address.removeprefix("unix:")).exists():
-                yield Endpoint(address)
-        else:
-            yield Endpoint(address, _token_of(settings), _own_tls(settings, tls))
-
-
-def _connect_running(settings: ResolvedSettings, tls: Tls | None) -> MemorydClient | None:
-    """Return a client of the daemon that runs with these settings; None if no daemon answers.
+def _first_answering(endpoints: Iterator[Endpoint]) -> MemorydClient | None:
+    """Return a client of the first endpoint at which a daemon answers; None if none does.
 
     Raises:
         SettingsError: a token file or TLS file cannot be read.
         memoryd.client.MemorydError: a daemon answers, and refuses the token.
     """
-    for endpoint in _candidates(settings, tls):
+    for endpoint in endpoints:
         client = _connect(endpoint)
         try:
             client.list_agents(page_size=1, timeout=_FIRST_CALL_SECONDS)
@@ -203,8 +267,42 @@ def _connect_running(settings: ResolvedSettings, tls: Tls | None) -> MemorydClie
     return None
 
 
-def _own_tls(settings: ResolvedSettings, tls: Tls | None) -> Tls | None:
+# Files in a state directory that has been used.
+_SIGNS_OF_USE = ("memoryd.json5", "openclaw.json", "memory")
+
+
+def _say_which(state_dir: Path, own: Path) -> None:
+    """Print which daemon is called, if another one could be expected."""
+    running = running_state_dirs(Environment.of_process().registry)
+    others = [each for each in running if each != state_dir]
+    if others:
+        choices = ", ".join(f"--state-dir {each}" for each in others[:_MAX_CHOICES])
+        more = f" and {len(others) - _MAX_CHOICES} more" if len(others) > _MAX_CHOICES else ""
+        complain(f"{len(others) + 1} daemons are running; calling the one of {state_dir}. Others: {choices}{more}")
+    elif state_dir != own and any((own / name).exists() for name in _SIGNS_OF_USE):
+        complain(f"calling the running daemon of {state_dir}; for the memory of {own}, use --state-dir {own}")
+
+
+_MAX_CHOICES = 5
+
+
+def _check_workspace(client: MemorydClient, workspace: Path) -> None:
+    """Raise SettingsError if the default agent of the daemon has another workspace."""
+    from memoryd_server.cli.index import all_agents  # noqa: PLC0415 -- only for this option
+
+    served = next((agent.workspace for agent in all_agents(client) if agent.default), "")
+    if served and Path(served).resolve() != workspace.expanduser().resolve():
+        client.close()
+        raise SettingsError(
+            f"the running daemon serves {served}, not {workspace}; omit --workspace, or select another state directory "
+            "with --state-dir"
+        )
+
+
+def _own_tls(settings: "ResolvedSettings", tls: Tls | None) -> Tls | None:
     """Return TLS options for a daemon of these settings: its own certificate is trusted, at every address."""
+    from memoryd_server.access import CertificateFiles, certificate_validity  # noqa: PLC0415 -- only over TCP
+
     own = settings.service.tls
     files = CertificateFiles.from_settings(own.cert_file, own.key_file, own.client_ca_file)
     if files is None or (tls is not None and tls.ca_file is not None):
@@ -216,163 +314,3 @@ def _own_tls(settings: ResolvedSettings, tls: Tls | None) -> Tls | None:
         name = ""
     client = tls or Tls()
     return Tls(files.certificate, client.cert_file, client.key_file, name)
-
-
-@contextmanager
-def _in_process(settings: ResolvedSettings, *, background: bool) -> Iterator[Connection]:
-    with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
-        address = f"unix:{directory}/s"
-        # The metrics address belongs to a real daemon, and may be in use by it.
-        metrics = settings.service.metrics.model_copy(update={"listen": None})
-        service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics})
-        local = LocalDaemon(replace(settings, service=service), background=background)
-        local.start()
-        try:
-            with connect(address) as client:
-                yield Connection(client, local)
-        finally:
-            local.stop()
-
-
-class LocalDaemon:
-    """A daemon inside this process, on its own event loop in its own thread."""
-
-    def __init__(self, settings: ResolvedSettings, *, background: bool) -> None:
-        self._settings = settings
-        self._background = background
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="daemon", daemon=True)
-        self._daemon: Daemon | None = None
-
-    def start(self) -> None:
-        """Start the daemon and wait until it listens."""
-        self._thread.start()
-        try:
-            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result()
-        except BaseException:
-            self._end_loop()
-            raise
-
-    async def _start(self) -> None:
-        # A command that finds a running daemon needs no module of the daemon, and starts in half the time.
-        from memoryd_server.app import Daemon  # noqa: PLC0415
-        from memoryd_server.observe import make_log  # noqa: PLC0415
-
-        self._daemon = Daemon(self._settings, make_log("error", "console"), background=self._background)
-        await self._daemon.start()
-
-    def download_models(self, agent_id: str, on_progress: Callable[[str, int, int], None]) -> None:
-        """Download the models that an agent's vectors need and that are missing. Blocks.
-
-        `on_progress` is called with the model, the bytes downloaded and the bytes in total. A model that cannot be
-        downloaded, or an agent that is not available, is reported by the next sync.
-        """
-        if self._daemon is None:
-            return
-        with suppress(MemorydServerError):
-            missing = self._daemon.missing_models(agent_id)
-            for file in asyncio.run_coroutine_threadsafe(missing, self._loop).result():
-                file.download(partial(on_progress, file.name))
-
-    def stop(self) -> None:
-        """Stop the daemon and end its thread."""
-        if self._daemon is not None:
-            asyncio.run_coroutine_threadsafe(self._daemon.stop(), self._loop).result()
-        self._end_loop()
-
-    def _end_loop(self) -> None:
-        with suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-
-_LOCK_SECONDS = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class LastReload:
-    """The result of the last reload; `loads` counts every time the settings were read, including at the start."""
-
-    loads: int = 1
-    error: str = ""
-    changed: tuple[str, ...] = ()
-    awaiting_restart: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RunningDaemon:
-    """The process id of a running daemon, and the result of its last reload."""
-
-    pid: int
-    reload: LastReload
-
-
-def _endpoint_file(state_dir: Path) -> Path:
-    return state_dir / "memoryd.endpoint.json"
-
-
-def _lock_file(state_dir: Path) -> Path:
-    return state_dir / "memoryd.endpoint.lock"
-
-
-@contextmanager
-def endpoint_lock(state_dir: Path) -> Iterator[None]:
-    """Hold the lock that makes the endpoint file of this process valid. It ends with the process in any case.
-
-    If the state directory is not writable there is no lock, and `memoryd reload` does not find the daemon.
-    """
-    lock = FileLock(_lock_file(state_dir))
-    with suppress(OSError):
-        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # `running` in another process holds the lock for a moment. A second daemon holds it until it is refused the
-        # indexes.
-        lock.wait(_LOCK_SECONDS)
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _is_locked(state_dir: Path) -> bool:
-    """Return whether a process holds the lock, or the file system does not support locks.
-
-    Raises:
-        OSError: the lock file does not exist.
-    """
-    with _lock_file(state_dir).open("rb") as file, suppress(OSError):
-        return not try_lock(file.fileno())
-    return True
-
-
-def write_endpoint_file(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
-    """Write the addresses of this daemon and the result of its last reload.
-
-    Raises:
-        OSError: the state directory is not writable, or the disk is full.
-    """
-    content = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
-    file = _endpoint_file(state_dir)
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content) + "\n", "utf-8")
-    temporary.chmod(0o600)
-    temporary.replace(file)
-
-
-def remove_endpoint_file(state_dir: Path) -> None:
-    """Remove the endpoint file of a daemon that has stopped, if the state directory is writable."""
-    with suppress(OSError):
-        _endpoint_file(state_dir).unlink(missing_ok=True)
-
-
-def running_daemon(state_dir: Path) -> RunningDaemon | None:
-    """Return the daemon that runs with this state directory, or None. A file left by a killed daemon is ignored."""
-    try:
-        if not _is_locked(state_dir):
-            return None
-        content: Mapping[str, Any] = json.loads(_endpoint_file(state_dir).read_text("utf-8"))
-        reload = content["reload"]
-        lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
-        return RunningDaemon(int(content["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None

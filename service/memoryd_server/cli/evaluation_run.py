@@ -114,7 +114,8 @@ def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -
     """Yield a client of a new daemon for this workspace, which has its own index and no tokens."""
     # Help does not need gRPC and the settings.
     from memoryd.client import connect  # noqa: PLC0415
-    from memoryd_server.cli.connection import Connection, LocalDaemon  # noqa: PLC0415
+    from memoryd_server.cli.connection import Connection  # noqa: PLC0415
+    from memoryd_server.cli.local_daemon import LocalDaemon  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         # The socket is always in the temporary folder, because its path must be short.

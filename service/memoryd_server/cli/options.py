@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -161,6 +163,15 @@ def connected(common: CommonOptions, *, background: bool = False) -> Iterator[Co
 
     with reported(), open_connection(common, background=background) as connection:
         yield connection
+
+
+def program_name() -> str:
+    """Return how to write the command that runs now, in a shell: `memoryd` if the shell finds it by its name."""
+    started = Path(sys.argv[0])
+    if started.name != "memoryd" or not started.exists():
+        return "memoryd" if started.name != "__main__.py" else f"{shlex.quote(sys.executable)} -m memoryd_server"
+    found = shutil.which("memoryd")
+    return "memoryd" if found is not None and started.samefile(found) else shlex.quote(str(started))
 
 
 def complain(message: str, reason: str = "") -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import json
 import os
+import shlex
 import signal
-import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -24,21 +24,27 @@ from memoryd_server.cli.options import (
     fail,
     json_option,
     print_json,
+    program_name,
     reported,
     settings_options,
 )
 
 if TYPE_CHECKING:
     from memoryd_server.agent import SettingsReport
-    from memoryd_server.cli.connection import LastReload
+    from memoryd_server.cli.running import LastReload
     from memoryd_server.settings import ResolvedSettings
 
 
 @click.command()
 @click.option("--listen", multiple=True, help="Address to listen on: unix:PATH or HOST:PORT; can be repeated.")
+@click.option(
+    "--example-query",
+    help="Print commands to try with this query when the daemon is ready. At a terminal, they are always printed.",
+)
 @settings_options
 def serve(
     listen: tuple[str, ...],
+    example_query: str | None,
     config: Path | None,
     state_dir: Path | None,
     workspace: Path | None,
@@ -50,11 +56,16 @@ def serve(
     again.
     """
     # Neither `reload` nor help needs the modules of the daemon.
+    import asyncio  # noqa: PLC0415
+
+    from memoryd.discovery import Environment  # noqa: PLC0415
     from memoryd_server.app import run_daemon  # noqa: PLC0415
-    from memoryd_server.cli.connection import (  # noqa: PLC0415
+    from memoryd_server.cli.running import (  # noqa: PLC0415
         LastReload,
         endpoint_lock,
+        register,
         remove_endpoint_file,
+        unregister,
         write_endpoint_file,
     )
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
@@ -74,6 +85,7 @@ def serve(
         for warning in settings.warnings:
             log.warning("warn-settings", warning=warning)
         bound: list[str] = []
+        registry = Environment.of_process().registry
 
         def publish(result: LastReload) -> None:
             try:
@@ -85,7 +97,14 @@ def serve(
         def ready(addresses: list[str]) -> None:
             bound.extend(addresses)
             publish(LastReload())
+            try:
+                register(registry, settings.state_dir)
+            except OSError as error:
+                # Commands find the daemon only with --state-dir or --address.
+                log.info("skip-registration", registry=str(registry), error=str(error))
             click.echo(f"listening on {', '.join(addresses)}")
+            if example_query or sys.stdout.isatty():
+                click.echo(next_steps(program_name(), addresses, example_query or "your question"))
             notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
 
         def reloaded(report: SettingsReport) -> None:
@@ -94,6 +113,20 @@ def serve(
         with endpoint_lock(settings.state_dir):
             asyncio.run(run_daemon(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
         remove_endpoint_file(settings.state_dir)
+        unregister(registry, settings.state_dir)
+
+
+def next_steps(program: str, addresses: Sequence[str], query: str) -> str:
+    """Return commands to try in another shell with a daemon that listens on `addresses`."""
+    quoted = shlex.quote(query)
+    lines = ["", "Try in another shell:", f"  {program} search {quoted}", f"  {program} status"]
+    socket_address = next((address for address in addresses if address.startswith("unix:")), None)
+    if socket_address is not None:
+        grpcurl = ".tools/bin/grpcurl" if Path(".tools/bin/grpcurl").exists() else "grpcurl"
+        request = shlex.quote(json.dumps({"query": query}, ensure_ascii=False))
+        method = "memoryd.v1.MemoryService/MemorySearch"
+        lines.append(f"  {grpcurl} -plaintext -d {request} {shlex.quote(socket_address)} {method}")
+    return "\n".join([*lines, "", "Press Ctrl-C to stop the daemon."])
 
 
 # A reload waits until running calls end or their grace period is over.
@@ -126,7 +159,7 @@ def reload(state_dir: Path | None, as_json: bool) -> None:
 
 
 def _reload(state_dir: Path) -> LastReload:
-    from memoryd_server.cli.connection import running_daemon  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.cli.running import running_daemon  # noqa: PLC0415 -- not needed for help
 
     before = running_daemon(state_dir)
     if before is None:
@@ -158,6 +191,8 @@ def _show(result: LastReload) -> None:
 
 def notify(environ: Mapping[str, str], *lines: str) -> None:
     """Send `lines`, such as "READY=1", to the socket in NOTIFY_SOCKET, if systemd or another supervisor has set it."""
+    import socket  # noqa: PLC0415 -- not needed for help
+
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return

@@ -1,0 +1,144 @@
+"""The running daemons: how a daemon makes itself known, and how the commands find it.
+
+A daemon writes its addresses, its process id and the result of its last reload to `memoryd.endpoint.json` in its state
+directory. It also holds a lock file there; the endpoint file is valid only while that lock is held.
+
+It also registers its state directory in a folder of the user (`memoryd.discovery.Environment.registry`), so that a
+command finds it without being told the state directory. This module imports neither gRPC nor the settings.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from memoryd.discovery import registered_state_dirs
+from memoryd_server.system import FileLock, try_lock
+
+_LOCK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LastReload:
+    """The result of the last reload; `loads` counts every time the settings were read, including at the start."""
+
+    loads: int = 1
+    error: str = ""
+    changed: tuple[str, ...] = ()
+    awaiting_restart: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningDaemon:
+    """The process id of a running daemon, and the result of its last reload."""
+
+    pid: int
+    reload: LastReload
+
+
+def _endpoint_file(state_dir: Path) -> Path:
+    return state_dir / "memoryd.endpoint.json"
+
+
+def _lock_file(state_dir: Path) -> Path:
+    return state_dir / "memoryd.endpoint.lock"
+
+
+@contextmanager
+def endpoint_lock(state_dir: Path) -> Iterator[None]:
+    """Hold the lock that makes the endpoint file of this process valid. It ends with the process in any case.
+
+    If the state directory is not writable there is no lock, and `memoryd reload` does not find the daemon.
+    """
+    lock = FileLock(_lock_file(state_dir))
+    with suppress(OSError):
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # `running_daemon` in another process holds the lock for a moment. A second daemon holds it until it is refused
+        # the indexes.
+        lock.wait(_LOCK_SECONDS)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _is_locked(state_dir: Path) -> bool:
+    """Return whether a process holds the lock, or the file system does not support locks.
+
+    Raises:
+        OSError: the lock file does not exist.
+    """
+    with _lock_file(state_dir).open("rb") as file, suppress(OSError):
+        return not try_lock(file.fileno())
+    return True
+
+
+def write_endpoint_file(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
+    """Write the addresses of this daemon and the result of its last reload.
+
+    Raises:
+        OSError: the state directory is not writable, or the disk is full.
+    """
+    content = {"addresses": list(addresses), "pid": os.getpid(), "reload": asdict(reload)}
+    _write_private(_endpoint_file(state_dir), content)
+
+
+def _write_private(file: Path, content: Mapping[str, object]) -> None:
+    temporary = file.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content) + "\n", "utf-8")
+    temporary.chmod(0o600)
+    temporary.replace(file)
+
+
+def remove_endpoint_file(state_dir: Path) -> None:
+    """Remove the endpoint file of a daemon that has stopped, if the state directory is writable."""
+    with suppress(OSError):
+        _endpoint_file(state_dir).unlink(missing_ok=True)
+
+
+def running_daemon(state_dir: Path) -> RunningDaemon | None:
+    """Return the daemon that runs with this state directory, or None. A file left by a killed daemon is ignored."""
+    try:
+        if not _is_locked(state_dir):
+            return None
+        content: Mapping[str, Any] = json.loads(_endpoint_file(state_dir).read_text("utf-8"))
+        reload = content["reload"]
+        lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
+        return RunningDaemon(int(content["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def register(registry: Path, state_dir: Path) -> None:
+    """Add the daemon of this process to the registry, and remove daemons from it that no longer run.
+
+    Raises:
+        OSError: the registry cannot be written.
+    """
+    registry.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for former in registered_state_dirs(registry):
+        if former != state_dir and running_daemon(former) is None:
+            unregister(registry, former)
+    _write_private(_registration(registry, state_dir), {"state_dir": str(state_dir), "pid": os.getpid()})
+
+
+def unregister(registry: Path, state_dir: Path) -> None:
+    """Remove a daemon from the registry, if it can be written."""
+    with suppress(OSError):
+        _registration(registry, state_dir).unlink(missing_ok=True)
+
+
+def _registration(registry: Path, state_dir: Path) -> Path:
+    name = hashlib.sha256(os.fsencode(state_dir)).hexdigest()[:16]
+    return registry / f"{name}.json"
+
+
+def running_state_dirs(registry: Path) -> list[Path]:
+    """Return the state directories of the registered daemons that run, the last started one first."""
+    return [state_dir for state_dir in registered_state_dirs(registry) if running_daemon(state_dir) is not None]

@@ -16,7 +16,6 @@ from memoryd_server.sources.files import (
 from memoryd_server.sources.forgotten import ForgottenSources
 from memoryd_server.sources.generated_sessions import read_generated_sessions
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
-from memoryd_server.sources.inotify import SharedInotify
 from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
     LONG_TERM_NAMES,
@@ -41,6 +40,7 @@ from memoryd_server.sources.session_source import (
     open_transcript,
     stat_sessions,
 )
+from memoryd_server.sources.shared_inotify import SharedInotify
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,

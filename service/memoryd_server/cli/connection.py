@@ -8,7 +8,6 @@ A command calls the first of these daemons:
 4. one in its own process that ends with the command.
 """
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
 from memoryd_server.cli.options import CommonOptions, complain
-from memoryd_server.cli.running import running_daemon, running_state_dirs
+from memoryd_server.cli.running import candidate_state_dirs, own_state_dir, running_state_dirs
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
 
@@ -173,7 +172,7 @@ def _find_client(common: CommonOptions) -> MemorydClient | None:
         client = _first_answering(found)
         if client is not None:
             if not _selects_memory(common):
-                _say_which(state_dir, _own_state_dir(common))
+                _say_which(state_dir, own_state_dir(Environment.of_process(), None))
             return client
     client = _first_answering(_settings_endpoints(common))
     if client is not None and common.workspace is not None:
@@ -189,24 +188,13 @@ def _needs_settings(common: CommonOptions) -> bool:
     return bool(common.config or common.workspace or common.token_file)
 
 
-def _own_state_dir(common: CommonOptions) -> Path:
-    if common.state_dir is None:
-        return Environment.of_process().state_dir
-    return Path(os.path.normpath(Path.cwd() / common.state_dir.expanduser()))
-
-
 def _running_endpoints(common: CommonOptions) -> Iterator[tuple[Path, Iterator[Endpoint]]]:
-    """Yield the state directory and the endpoints of each running daemon to try: the own one, else registered ones.
+    """Yield the state directory and the endpoints of each running daemon to try.
 
     Nothing if the settings have to be read first, because an option for them is given.
     """
-    if _needs_settings(common):
-        return
-    own = _own_state_dir(common)
-    if running_daemon(own) is not None:
-        yield own, _recorded_endpoints(common, own)
-    elif not _selects_memory(common):
-        for state_dir in running_state_dirs(Environment.of_process().registry):
+    if not _needs_settings(common):
+        for state_dir in candidate_state_dirs(Environment.of_process(), common.state_dir):
             yield state_dir, _recorded_endpoints(common, state_dir)
 
 

@@ -15,6 +15,7 @@ from memoryd_server import __version__
 
 # The module of each verb, and the name of its command if that differs from the verb.
 _MODULES: Mapping[str, str] = {
+    "init": "init",
     "serve": "serve",
     "reload": "serve",
     "health": "health",
@@ -34,6 +35,8 @@ _MODULES: Mapping[str, str] = {
     "config": "status",
     "token": "token",
     "eval": "evaluate:evaluate",
+    "service": "service",
+    "completion": "completion",
 }
 
 

@@ -118,6 +118,9 @@ agent_option = click.option(
 )
 each_agent_option = click.option("--agent", default="", help="Agent id. Default: all agents.")
 
+WORKSPACE_FILES = ("MEMORY.md", "memory.md", "USER.md", "memory")
+"""The files and the folder of a workspace that are indexed without a setting."""
+
 FAILURE = 1
 USAGE = 2
 NOT_FOUND = 3

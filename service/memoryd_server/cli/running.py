@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from memoryd.discovery import registered_state_dirs
+from memoryd.discovery import Environment, registered_state_dirs
 from memoryd_server.system import FileLock, try_lock
 
 _LOCK_SECONDS = 1.0
@@ -142,3 +142,22 @@ def _registration(registry: Path, state_dir: Path) -> Path:
 def running_state_dirs(registry: Path) -> list[Path]:
     """Return the state directories of the registered daemons that run, the last started one first."""
     return [state_dir for state_dir in registered_state_dirs(registry) if running_daemon(state_dir) is not None]
+
+
+def candidate_state_dirs(environment: Environment, given: Path | None) -> list[Path]:
+    """Return the state directories of the running daemons that a command may call, the preferred one first.
+
+    This is the own state directory, `given` or else that of the environment. If no daemon runs with it, these are the
+    registered ones, unless an option or a variable selects a memory.
+    """
+    own = own_state_dir(environment, given)
+    if running_daemon(own) is not None:
+        return [own]
+    return [] if given is not None or environment.selects_memory else running_state_dirs(environment.registry)
+
+
+def own_state_dir(environment: Environment, given: Path | None) -> Path:
+    """Return the state directory that an option names, as an absolute path, or else that of the environment."""
+    if given is None:
+        return environment.state_dir
+    return Path(os.path.normpath(Path.cwd() / given.expanduser()))

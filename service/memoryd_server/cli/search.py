@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from memoryd_server.cli.index import all_agents, follow_quietly
-from memoryd_server.cli.options import CommonOptions, agent_option, common_options, connected, json_option, show
+from memoryd_server.cli.options import (
+    CommonOptions,
+    agent_option,
+    common_options,
+    complain,
+    connected,
+    json_option,
+    program_name,
+    reported,
+    show,
+)
 from memoryd_server.cli.progress import download_models
 
 if TYPE_CHECKING:
     from memoryd import messages
     from memoryd.client import MemorydClient
+    from memoryd_server.cli.connection import Connection
 
 _MAIN = "main"
 _MODES = ("hybrid", "keyword", "vector")
@@ -58,7 +72,7 @@ def search(
     text = query_option or " ".join(query)
     if not text.strip():
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
-    with connected(common) as daemon:
+    with reported(), _open(common) as daemon:
         key = session_key
         if key is None:
             searched = agent or _default_agent(daemon.client)
@@ -81,6 +95,31 @@ def search(
             **{k: v for k, v in given.items() if v is not None},
         )
         show(answer, lambda: _answer_lines(answer, explain=explain), as_json=as_json)
+        if not daemon.remote and common.workspace is not None:
+            complain(_permanent_text(common.workspace))
+
+
+@contextmanager
+def _open(common: CommonOptions) -> Iterator[Connection]:
+    """Yield a connection to a daemon: to one of its own for a folder of notes that is not set up as a memory."""
+    from memoryd_server.cli.connection import open_connection  # noqa: PLC0415 -- not needed for help
+
+    if common.workspace is not None:
+        if not common.workspace.expanduser().is_dir():
+            raise click.UsageError(f"--workspace: {common.workspace} is not a folder; give the folder of your notes")
+        from memoryd_server.cli.plain_folder import is_plain_folder, open_plain_folder  # noqa: PLC0415
+
+        if is_plain_folder(common):
+            with open_plain_folder(common) as connection:
+                yield connection
+            return
+    with open_connection(common) as connection:
+        yield connection
+
+
+def _permanent_text(workspace: Path) -> str:
+    command = f"{program_name()} init {shlex.quote(str(workspace))}"
+    return f"no daemon is running; the index was updated by this command. To set up this memory for good: {command}"
 
 
 def direct_session(agent: str) -> str:

@@ -8,7 +8,7 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +19,7 @@ import click
 from memoryd_server.cli.options import (
     FAILURE,
     UNAVAILABLE,
+    WORKSPACE_FILES,
     CommonOptions,
     complain,
     fail,
@@ -32,6 +33,7 @@ from memoryd_server.cli.options import (
 if TYPE_CHECKING:
     from memoryd_server.agent import SettingsReport
     from memoryd_server.cli.running import LastReload
+    from memoryd_server.observe import Log
     from memoryd_server.settings import ResolvedSettings
 
 
@@ -58,18 +60,9 @@ def serve(
     # Neither `reload` nor help needs the modules of the daemon.
     import asyncio  # noqa: PLC0415
 
-    from memoryd.discovery import Environment  # noqa: PLC0415
     from memoryd_server.app import run_daemon  # noqa: PLC0415
-    from memoryd_server.cli.running import (  # noqa: PLC0415
-        LastReload,
-        endpoint_lock,
-        register,
-        remove_endpoint_file,
-        unregister,
-        write_endpoint_file,
-    )
+    from memoryd_server.cli.running import endpoint_lock  # noqa: PLC0415
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
-    from memoryd_server.settings import process_environment  # noqa: PLC0415
     from memoryd_server.system import limit_free_memory  # noqa: PLC0415
 
     limit_free_memory()
@@ -84,36 +77,85 @@ def serve(
         log = make_log(level, settings.service.log.format)
         for warning in settings.warnings:
             log.warning("warn-settings", warning=warning)
-        bound: list[str] = []
-        registry = Environment.of_process().registry
-
-        def publish(result: LastReload) -> None:
-            try:
-                write_endpoint_file(settings.state_dir, bound, result)
-            except OSError as error:
-                # The disk is full or read-only: the daemon serves, but commands find it only with --address.
-                log.warning("skip-endpoint-note", state_dir=str(settings.state_dir), error=str(error))
-
-        def ready(addresses: list[str]) -> None:
-            bound.extend(addresses)
-            publish(LastReload())
-            try:
-                register(registry, settings.state_dir)
-            except OSError as error:
-                # Commands find the daemon only with --state-dir or --address.
-                log.info("skip-registration", registry=str(registry), error=str(error))
-            click.echo(f"listening on {', '.join(addresses)}")
-            if example_query or sys.stdout.isatty():
-                click.echo(next_steps(program_name(), addresses, example_query or "your question"))
-            notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
-
-        def reloaded(report: SettingsReport) -> None:
-            publish(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
-
+        for problem in () if workspace is None else workspace_problems(workspace):
+            log.warning("warn-workspace", problem=problem)
+        announcement = _Announcement(settings.state_dir, log, example_query)
         with endpoint_lock(settings.state_dir):
-            asyncio.run(run_daemon(settings, log, ready, log_level=level, load=load, on_reload=reloaded))
-        remove_endpoint_file(settings.state_dir)
-        unregister(registry, settings.state_dir)
+            asyncio.run(
+                run_daemon(
+                    settings,
+                    log,
+                    announcement.ready,
+                    log_level=level,
+                    load=load,
+                    on_reload=announcement.reloaded,
+                )
+            )
+        announcement.withdraw()
+
+
+class _Announcement:
+    """How a daemon makes itself known: to commands by two files, to the terminal, and to its supervisor."""
+
+    def __init__(self, state_dir: Path, log: Log, example_query: str | None) -> None:
+        from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
+
+        self._state_dir = state_dir
+        self._registry = Environment.of_process().registry
+        self._log = log
+        self._example_query = example_query
+        self._addresses: list[str] = []
+
+    def ready(self, addresses: list[str]) -> None:
+        """Announce the addresses of the daemon, which is ready to answer calls."""
+        from memoryd_server.cli.running import LastReload, register  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.settings import process_environment  # noqa: PLC0415
+
+        self._addresses = addresses
+        self._write(LastReload())
+        try:
+            register(self._registry, self._state_dir)
+        except OSError as error:
+            # Commands find the daemon only with --state-dir or --address.
+            self._log.info("skip-registration", registry=str(self._registry), error=str(error))
+        click.echo(f"listening on {', '.join(addresses)}")
+        if self._example_query or sys.stdout.isatty():
+            click.echo(next_steps(program_name(), addresses, self._example_query or "your question"))
+        notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
+
+    def reloaded(self, report: SettingsReport) -> None:
+        """Write the result of a reload for `memoryd reload`."""
+        from memoryd_server.cli.running import LastReload  # noqa: PLC0415 -- not needed for help
+
+        self._write(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
+
+    def withdraw(self) -> None:
+        """Remove the files of the daemon, which has stopped."""
+        from memoryd_server.cli.running import remove_endpoint_file, unregister  # noqa: PLC0415 -- not needed for help
+
+        remove_endpoint_file(self._state_dir)
+        unregister(self._registry, self._state_dir)
+
+    def _write(self, result: LastReload) -> None:
+        from memoryd_server.cli.running import write_endpoint_file  # noqa: PLC0415 -- not needed for help
+
+        try:
+            write_endpoint_file(self._state_dir, self._addresses, result)
+        except OSError as error:
+            # The disk is full or read-only: the daemon serves, but commands find it only with --address.
+            self._log.warning("skip-endpoint-note", state_dir=str(self._state_dir), error=str(error))
+
+
+def workspace_problems(workspace: Path) -> Iterator[str]:
+    """Yield why nothing in the workspace of the option `--workspace` is indexed."""
+    if not workspace.is_dir():
+        yield f"{workspace} is not a folder; create it, or correct --workspace"
+    elif not any((workspace / name).exists() for name in WORKSPACE_FILES) and any(workspace.glob("*.md")):
+        command = f"{program_name()} init {shlex.quote(str(workspace))}"
+        yield (
+            f"{workspace} has no MEMORY.md, USER.md or memory/; its other Markdown files are indexed only if "
+            f"memory.search.extraPaths names them; `{command}` writes this setting"
+        )
 
 
 def next_steps(program: str, addresses: Sequence[str], query: str) -> str:
@@ -146,11 +188,7 @@ def reload(state_dir: Path | None, as_json: bool) -> None:
     Exits with 1 if the settings are invalid (the old settings then stay in effect) or if an agent's memory cannot be
     opened with the new settings. Exits with 5 if no daemon is running.
     """
-    from memoryd_server.settings import process_environment, state_directory  # noqa: PLC0415 -- not needed for help
-
-    with reported():
-        directory = state_directory(environ=process_environment(), home=Path.home(), flags={"state_dir": state_dir})
-    result = _reload(directory)
+    result = reload_daemon(state_dir)
     if as_json:
         print_json(asdict(result))
     else:
@@ -158,9 +196,16 @@ def reload(state_dir: Path | None, as_json: bool) -> None:
     sys.exit(FAILURE if result.error else 0)
 
 
-def _reload(state_dir: Path) -> LastReload:
-    from memoryd_server.cli.running import running_daemon  # noqa: PLC0415 -- not needed for help
+def reload_daemon(given: Path | None) -> LastReload:
+    """Make the running daemon read its settings again, and return the result. `given` is the option `--state-dir`.
 
+    Exits with `UNAVAILABLE` if no daemon runs, or if it stops or does not complete the reload.
+    """
+    from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.cli.running import candidate_state_dirs, own_state_dir, running_daemon  # noqa: PLC0415
+
+    environment = Environment.of_process()
+    state_dir = next(iter(candidate_state_dirs(environment, given)), own_state_dir(environment, given))
     before = running_daemon(state_dir)
     if before is None:
         fail(f"no daemon is running with the state directory {state_dir}; give another --state-dir", UNAVAILABLE)

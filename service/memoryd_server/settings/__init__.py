@@ -1,8 +1,8 @@
 """The settings: files, variables and flags, read into frozen values."""
 
-from memoryd_server.settings.environment import client_address, client_token_file, process_environment
+from memoryd_server.settings.environment import PROVIDER_KEYS, process_environment
 from memoryd_server.settings.layers import RefusedSettings
-from memoryd_server.settings.loading import load, state_directory
+from memoryd_server.settings.loading import find_locations, load
 from memoryd_server.settings.memory import QmdSettings
 from memoryd_server.settings.memory_search import ExtraPathSettings, default_model
 from memoryd_server.settings.provider_access import ProviderAccess
@@ -11,6 +11,7 @@ from memoryd_server.settings.rules import fill
 from memoryd_server.settings.service import LimitsSettings, ServiceSettings
 
 __all__ = [
+    "PROVIDER_KEYS",
     "AgentSettings",
     "ExtraPathSettings",
     "LimitsSettings",
@@ -20,12 +21,10 @@ __all__ = [
     "ResolvedSettings",
     "ServiceSettings",
     "changed_keys",
-    "client_address",
-    "client_token_file",
     "default_model",
     "fill",
+    "find_locations",
     "keep_until_restart",
     "load",
     "process_environment",
-    "state_directory",
 ]

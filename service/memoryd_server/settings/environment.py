@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
-from memoryd_server.settings.layers import DEFAULT, Findings, absolute
+from memoryd_server.settings.layers import DEFAULT, Findings
 from memoryd_server.settings.rules import KeyPath, SettingsBlock, did_you_mean, keys, nested
 from memoryd_server.settings.service import ServiceSettings
 
@@ -45,20 +45,6 @@ _SHORT: Mapping[str, KeyPath] = {"MEMORYD_LOG_LEVEL": ("log", "level"), "MEMORYD
 def process_environment() -> Mapping[str, str]:
     """Return a copy of the variables of this process."""
     return dict(os.environ)
-
-
-def client_address(environ: Mapping[str, str]) -> str | None:
-    """Return the address that clients connect to, from MEMORYD_ADDRESS; None if it is not set."""
-    return environ.get(ADDRESS, "").strip() or None
-
-
-def client_token_file(environ: Mapping[str, str], home: Path) -> Path | None:
-    """Return the file with the clients' token, from MEMORYD_TOKEN_FILE; None if it is not set.
-
-    For clients with an explicit address, which need no other setting.
-    """
-    text = environ.get(TOKEN_FILE, "").strip()
-    return absolute(text, None, home) if text else None
 
 
 def variables() -> dict[str, KeyPath]:

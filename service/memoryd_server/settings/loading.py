@@ -71,9 +71,9 @@ def load(
     )
 
 
-def state_directory(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Path:
-    """Return the directory in which `load` would look for the files, without reading them."""
-    return locate(Overrides(environ, flags or {}, Findings()), home).state_dir
+def find_locations(*, environ: Mapping[str, str], home: Path, flags: Mapping[str, object] | None = None) -> Locations:
+    """Return where `load` would look for the files, without reading them."""
+    return locate(Overrides(environ, flags or {}, Findings()), home)
 
 
 def _file_layers(content: SettingsFiles, host: Path, report: Findings) -> Iterator[tuple[dict[str, Any], str, bool]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.settings.environment import client_address, process_environment
+from memoryd_server.settings.environment import process_environment
 from memoryd_server.settings.loading import load
 
 
@@ -190,12 +190,6 @@ def test_a_working_directory_that_is_gone_is_reported(home, tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
     assert "working directory was removed" in home.refused(workspace="notes")
-
-
-def test_the_clients_address_comes_from_its_variable():
-    assert client_address({"MEMORYD_ADDRESS": " 127.0.0.1:9 "}) == "127.0.0.1:9"
-    assert client_address({"MEMORYD_ADDRESS": ""}) is None
-    assert client_address({}) is None
 
 
 def test_the_processs_environment_is_a_copy(monkeypatch):

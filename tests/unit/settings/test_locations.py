@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memoryd_server.settings.loading import load, state_directory
+from memoryd_server.settings.loading import find_locations, load
 
 
 def blocked_by(loaded):
@@ -43,13 +43,13 @@ def test_the_state_directory_follows_openclaws_variables(home, existing, environ
         (home.path / name).mkdir(parents=True)
     home.environ.update(environ)
     assert home.load().state_dir == home.path / expected
-    assert state_directory(environ=home.environ, home=home.path) == home.path / expected
+    assert find_locations(environ=home.environ, home=home.path).state_dir == home.path / expected
 
 
 def test_a_home_that_is_not_set_is_the_one_of_the_account(home):
     home.environ["HOME"] = "undefined"
     account = Path(pwd.getpwuid(os.getuid()).pw_dir)
-    assert state_directory(environ=home.environ, home=home.path).parent == account
+    assert find_locations(environ=home.environ, home=home.path).state_dir.parent == account
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 
 from memoryd_server.errors import SettingsError
-from memoryd_server.settings.loading import state_directory
+from memoryd_server.settings.loading import find_locations
 from memoryd_server.settings.resolved import changed_keys, keep_until_restart
 
 
@@ -93,6 +93,6 @@ def test_another_state_directory_is_refused(home, tmp_path):
 
 def test_the_state_directory_is_found_without_reading_its_files(home, tmp_path):
     home.write(home.own, "{ not JSON5")
-    assert state_directory(environ={}, home=home.path) == home.state
-    assert state_directory(environ={"MEMORYD_STATE_DIR": str(tmp_path)}, home=home.path) == tmp_path
-    assert state_directory(environ={}, home=home.path, flags={"state_dir": str(tmp_path)}) == tmp_path
+    assert find_locations(environ={}, home=home.path).state_dir == home.state
+    assert find_locations(environ={"MEMORYD_STATE_DIR": str(tmp_path)}, home=home.path).state_dir == tmp_path
+    assert find_locations(environ={}, home=home.path, flags={"state_dir": str(tmp_path)}).state_dir == tmp_path

@@ -1,0 +1,179 @@
+"""The embedding providers that `memoryd init` offers: what each costs, what it sends where, and whether it works."""
+
+import importlib.util
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from memoryd.client import connect
+from memoryd_server.cli.connection import Connection
+from memoryd_server.cli.init import PROVIDERS
+from memoryd_server.cli.local_daemon import local_daemon
+from memoryd_server.cli.progress import download_models
+from memoryd_server.settings import PROVIDER_KEYS, AgentSettings, ResolvedSettings, default_model
+
+OLLAMA = "http://127.0.0.1:11434"
+_OLLAMA_SECONDS = 1.0
+_MAX_REPLY_BYTES = 1_000_000
+# Parts of the names of embedding models in Ollama's library.
+_EMBEDDING_NAMES = ("embed", "minilm", "bge-", "e5-", "gte-", "arctic")
+_PROBE_SECONDS = 60.0
+
+# The host that each provider sends texts to, and the list price of its default model for a million tokens in US
+# dollars, as published in 2026.
+_HOSTS: Mapping[str, str] = {
+    "openai": "api.openai.com",
+    "gemini": "generativelanguage.googleapis.com",
+    "voyage": "api.voyageai.com",
+    "mistral": "api.mistral.ai",
+    "deepinfra": "api.deepinfra.com",
+}
+_PRICES: Mapping[str, float] = {"openai": 0.02, "gemini": 0.15, "voyage": 0.12, "mistral": 0.10, "deepinfra": 0.01}
+_MILLION = 1_000_000
+_SMALLEST_PRICE = 0.01
+
+_REMOTE = tuple(provider for provider in PROVIDERS if provider in _HOSTS)
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingChoice:
+    """A provider to choose. `problem` is empty, or says what has to be done before it can be used."""
+
+    provider: str
+    model: str
+    sends: str
+    cost: str
+    problem: str = ""
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether texts leave this machine."""
+        return self.provider in _REMOTE
+
+
+def embedding_choices(
+    environ: Mapping[str, str], tokens: int, ollama_models: Sequence[str] | None
+) -> list[EmbeddingChoice]:
+    """Return the choices on this machine, in the order of `PROVIDERS`.
+
+    A remote provider is among them only if the environment has its key. `tokens` are those of the notes.
+    `ollama_models` is None if no Ollama answers.
+    """
+    choices = [choice("none", environ, tokens, ollama_models), choice("local", environ, tokens, ollama_models)]
+    if ollama_models is not None:
+        choices.append(choice("ollama", environ, tokens, ollama_models))
+    choices += [choice(name, environ, tokens, ollama_models) for name in _REMOTE if key_variable(name, environ)]
+    return choices
+
+
+def choice(
+    provider: str, environ: Mapping[str, str], tokens: int, ollama_models: Sequence[str] | None
+) -> EmbeddingChoice:
+    """Return one provider of `PROVIDERS` as a choice."""
+    if provider == "none":
+        return EmbeddingChoice("none", "", "nothing", "free")
+    if provider == "local":
+        missing = importlib.util.find_spec("llama_cpp") is None
+        install = "install the extra: pip install 'memoryd[local]'; this compiles llama.cpp for some minutes"
+        sends = "nothing; downloads 330 MB from Hugging Face once"
+        return EmbeddingChoice("local", "embeddinggemma-300M", sends, "free; uses the CPU", install if missing else "")
+    if provider == "ollama":
+        model = _embedding_model(ollama_models or ())
+        problem = ""
+        if ollama_models is None:
+            problem = f"no Ollama answers at {OLLAMA}; start it with `ollama serve`"
+        elif not model:
+            problem = "Ollama has no embedding model; run `ollama pull nomic-embed-text`"
+        return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({OLLAMA})", "free", problem)
+    variable = key_variable(provider, environ)
+    problem = "" if variable else f"there is no key; set {PROVIDER_KEYS[provider][0]}"
+    sends = f"every chunk and query to {_HOSTS[provider]}" + (f", with the key in {variable}" if variable else "")
+    return EmbeddingChoice(provider, default_model(provider), sends, _price(provider, tokens), problem)
+
+
+def key_variable(provider: str, environ: Mapping[str, str]) -> str:
+    """Return the environment variable that has the key of a provider; empty if none has it."""
+    return next((name for name in PROVIDER_KEYS.get(provider, ()) if environ.get(name, "").strip()), "")
+
+
+def _price(provider: str, tokens: int) -> str:
+    price = _PRICES[provider]
+    total = tokens * price / _MILLION
+    amount = f"about ${total:.2f}" if total >= _SMALLEST_PRICE else f"less than ${_SMALLEST_PRICE}"
+    return f"{amount} for these notes (${price:.2f} per million tokens)"
+
+
+def find_ollama_models(base_url: str = OLLAMA) -> list[str] | None:
+    """Return the models of the Ollama on this machine; None if none answers within a second. Sends no text."""
+    import httpx  # noqa: PLC0415 -- only if Ollama can be chosen
+
+    try:
+        with (
+            httpx.Client(timeout=_OLLAMA_SECONDS, trust_env=False) as http,
+            http.stream("GET", f"{base_url}/api/tags") as reply,
+        ):
+            body = b""
+            for part in reply.iter_bytes():
+                body += part
+                if len(body) > _MAX_REPLY_BYTES:
+                    return None
+            listed = httpx.Response(reply.status_code, content=body).raise_for_status().json()["models"]
+            return [str(model["name"]) for model in listed]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError, RuntimeError):
+        return None
+
+
+def _embedding_model(models: Sequence[str]) -> str:
+    """Return the best embedding model of Ollama's models: the default one if it is there; empty if there is none."""
+    default = default_model("ollama")
+    names = [model.removesuffix(":latest") for model in models]
+    if default in names:
+        return default
+    return next((name for name in names if any(part in name for part in _EMBEDDING_NAMES)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderCheck:
+    """The result of one call to a provider. `problem` is empty if it returned a vector."""
+
+    provider: str
+    model: str
+    dimensions: int
+    seconds: float
+    problem: str = ""
+
+
+def check_provider(settings: ResolvedSettings) -> ProviderCheck:
+    """Embed one short text with the provider of the default agent. Downloads a missing local model.
+
+    The memory is not opened: the call is made by a daemon with an empty memory.
+    """
+    agent = settings.agents[settings.default_agent or next(iter(settings.agents))]
+    with (
+        tempfile.TemporaryDirectory(prefix="memoryd-init-") as folder,
+        local_daemon(_empty_memory(settings, agent, Path(folder)), background=False) as (daemon, address),
+        connect(address) as client,
+    ):
+        download_models(Connection(client, daemon), agent.agent_id)
+        found = client.status(agent_id=agent.agent_id, probe=True, timeout=_PROBE_SECONDS).embedding
+    if not found.provider:
+        return ProviderCheck(found.requested_provider, "", 0, 0, found.reason)
+    problem = "" if found.probe.ok else found.probe.error or found.reason
+    seconds = found.probe.elapsed.ToMilliseconds() / 1000
+    return ProviderCheck(found.provider, found.model, found.probe.dimensions, seconds, problem)
+
+
+def _empty_memory(settings: ResolvedSettings, agent: AgentSettings, folder: Path) -> ResolvedSettings:
+    """Return the settings with one agent, whose workspace and state are in `folder`. Models stay where they are."""
+    search = agent.memory_search
+    models = search.local.model_cache_dir or str(settings.state_dir / "models")
+    changes = {"extra_paths": (), "sources": ("memory",), "fallback": "none"}
+    local = search.local.model_copy(update={"model_cache_dir": models})
+    search = search.model_copy(update={**changes, "local": local})
+    workspace = folder / "workspace"
+    workspace.mkdir()
+    index = folder / "memory" / "index.sqlite"
+    one = replace(agent, workspace=workspace, memory_search=search, index_path=index, entries_enabled=False)
+    service = settings.service.model_copy(update={"token_file": None})
+    return replace(settings, state_dir=folder, service=service, agents={agent.agent_id: one})

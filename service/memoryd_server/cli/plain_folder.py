@@ -1,0 +1,82 @@
+"""Search of a folder of notes that is not set up as a memory: `memoryd search --workspace FOLDER` without a daemon.
+
+A workspace contains MEMORY.md, USER.md or a folder `memory`; only these are indexed. In a folder without any of them,
+all Markdown files are searched by keywords. Nothing is sent to an embedding provider. The index is kept in a state
+directory of its own for each folder, so that it does not replace the index of the user's memory.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from memoryd.client import connect
+from memoryd.discovery import Environment
+from memoryd_server.cli.connection import Connection
+from memoryd_server.cli.local_daemon import local_daemon
+from memoryd_server.cli.options import WORKSPACE_FILES, CommonOptions
+from memoryd_server.cli.running import own_state_dir, running_daemon
+from memoryd_server.settings import ExtraPathSettings, ResolvedSettings
+
+_SETTINGS_FILES = ("memoryd.json5", "openclaw.json")
+_FOLDERS = Path(".local", "state", "memoryd", "folders")
+# Wildcards do not match hidden folders.
+_ALL_FILES = ExtraPathSettings(path=".", pattern="**/*.md")
+
+
+def is_plain_folder(common: CommonOptions) -> bool:
+    """Return whether the options name a folder of notes that is not set up as a memory, and no daemon serves it."""
+    environment = Environment.of_process()
+    named = common.address or common.config or environment.text("MEMORYD_ADDRESS") or environment.text("MEMORYD_CONFIG")
+    if common.workspace is None or named or not common.workspace.is_dir():
+        return False
+    if any((common.workspace / name).exists() for name in WORKSPACE_FILES):
+        return False
+    own = own_state_dir(environment, common.state_dir)
+    if running_daemon(own) is not None and _is_selected(common, environment):
+        return False
+    if not any((own / name).exists() for name in _SETTINGS_FILES):
+        return True
+    # The settings of a selected state directory say what is indexed.
+    return not _is_selected(common, environment) and not _is_workspace_of(common)
+
+
+def _is_selected(common: CommonOptions, environment: Environment) -> bool:
+    return common.state_dir is not None or environment.selects_memory
+
+
+def _is_workspace_of(common: CommonOptions) -> bool:
+    """Return whether the settings set the folder as the workspace of an agent."""
+    settings = replace(common, workspace=None).settings(read_secrets=False)
+    folder = (common.workspace or Path()).resolve()
+    return any(agent.workspace.resolve() == folder for agent in settings.agents.values())
+
+
+@contextmanager
+def open_plain_folder(common: CommonOptions) -> Iterator[Connection]:
+    """Yield a connection to a daemon in this process that indexes all Markdown files of the workspace.
+
+    Raises:
+        SettingsError: the environment has invalid settings.
+    """
+    with (
+        local_daemon(_settings(common), background=False) as (daemon, address),
+        connect(address) as client,
+    ):
+        yield Connection(client, daemon)
+
+
+def _settings(common: CommonOptions) -> ResolvedSettings:
+    environment = Environment.of_process()
+    folder = (common.workspace or Path()).resolve()
+    state_dir = common.state_dir
+    if not _is_selected(common, environment):
+        state_dir = environment.home / _FOLDERS / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    settings = replace(common, state_dir=state_dir, workspace=folder).settings(read_secrets=False)
+    agents = {}
+    for agent in settings.agents.values():
+        changes = {"extra_paths": (_ALL_FILES,), "provider": "none", "fallback": "none", "sources": ("memory",)}
+        agents[agent.agent_id] = replace(agent, memory_search=agent.memory_search.model_copy(update=changes))
+    return replace(settings, agents=agents)

@@ -291,12 +291,14 @@ dist: setup ## Build the sdists and wheels of memoryd and memoryd-client into di
 packages: dist .tools/packaging/.ready ## Install the built packages into empty environments and test them; needs network access
 	$(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m packages tests/packages
 
-# uv and pipx, which the tests install memoryd with.
+# uv and pipx, which install memoryd in the tests, and twine, which checks the metadata as PyPI does.
 .tools/packaging/.ready: service/locks/packaging.lock
 	@echo "Installing the packages of $< into $(@D) ..."
 	@$(PYTHON) -m venv --clear $(@D)
 	@$(@D)/bin/python $(PIP) install -q --require-hashes -r $<
 	@touch $@
+
+include service/release/release.mk
 
 ## The contract
 
@@ -371,6 +373,7 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
+	$(UV) pip compile $(LOCK) service/locks/release.in -o service/locks/release.lock
 	$(UV) pip compile $(LOCK) tests/clients/oldest.in -o tests/clients/oldest.lock
 	$(UV) pip compile $(LOCK) tests/clients/newest.in -o tests/clients/newest.lock
 

@@ -65,7 +65,7 @@ def test_links_lead_somewhere():
 
 
 def test_make_targets_that_are_named_exist():
-    files = [REPOSITORY / "Makefile", *REPOSITORY.glob("clients/*/client.mk")]
+    files = [REPOSITORY / "Makefile", *REPOSITORY.glob("clients/*/client.mk"), *REPOSITORY.glob("service/*/*.mk")]
     targets = {target for file in files for target in re.findall(r"^([a-z-]+):", text(file), re.MULTILINE)}
 
     def rule(page):

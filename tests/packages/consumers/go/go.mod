@@ -1,0 +1,3 @@
+module example.com/memoryd-consumer
+
+go 1.24.0

@@ -326,9 +326,9 @@ async def test_a_run_that_is_being_stopped_takes_no_joiner_with_it(serve, home, 
     coordinator, asked = running.memory().index.coordinator, asyncio.Event()
     request = coordinator.request
 
-    async def noted(*args):
+    async def noted(*args, **options):
         asked.set()
-        return await request(*args)
+        return await request(*args, **options)
 
     monkeypatch.setattr(coordinator, "request", noted)
     late = follow(running)

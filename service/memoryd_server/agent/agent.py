@@ -301,7 +301,7 @@ class Agent:
         Raises:
             CursorExpired: the run to resume is forgotten.
             PathNotAllowed, FileNotFound: the compacted transcript is not allowed, or is missing.
-            SyncConflict: a FULL run was requested during a run.
+            SyncConflict: a FULL run that does not wait was requested during a run.
             MemorydError: the run failed.
         """
         scope, heartbeat_seconds = request.resolve(self.config)
@@ -316,9 +316,7 @@ class Agent:
                     else:
                         yield event
         finally:
-            run.followers -= 1
-            if request.cancel_on_disconnect and run.followers == 0 and not run.finished.is_set():
-                run.stop_requested = True
+            self.index.coordinator.leave(run, cancel=request.cancel_on_disconnect)
 
     async def _run_of(self, request: SyncRequest, scope: SyncScope) -> tuple[SyncRun, int]:
         """Return the run to follow, and the sequence after which to begin."""
@@ -338,7 +336,8 @@ class Agent:
         if request.trigger is SyncTrigger.SESSION_START:
             # The session's first search then starts no second run.
             self._seen_sessions.is_first(request.session_key)
-        return await coordinator.request(request.trigger, request.mode, scope), 0
+        wait = request.wait_on_conflict
+        return await coordinator.request(request.trigger, request.mode, scope, wait_on_conflict=wait), 0
 
     async def watch(self, request: WatchRequest) -> AsyncGenerator[IndexUpdate, None]:
         """Yield the state of the index now, after each change, and at each heartbeat; without end.

@@ -1,6 +1,7 @@
 """SyncCoordinator: start, join and remember the sync runs of one agent; and the protocol of what does their work.
 
-At most one run is under way at a time, on the agent's writer thread.
+At most one run is under way at a time, on the agent's writer thread. At most one FULL run waits for it to end: all
+callers that wait share it, because it starts after each of them.
 """
 
 import asyncio
@@ -116,6 +117,7 @@ class SyncCoordinator:
         self._passes = 0
         self._pass_requested = False
         self.active: SyncRun | None = None
+        self._queued: SyncRun | None = None
         self._failed_at: float | None = None
         self.last_error: MemorydError | None = None
 
@@ -128,21 +130,29 @@ class SyncCoordinator:
         self._runner = runner or self._runner
 
     async def request(
-        self, trigger: SyncTrigger, mode: SyncMode = SyncMode.INCREMENTAL, scope: SyncScope | None = None
+        self,
+        trigger: SyncTrigger,
+        mode: SyncMode = SyncMode.INCREMENTAL,
+        scope: SyncScope | None = None,
+        *,
+        wait_on_conflict: bool = False,
     ) -> SyncRun:
         """Return a run that indexes what is on disk at this call: a new one, or the active one, joined.
 
-        `scope` narrows down what is indexed; the default depends on the trigger.
+        `scope` narrows down what is indexed; the default depends on the trigger. With `wait_on_conflict`, a FULL run
+        that is requested during a run is returned before it starts, which it does when that run has ended.
 
         Raises:
-            SyncConflict: a FULL run was requested during a run.
+            SyncConflict: a FULL run that does not wait was requested during a run.
             ShuttingDown: no run is started any more.
         """
         while self.active is not None:
             if mode is SyncMode.FULL:
+                if wait_on_conflict:
+                    return self._queue(trigger)
                 raise SyncConflict(
-                    f"a sync run ({self.active.sync_id}) is under way; follow it with an INCREMENTAL Sync, or "
-                    "call Sync with FULL after it has ended",
+                    f"a sync run ({self.active.sync_id}) is under way; set `on_conflict` to ON_CONFLICT_WAIT to run "
+                    "after it, follow it with an INCREMENTAL Sync, or call Sync with FULL after it has ended",
                     retry_after_seconds=1.0,
                 )
             if self._passes < MOST_PASSES and not self.active.stop_requested:
@@ -157,19 +167,38 @@ class SyncCoordinator:
     ) -> SyncRun:
         """Start a run; none may be under way."""
         if self._stopping:
-            raise ShuttingDown(
-                "the daemon is stopping, or reopens this agent with other settings, and starts no sync; try again",
-                retry_after_seconds=1.0,
-            )
+            raise _shutting_down()
         run = self.new_run(trigger, mode)
-        building = mode is SyncMode.FULL or self._runner.rebuild_due or self._monitor.current.files == 0
+        self._begin(run, scope or _scope_of(trigger))
+        return run
+
+    def _queue(self, trigger: SyncTrigger) -> SyncRun:
+        """Return the FULL run that starts when the active one has ended."""
+        if self._stopping:
+            raise _shutting_down()
+        if self._queued is None:
+            self._queued = self.new_run(trigger, SyncMode.FULL)
+            self._queued.waiting()
+        return self._queued
+
+    def _begin(self, run: SyncRun, scope: SyncScope) -> None:
+        building = run.mode is SyncMode.FULL or self._runner.rebuild_due or self._monitor.current.files == 0
         self.active = run
         self._passes, self._pass_requested = 1, False
-        self._scope.add(scope or _scope_of(trigger))
+        self._scope.add(scope)
         run.started(self._monitor.current.revision)
         self._monitor.update(syncing=True, building=building)
         self._tasks.spawn("sync run", self._carry_out(run))
-        return run
+
+    def leave(self, run: SyncRun, *, cancel: bool) -> None:
+        """Remove a follower of a run. Without any, a waiting run is not started, and another one ends if `cancel`."""
+        run.followers -= 1
+        if run.followers or run.finished.is_set():
+            return
+        if run is self._queued:
+            self._queued = None
+        elif cancel:
+            run.stop_requested = True
 
     async def index_file(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
         """Index the memory file `path`, which was just written, and return the revision that holds it.
@@ -208,16 +237,20 @@ class SyncCoordinator:
         return math.inf if self._failed_at is None else self._clock.monotonic() - self._failed_at
 
     def find(self, sync_id: str) -> SyncRun | None:
-        """Return the run of this id; None if it is forgotten."""
-        return next((run for run in self.runs() if run.sync_id == sync_id), None)
+        """Return the run of this id, which may wait; None if it is forgotten."""
+        waiting = [] if self._queued is None else [self._queued]
+        return next((run for run in (*waiting, *self.runs()) if run.sync_id == sync_id), None)
 
     def runs(self) -> list[SyncRun]:
         """Return the run under way, if any, and the ended ones that are remembered, newest first."""
         return [*([] if self.active is None else [self.active]), *self._past]
 
     async def stop(self) -> None:
-        """Stop the run under way at the next file boundary, and start no other."""
+        """Stop the run under way at the next file boundary, and start no other. A run that waits fails immediately."""
         self._stopping = True
+        if self._queued is not None:
+            self._queued.failed(_shutting_down())
+            self._queued = None
         if self.active is not None:
             self.active.stop_requested = True
         await self._tasks.wait()
@@ -267,10 +300,14 @@ class SyncCoordinator:
         run.failed(error)
 
     def _ended(self, run: SyncRun) -> None:
-        """Make room for the next run before the followers of this one see its end."""
+        """Make room for the next run, or start the one that waits, before the followers of this one see its end."""
         self.active = None
         self._past.appendleft(run)
         self._monitor.update(syncing=False, building=False)
+        if self._queued is not None:
+            queued, self._queued = self._queued, None
+            # The callers that wait may have named different sources.
+            self._begin(queued, FULL_SCOPE)
 
     async def _passes_of(self, run: SyncRun) -> SyncOutcome:
         """Repeat passes until no caller has joined since the last one began, so that each joiner's files are indexed.
@@ -334,6 +371,13 @@ class _LoopObserver:
 
     def _committed(self, revision: int) -> None:
         self._monitor.update(revision=revision, files=max(1, self._monitor.current.files))
+
+
+def _shutting_down() -> ShuttingDown:
+    return ShuttingDown(
+        "the daemon is stopping, or reopens this agent with other settings, and starts no sync; try again",
+        retry_after_seconds=1.0,
+    )
 
 
 def _interrupted() -> SyncCancelled:

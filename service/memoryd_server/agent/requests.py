@@ -276,7 +276,7 @@ class SyncRequest(Request):
 
     `transcript` is the file name of the transcript that was compacted, if any, `session_key` the session that starts,
     if any. `resume` is the run to resume and the sequence of the last event that the caller has. `heartbeat_interval`
-    is in seconds.
+    is in seconds. With `wait_on_conflict`, a FULL run waits for the end of a run under way.
     """
 
     mode: SyncMode = SyncMode.INCREMENTAL
@@ -287,6 +287,7 @@ class SyncRequest(Request):
     reason: str = ""
     resume: tuple[str, int] | None = None
     cancel_on_disconnect: bool = False
+    wait_on_conflict: bool = False
     heartbeat_interval: float | None = None
     dry_run: bool = False
 

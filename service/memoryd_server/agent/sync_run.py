@@ -32,7 +32,7 @@ class SyncTrigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """The run began; always its first event.
+    """The run began; its first event, but for those of a wait before it.
 
     `start_time_ns` is Unix time. `attached` if the follower joined a run that was under way.
     """
@@ -204,8 +204,13 @@ class SyncRun:
         return ActiveSync(self.sync_id, self.mode, self.trigger, self.progress)
 
     def started(self, revision: int, *, dry_run: bool = False) -> None:
-        """Add the first event."""
+        """Add the first event. The run's time counts from here, not from a wait before it."""
+        self.start_time_ns, self._began, self._latest = self._now_ns(), self._monotonic(), None
         self._keep(RunStarted(self.mode, self.trigger, self.start_time_ns, revision, dry_run))
+
+    def waiting(self) -> None:
+        """Show that the run waits for the end of another one, before it starts."""
+        self.progressed(SyncProgress(phase=SyncPhase.WAITING))
 
     def progressed(self, progress: SyncProgress) -> None:
         """Replace the snapshot."""

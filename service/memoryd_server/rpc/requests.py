@@ -199,6 +199,11 @@ _ON_DISCONNECT: Mapping[int, bool] = {
     sync_event_pb2.ON_DISCONNECT_CONTINUE: False,
     sync_event_pb2.ON_DISCONNECT_CANCEL: True,
 }
+_ON_CONFLICT: Mapping[int, bool] = {
+    sync_event_pb2.ON_CONFLICT_UNSPECIFIED: False,
+    sync_event_pb2.ON_CONFLICT_ABORT: False,
+    sync_event_pb2.ON_CONFLICT_WAIT: True,
+}
 _ACCESS: Mapping[int, WorkspaceAccess] = {
     memory_service_pb2.WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess.READ_WRITE,
     memory_service_pb2.WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess.READ_WRITE,
@@ -270,6 +275,7 @@ def sync_request(message: memory_service_pb2.SyncRequest) -> SyncRequest:
     trigger = fields.choice("trigger", _TRIGGERS)
     sources = fields.sources()
     cancel_on_disconnect = fields.choice("on_disconnect", _ON_DISCONNECT)
+    wait_on_conflict = fields.choice("on_conflict", _ON_CONFLICT)
     cursor = fields.text("cursor", most_bytes=MOST_CURSOR_BYTES)
     return SyncRequest(
         mode=mode,
@@ -280,6 +286,7 @@ def sync_request(message: memory_service_pb2.SyncRequest) -> SyncRequest:
         reason=message.reason,
         resume=read_cursor(cursor) if cursor and not fields.violations else None,
         cancel_on_disconnect=cancel_on_disconnect,
+        wait_on_conflict=wait_on_conflict,
         heartbeat_interval=fields.heartbeat_interval(),
         dry_run=message.dry_run,
         unreadable=tuple(fields.violations),

@@ -17,8 +17,9 @@ class SyncMode(StrEnum):
 
 
 class SyncPhase(StrEnum):
-    """The phase that a run is in."""
+    """The phase that a run is in; WAITING until another run has ended and this one can start."""
 
+    WAITING = "WAITING"
     PLANNING = "PLANNING"
     INDEXING = "INDEXING"
     EMBEDDING = "EMBEDDING"

@@ -212,3 +212,16 @@ def test_whatever_happens_between_no_kept_event_is_missed_doubled_or_out_of_orde
         assert sequences == sorted(set(sequences))
 
     asyncio.run(scenario())
+
+
+async def test_the_time_of_a_wait_is_not_part_of_the_run():
+    now = [100.0]
+    run = SyncRun("id", SyncMode.FULL, SyncTrigger.MANUAL, now_ns=lambda: int(now[0]), monotonic=lambda: now[0])
+    run.waiting()
+    now[0] = 160.0
+    assert run.elapsed_seconds == 60.0
+    run.started(5)
+    now[0] = 163.0
+    run.completed(SyncOutcome(1))
+    started, completed = [event.body for event in await all_events(run)]
+    assert (started.start_time_ns, completed.elapsed_seconds) == (160, 3.0)

@@ -1127,7 +1127,8 @@ type SyncRequest struct {
 	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
-	// that was written before the call. FULL fails with ABORTED (SYNC_CONFLICT) while a run is in progress.
+	// that was written before the call. FULL starts a run of its own; `on_conflict` defines what happens if another run is
+	// in progress.
 	Mode SyncMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
 	// Reason for the run: MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are
 	// reserved for the daemon.
@@ -1152,7 +1153,9 @@ type SyncRequest struct {
 	Transcript string `protobuf:"bytes,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
 	// Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With any trigger,
 	// the key can name the agent.
-	SessionKey    string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
+	SessionKey string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
+	// What happens if `mode` is FULL and a run is in progress. By default, the call fails with ABORTED (SYNC_CONFLICT).
+	OnConflict    OnConflict `protobuf:"varint,12,opt,name=on_conflict,json=onConflict,proto3,enum=memoryd.v1.OnConflict" json:"on_conflict,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1262,6 +1265,13 @@ func (x *SyncRequest) GetSessionKey() string {
 		return x.SessionKey
 	}
 	return ""
+}
+
+func (x *SyncRequest) GetOnConflict() OnConflict {
+	if x != nil {
+		return x.OnConflict
+	}
+	return OnConflict_ON_CONFLICT_UNSPECIFIED
 }
 
 // An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous one;
@@ -1406,7 +1416,8 @@ type isSyncResponse_Event interface {
 }
 
 type SyncResponse_Started struct {
-	// The run started, or the call joined it. Always the first event.
+	// The run started, or the call joined it. Always the first event, except that with ON_CONFLICT_WAIT, `progress` with
+	// the phase WAITING and heartbeats are sent before it while the run waits.
 	Started *SyncStarted `protobuf:"bytes,5,opt,name=started,proto3,oneof"`
 }
 
@@ -3469,7 +3480,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\async_id\x18\x01 \x01(\tR\x06syncId\x12(\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x14.memoryd.v1.SyncModeR\x04mode\x121\n" +
 	"\atrigger\x18\x03 \x01(\x0e2\x17.memoryd.v1.SyncTriggerR\atrigger\x124\n" +
-	"\bprogress\x18\x04 \x01(\v2\x18.memoryd.v1.SyncProgressR\bprogress\"\xc6\x03\n" +
+	"\bprogress\x18\x04 \x01(\v2\x18.memoryd.v1.SyncProgressR\bprogress\"\xff\x03\n" +
 	"\vSyncRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12(\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x14.memoryd.v1.SyncModeR\x04mode\x121\n" +
@@ -3485,7 +3496,9 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"transcript\x12\x1f\n" +
 	"\vsession_key\x18\v \x01(\tR\n" +
-	"sessionKey\"\xb6\x03\n" +
+	"sessionKey\x127\n" +
+	"\von_conflict\x18\f \x01(\x0e2\x16.memoryd.v1.OnConflictR\n" +
+	"onConflict\"\xb6\x03\n" +
 	"\fSyncResponse\x12\x17\n" +
 	"\async_id\x18\x01 \x01(\tR\x06syncId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x03R\bsequence\x12\x16\n" +
@@ -3794,10 +3807,11 @@ var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(*SyncProgress)(nil),           // 56: memoryd.v1.SyncProgress
 	(OnDisconnect)(0),              // 57: memoryd.v1.OnDisconnect
 	(*durationpb.Duration)(nil),    // 58: google.protobuf.Duration
-	(*SyncStarted)(nil),            // 59: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 60: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 61: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 62: memoryd.v1.IndexState
+	(OnConflict)(0),                // 59: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 60: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 61: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 62: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 63: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	35, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
@@ -3829,65 +3843,66 @@ var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	57, // 26: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
 	58, // 27: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
 	35, // 28: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	38, // 29: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	59, // 30: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	56, // 31: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	52, // 32: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	60, // 33: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	61, // 34: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	58, // 35: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	38, // 36: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	62, // 37: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	11, // 38: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	50, // 39: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	0,  // 40: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	1,  // 41: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	38, // 42: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	2,  // 43: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	17, // 44: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	16, // 45: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	38, // 46: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	38, // 47: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	3,  // 48: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	37, // 49: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	24, // 50: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	25, // 51: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	38, // 52: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	62, // 53: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	30, // 54: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	35, // 55: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	38, // 56: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	4,  // 57: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	33, // 58: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	5,  // 59: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	7,  // 60: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	9,  // 61: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	12, // 62: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	14, // 63: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	16, // 64: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	19, // 65: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	21, // 66: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	23, // 67: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	27, // 68: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	29, // 69: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	32, // 70: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	6,  // 71: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	8,  // 72: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	10, // 73: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	13, // 74: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	15, // 75: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	18, // 76: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	20, // 77: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	22, // 78: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	26, // 79: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	28, // 80: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	31, // 81: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	34, // 82: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	71, // [71:83] is the sub-list for method output_type
-	59, // [59:71] is the sub-list for method input_type
-	59, // [59:59] is the sub-list for extension type_name
-	59, // [59:59] is the sub-list for extension extendee
-	0,  // [0:59] is the sub-list for field type_name
+	59, // 29: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	38, // 30: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	60, // 31: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	56, // 32: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	52, // 33: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	61, // 34: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	62, // 35: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	58, // 36: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	38, // 37: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	63, // 38: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	11, // 39: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	50, // 40: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	0,  // 41: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	1,  // 42: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	38, // 43: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	2,  // 44: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	17, // 45: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	16, // 46: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	38, // 47: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	38, // 48: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	3,  // 49: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	37, // 50: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	24, // 51: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	25, // 52: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	38, // 53: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	63, // 54: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	30, // 55: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	35, // 56: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	38, // 57: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	4,  // 58: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	33, // 59: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	5,  // 60: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	7,  // 61: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	9,  // 62: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	12, // 63: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	14, // 64: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	16, // 65: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	19, // 66: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	21, // 67: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	23, // 68: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	27, // 69: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	29, // 70: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	32, // 71: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	6,  // 72: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	8,  // 73: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	10, // 74: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	13, // 75: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	15, // 76: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	18, // 77: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	20, // 78: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	22, // 79: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	26, // 80: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	28, // 81: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	31, // 82: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	34, // 83: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	72, // [72:84] is the sub-list for method output_type
+	60, // [60:72] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }

@@ -214,6 +214,61 @@ func (OnDisconnect) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{2}
 }
 
+// What happens to a FULL sync that is requested while a run is in progress. INCREMENTAL syncs always join that run.
+type OnConflict int32
+
+const (
+	// Treated as ABORT.
+	OnConflict_ON_CONFLICT_UNSPECIFIED OnConflict = 0
+	// The call fails with ABORTED (SYNC_CONFLICT).
+	OnConflict_ON_CONFLICT_ABORT OnConflict = 1
+	// The call waits for the end of the run in progress, whether that run completes or fails, and then starts its own run.
+	// All calls that wait share one run, because it starts after each of them. If all of them are closed before, it is not
+	// started.
+	OnConflict_ON_CONFLICT_WAIT OnConflict = 2
+)
+
+// Enum value maps for OnConflict.
+var (
+	OnConflict_name = map[int32]string{
+		0: "ON_CONFLICT_UNSPECIFIED",
+		1: "ON_CONFLICT_ABORT",
+		2: "ON_CONFLICT_WAIT",
+	}
+	OnConflict_value = map[string]int32{
+		"ON_CONFLICT_UNSPECIFIED": 0,
+		"ON_CONFLICT_ABORT":       1,
+		"ON_CONFLICT_WAIT":        2,
+	}
+)
+
+func (x OnConflict) Enum() *OnConflict {
+	p := new(OnConflict)
+	*p = x
+	return p
+}
+
+func (x OnConflict) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (OnConflict) Descriptor() protoreflect.EnumDescriptor {
+	return file_memoryd_v1_sync_event_proto_enumTypes[3].Descriptor()
+}
+
+func (OnConflict) Type() protoreflect.EnumType {
+	return &file_memoryd_v1_sync_event_proto_enumTypes[3]
+}
+
+func (x OnConflict) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use OnConflict.Descriptor instead.
+func (OnConflict) EnumDescriptor() ([]byte, []int) {
+	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{3}
+}
+
 // Phase of a sync run.
 type SyncPhase int32
 
@@ -228,6 +283,8 @@ const (
 	SyncPhase_SYNC_PHASE_EMBEDDING SyncPhase = 3
 	// Replacing the old index with the rebuilt one.
 	SyncPhase_SYNC_PHASE_SWAPPING SyncPhase = 4
+	// Waiting for the end of another run, before the run starts. Only with ON_CONFLICT_WAIT.
+	SyncPhase_SYNC_PHASE_WAITING SyncPhase = 5
 )
 
 // Enum value maps for SyncPhase.
@@ -238,6 +295,7 @@ var (
 		2: "SYNC_PHASE_INDEXING",
 		3: "SYNC_PHASE_EMBEDDING",
 		4: "SYNC_PHASE_SWAPPING",
+		5: "SYNC_PHASE_WAITING",
 	}
 	SyncPhase_value = map[string]int32{
 		"SYNC_PHASE_UNSPECIFIED": 0,
@@ -245,6 +303,7 @@ var (
 		"SYNC_PHASE_INDEXING":    2,
 		"SYNC_PHASE_EMBEDDING":   3,
 		"SYNC_PHASE_SWAPPING":    4,
+		"SYNC_PHASE_WAITING":     5,
 	}
 )
 
@@ -259,11 +318,11 @@ func (x SyncPhase) String() string {
 }
 
 func (SyncPhase) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_sync_event_proto_enumTypes[3].Descriptor()
+	return file_memoryd_v1_sync_event_proto_enumTypes[4].Descriptor()
 }
 
 func (SyncPhase) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_sync_event_proto_enumTypes[3]
+	return &file_memoryd_v1_sync_event_proto_enumTypes[4]
 }
 
 func (x SyncPhase) Number() protoreflect.EnumNumber {
@@ -272,7 +331,7 @@ func (x SyncPhase) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SyncPhase.Descriptor instead.
 func (SyncPhase) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{3}
+	return file_memoryd_v1_sync_event_proto_rawDescGZIP(), []int{4}
 }
 
 // The run started, or the call joined a run in progress.
@@ -373,7 +432,7 @@ type SyncProgress struct {
 	Phase SyncPhase `protobuf:"varint,1,opt,name=phase,proto3,enum=memoryd.v1.SyncPhase" json:"phase,omitempty"`
 	// Number of files processed, including failed files.
 	CompletedFiles int32 `protobuf:"varint,2,opt,name=completed_files,json=completedFiles,proto3" json:"completed_files,omitempty"`
-	// Number of files to process; 0 during PLANNING.
+	// Number of files to process; 0 during WAITING and PLANNING.
 	TotalFiles int32 `protobuf:"varint,3,opt,name=total_files,json=totalFiles,proto3" json:"total_files,omitempty"`
 	// Number of chunks written; during EMBEDDING, of those of `total_chunks` that have a vector now.
 	CompletedChunks int32 `protobuf:"varint,4,opt,name=completed_chunks,json=completedChunks,proto3" json:"completed_chunks,omitempty"`
@@ -385,7 +444,7 @@ type SyncProgress struct {
 	FailedFiles int32 `protobuf:"varint,7,opt,name=failed_files,json=failedFiles,proto3" json:"failed_files,omitempty"`
 	// Path of the file being processed. Empty between files.
 	CurrentPath string `protobuf:"bytes,8,opt,name=current_path,json=currentPath,proto3" json:"current_path,omitempty"`
-	// Time since the start of the run.
+	// Time since the start of the run; during WAITING, time since the call.
 	Elapsed *durationpb.Duration `protobuf:"bytes,9,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	// Estimated remaining time of the phase, from the measured rate. Unset if it cannot be estimated yet.
 	Eta *durationpb.Duration `protobuf:"bytes,10,opt,name=eta,proto3" json:"eta,omitempty"`
@@ -393,8 +452,8 @@ type SyncProgress struct {
 	BatchJobs int32 `protobuf:"varint,11,opt,name=batch_jobs,json=batchJobs,proto3" json:"batch_jobs,omitempty"`
 	// Estimated number of tokens of `total_tokens` for which the provider has returned vectors.
 	CompletedTokens int64 `protobuf:"varint,12,opt,name=completed_tokens,json=completedTokens,proto3" json:"completed_tokens,omitempty"`
-	// Estimated number of tokens to send to the embedding provider during EMBEDDING; 0 if nothing is sent, as with a
-	// local model.
+	// Estimated number of tokens to send to the embedding provider during EMBEDDING; 0 if the text stays on the daemon's
+	// machine, as with a local model or a server on loopback.
 	TotalTokens   int64 `protobuf:"varint,13,opt,name=total_tokens,json=totalTokens,proto3" json:"total_tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -585,10 +644,10 @@ func (x *SyncFileFailed) GetError() string {
 	return ""
 }
 
-// The run is in progress, but there was no other event during the heartbeat interval.
+// The run is in progress or waits, but there was no other event during the heartbeat interval.
 type SyncHeartbeat struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Time since the start of the run.
+	// Time since the start of the run; while it waits, time since the call.
 	Elapsed       *durationpb.Duration `protobuf:"bytes,1,opt,name=elapsed,proto3" json:"elapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -961,13 +1020,19 @@ const file_memoryd_v1_sync_event_proto_rawDesc = "" +
 	"\fOnDisconnect\x12\x1d\n" +
 	"\x19ON_DISCONNECT_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16ON_DISCONNECT_CONTINUE\x10\x01\x12\x18\n" +
-	"\x14ON_DISCONNECT_CANCEL\x10\x02*\x8c\x01\n" +
+	"\x14ON_DISCONNECT_CANCEL\x10\x02*V\n" +
+	"\n" +
+	"OnConflict\x12\x1b\n" +
+	"\x17ON_CONFLICT_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11ON_CONFLICT_ABORT\x10\x01\x12\x14\n" +
+	"\x10ON_CONFLICT_WAIT\x10\x02*\xa4\x01\n" +
 	"\tSyncPhase\x12\x1a\n" +
 	"\x16SYNC_PHASE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13SYNC_PHASE_PLANNING\x10\x01\x12\x17\n" +
 	"\x13SYNC_PHASE_INDEXING\x10\x02\x12\x18\n" +
 	"\x14SYNC_PHASE_EMBEDDING\x10\x03\x12\x17\n" +
-	"\x13SYNC_PHASE_SWAPPING\x10\x04B]\n" +
+	"\x13SYNC_PHASE_SWAPPING\x10\x04\x12\x16\n" +
+	"\x12SYNC_PHASE_WAITING\x10\x05B]\n" +
 	"\rio.memoryd.v1B\x0eSyncEventProtoP\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3"
 
 var (
@@ -982,36 +1047,37 @@ func file_memoryd_v1_sync_event_proto_rawDescGZIP() []byte {
 	return file_memoryd_v1_sync_event_proto_rawDescData
 }
 
-var file_memoryd_v1_sync_event_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_memoryd_v1_sync_event_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_memoryd_v1_sync_event_proto_msgTypes = make([]protoimpl.MessageInfo, 6)
 var file_memoryd_v1_sync_event_proto_goTypes = []any{
 	(SyncMode)(0),                 // 0: memoryd.v1.SyncMode
 	(SyncTrigger)(0),              // 1: memoryd.v1.SyncTrigger
 	(OnDisconnect)(0),             // 2: memoryd.v1.OnDisconnect
-	(SyncPhase)(0),                // 3: memoryd.v1.SyncPhase
-	(*SyncStarted)(nil),           // 4: memoryd.v1.SyncStarted
-	(*SyncProgress)(nil),          // 5: memoryd.v1.SyncProgress
-	(*SyncFileFailed)(nil),        // 6: memoryd.v1.SyncFileFailed
-	(*SyncHeartbeat)(nil),         // 7: memoryd.v1.SyncHeartbeat
-	(*SyncEstimate)(nil),          // 8: memoryd.v1.SyncEstimate
-	(*SyncCompleted)(nil),         // 9: memoryd.v1.SyncCompleted
-	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 11: google.protobuf.Duration
-	(Source)(0),                   // 12: memoryd.v1.Source
-	(*Degradation)(nil),           // 13: memoryd.v1.Degradation
+	(OnConflict)(0),               // 3: memoryd.v1.OnConflict
+	(SyncPhase)(0),                // 4: memoryd.v1.SyncPhase
+	(*SyncStarted)(nil),           // 5: memoryd.v1.SyncStarted
+	(*SyncProgress)(nil),          // 6: memoryd.v1.SyncProgress
+	(*SyncFileFailed)(nil),        // 7: memoryd.v1.SyncFileFailed
+	(*SyncHeartbeat)(nil),         // 8: memoryd.v1.SyncHeartbeat
+	(*SyncEstimate)(nil),          // 9: memoryd.v1.SyncEstimate
+	(*SyncCompleted)(nil),         // 10: memoryd.v1.SyncCompleted
+	(*timestamppb.Timestamp)(nil), // 11: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 12: google.protobuf.Duration
+	(Source)(0),                   // 13: memoryd.v1.Source
+	(*Degradation)(nil),           // 14: memoryd.v1.Degradation
 }
 var file_memoryd_v1_sync_event_proto_depIdxs = []int32{
 	0,  // 0: memoryd.v1.SyncStarted.mode:type_name -> memoryd.v1.SyncMode
 	1,  // 1: memoryd.v1.SyncStarted.trigger:type_name -> memoryd.v1.SyncTrigger
-	10, // 2: memoryd.v1.SyncStarted.start_time:type_name -> google.protobuf.Timestamp
-	3,  // 3: memoryd.v1.SyncProgress.phase:type_name -> memoryd.v1.SyncPhase
-	11, // 4: memoryd.v1.SyncProgress.elapsed:type_name -> google.protobuf.Duration
-	11, // 5: memoryd.v1.SyncProgress.eta:type_name -> google.protobuf.Duration
-	12, // 6: memoryd.v1.SyncFileFailed.source:type_name -> memoryd.v1.Source
-	11, // 7: memoryd.v1.SyncHeartbeat.elapsed:type_name -> google.protobuf.Duration
-	11, // 8: memoryd.v1.SyncCompleted.elapsed:type_name -> google.protobuf.Duration
-	8,  // 9: memoryd.v1.SyncCompleted.estimate:type_name -> memoryd.v1.SyncEstimate
-	13, // 10: memoryd.v1.SyncCompleted.degradations:type_name -> memoryd.v1.Degradation
+	11, // 2: memoryd.v1.SyncStarted.start_time:type_name -> google.protobuf.Timestamp
+	4,  // 3: memoryd.v1.SyncProgress.phase:type_name -> memoryd.v1.SyncPhase
+	12, // 4: memoryd.v1.SyncProgress.elapsed:type_name -> google.protobuf.Duration
+	12, // 5: memoryd.v1.SyncProgress.eta:type_name -> google.protobuf.Duration
+	13, // 6: memoryd.v1.SyncFileFailed.source:type_name -> memoryd.v1.Source
+	12, // 7: memoryd.v1.SyncHeartbeat.elapsed:type_name -> google.protobuf.Duration
+	12, // 8: memoryd.v1.SyncCompleted.elapsed:type_name -> google.protobuf.Duration
+	9,  // 9: memoryd.v1.SyncCompleted.estimate:type_name -> memoryd.v1.SyncEstimate
+	14, // 10: memoryd.v1.SyncCompleted.degradations:type_name -> memoryd.v1.Degradation
 	11, // [11:11] is the sub-list for method output_type
 	11, // [11:11] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
@@ -1030,7 +1096,7 @@ func file_memoryd_v1_sync_event_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_sync_event_proto_rawDesc), len(file_memoryd_v1_sync_event_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   6,
 			NumExtensions: 0,
 			NumServices:   0,

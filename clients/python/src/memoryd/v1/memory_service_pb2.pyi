@@ -222,7 +222,7 @@ class ActiveSync(_message.Message):
     def __init__(self, sync_id: _Optional[str] = ..., mode: _Optional[_Union[_sync_event_pb2.SyncMode, str]] = ..., trigger: _Optional[_Union[_sync_event_pb2.SyncTrigger, str]] = ..., progress: _Optional[_Union[_sync_event_pb2.SyncProgress, _Mapping]] = ...) -> None: ...
 
 class SyncRequest(_message.Message):
-    __slots__ = ("agent_id", "mode", "trigger", "cursor", "on_disconnect", "heartbeat_interval", "dry_run", "sources", "reason", "transcript", "session_key")
+    __slots__ = ("agent_id", "mode", "trigger", "cursor", "on_disconnect", "heartbeat_interval", "dry_run", "sources", "reason", "transcript", "session_key", "on_conflict")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
     TRIGGER_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +234,7 @@ class SyncRequest(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     TRANSCRIPT_FIELD_NUMBER: _ClassVar[int]
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    ON_CONFLICT_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     mode: _sync_event_pb2.SyncMode
     trigger: _sync_event_pb2.SyncTrigger
@@ -245,7 +246,8 @@ class SyncRequest(_message.Message):
     reason: str
     transcript: str
     session_key: str
-    def __init__(self, agent_id: _Optional[str] = ..., mode: _Optional[_Union[_sync_event_pb2.SyncMode, str]] = ..., trigger: _Optional[_Union[_sync_event_pb2.SyncTrigger, str]] = ..., cursor: _Optional[str] = ..., on_disconnect: _Optional[_Union[_sync_event_pb2.OnDisconnect, str]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., dry_run: bool = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., reason: _Optional[str] = ..., transcript: _Optional[str] = ..., session_key: _Optional[str] = ...) -> None: ...
+    on_conflict: _sync_event_pb2.OnConflict
+    def __init__(self, agent_id: _Optional[str] = ..., mode: _Optional[_Union[_sync_event_pb2.SyncMode, str]] = ..., trigger: _Optional[_Union[_sync_event_pb2.SyncTrigger, str]] = ..., cursor: _Optional[str] = ..., on_disconnect: _Optional[_Union[_sync_event_pb2.OnDisconnect, str]] = ..., heartbeat_interval: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., dry_run: bool = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., reason: _Optional[str] = ..., transcript: _Optional[str] = ..., session_key: _Optional[str] = ..., on_conflict: _Optional[_Union[_sync_event_pb2.OnConflict, str]] = ...) -> None: ...
 
 class SyncResponse(_message.Message):
     __slots__ = ("sync_id", "sequence", "cursor", "time", "started", "progress", "file_failed", "heartbeat", "completed")

@@ -35,6 +35,12 @@ class OnDisconnect(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ON_DISCONNECT_CONTINUE: _ClassVar[OnDisconnect]
     ON_DISCONNECT_CANCEL: _ClassVar[OnDisconnect]
 
+class OnConflict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ON_CONFLICT_UNSPECIFIED: _ClassVar[OnConflict]
+    ON_CONFLICT_ABORT: _ClassVar[OnConflict]
+    ON_CONFLICT_WAIT: _ClassVar[OnConflict]
+
 class SyncPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SYNC_PHASE_UNSPECIFIED: _ClassVar[SyncPhase]
@@ -42,6 +48,7 @@ class SyncPhase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SYNC_PHASE_INDEXING: _ClassVar[SyncPhase]
     SYNC_PHASE_EMBEDDING: _ClassVar[SyncPhase]
     SYNC_PHASE_SWAPPING: _ClassVar[SyncPhase]
+    SYNC_PHASE_WAITING: _ClassVar[SyncPhase]
 SYNC_MODE_UNSPECIFIED: SyncMode
 SYNC_MODE_INCREMENTAL: SyncMode
 SYNC_MODE_FULL: SyncMode
@@ -59,11 +66,15 @@ SYNC_TRIGGER_SESSION_DELTA: SyncTrigger
 ON_DISCONNECT_UNSPECIFIED: OnDisconnect
 ON_DISCONNECT_CONTINUE: OnDisconnect
 ON_DISCONNECT_CANCEL: OnDisconnect
+ON_CONFLICT_UNSPECIFIED: OnConflict
+ON_CONFLICT_ABORT: OnConflict
+ON_CONFLICT_WAIT: OnConflict
 SYNC_PHASE_UNSPECIFIED: SyncPhase
 SYNC_PHASE_PLANNING: SyncPhase
 SYNC_PHASE_INDEXING: SyncPhase
 SYNC_PHASE_EMBEDDING: SyncPhase
 SYNC_PHASE_SWAPPING: SyncPhase
+SYNC_PHASE_WAITING: SyncPhase
 
 class SyncStarted(_message.Message):
     __slots__ = ("mode", "trigger", "attached", "start_time", "index_revision", "dry_run")

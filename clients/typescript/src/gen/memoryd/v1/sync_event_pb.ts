@@ -14,7 +14,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/sync_event.proto.
  */
 export const file_memoryd_v1_sync_event: GenFile = /*@__PURE__*/
-  fileDesc("ChttZW1vcnlkL3YxL3N5bmNfZXZlbnQucHJvdG8SCm1lbW9yeWQudjEixgEKC1N5bmNTdGFydGVkEiIKBG1vZGUYASABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAiABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEhAKCGF0dGFjaGVkGAMgASgIEi4KCnN0YXJ0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEg8KB2RyeV9ydW4YBiABKAgi7QIKDFN5bmNQcm9ncmVzcxIkCgVwaGFzZRgBIAEoDjIVLm1lbW9yeWQudjEuU3luY1BoYXNlEhcKD2NvbXBsZXRlZF9maWxlcxgCIAEoBRITCgt0b3RhbF9maWxlcxgDIAEoBRIYChBjb21wbGV0ZWRfY2h1bmtzGAQgASgFEhQKDHRvdGFsX2NodW5rcxgFIAEoBRIVCg1jYWNoZWRfY2h1bmtzGAYgASgFEhQKDGZhaWxlZF9maWxlcxgHIAEoBRIUCgxjdXJyZW50X3BhdGgYCCABKAkSKgoHZWxhcHNlZBgJIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhImCgNldGEYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKYmF0Y2hfam9icxgLIAEoBRIYChBjb21wbGV0ZWRfdG9rZW5zGAwgASgDEhQKDHRvdGFsX3Rva2VucxgNIAEoAyJRCg5TeW5jRmlsZUZhaWxlZBIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEg0KBWVycm9yGAMgASgJIjsKDVN5bmNIZWFydGJlYXQSKgoHZWxhcHNlZBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ0CgxTeW5jRXN0aW1hdGUSDQoFZmlsZXMYASABKAUSFQoNcmVtb3ZlZF9maWxlcxgCIAEoBRIOCgZjaHVua3MYAyABKAUSFAoMY2FjaGVfbWlzc2VzGAQgASgFEhgKEGVzdGltYXRlZF90b2tlbnMYBSABKAMilAMKDVN5bmNDb21wbGV0ZWQSFgoOaW5kZXhfcmV2aXNpb24YASABKAMSDwoHY2hhbmdlZBgCIAEoCBIVCg1pbmRleGVkX2ZpbGVzGAMgASgFEhcKD3VuY2hhbmdlZF9maWxlcxgEIAEoBRIVCg1yZW1vdmVkX2ZpbGVzGAUgASgFEhQKDGZhaWxlZF9maWxlcxgGIAEoBRIOCgZjaHVua3MYByABKAUSFQoNY2FjaGVkX2NodW5rcxgIIAEoBRIqCgdlbGFwc2VkGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKCGVzdGltYXRlGAogASgLMhgubWVtb3J5ZC52MS5TeW5jRXN0aW1hdGUSGgoScGVuZGluZ19lbWJlZGRpbmdzGAsgASgFEhoKEnJlZnVzZWRfZW1iZWRkaW5ncxgMIAEoBRIXCg92ZWN0b3JzX21pc3NpbmcYDSABKAgSLQoMZGVncmFkYXRpb25zGA4gAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbipUCghTeW5jTW9kZRIZChVTWU5DX01PREVfVU5TUEVDSUZJRUQQABIZChVTWU5DX01PREVfSU5DUkVNRU5UQUwQARISCg5TWU5DX01PREVfRlVMTBACKsECCgtTeW5jVHJpZ2dlchIcChhTWU5DX1RSSUdHRVJfVU5TUEVDSUZJRUQQABIXChNTWU5DX1RSSUdHRVJfTUFOVUFMEAESHgoaU1lOQ19UUklHR0VSX1NFU1NJT05fU1RBUlQQAhIgChxTWU5DX1RSSUdHRVJfUE9TVF9DT01QQUNUSU9OEAMSGAoUU1lOQ19UUklHR0VSX1NUQVJUVVAQBBIWChJTWU5DX1RSSUdHRVJfV0FUQ0gQBRIZChVTWU5DX1RSSUdHRVJfSU5URVJWQUwQBhIaChZTWU5DX1RSSUdHRVJfUkVDT05DSUxFEAcSFwoTU1lOQ19UUklHR0VSX1NFQVJDSBAIEhcKE1NZTkNfVFJJR0dFUl9BUFBFTkQQCRIeChpTWU5DX1RSSUdHRVJfU0VTU0lPTl9ERUxUQRAKKmMKDE9uRGlzY29ubmVjdBIdChlPTl9ESVNDT05ORUNUX1VOU1BFQ0lGSUVEEAASGgoWT05fRElTQ09OTkVDVF9DT05USU5VRRABEhgKFE9OX0RJU0NPTk5FQ1RfQ0FOQ0VMEAIqjAEKCVN5bmNQaGFzZRIaChZTWU5DX1BIQVNFX1VOU1BFQ0lGSUVEEAASFwoTU1lOQ19QSEFTRV9QTEFOTklORxABEhcKE1NZTkNfUEhBU0VfSU5ERVhJTkcQAhIYChRTWU5DX1BIQVNFX0VNQkVERElORxADEhcKE1NZTkNfUEhBU0VfU1dBUFBJTkcQBEJdCg1pby5tZW1vcnlkLnYxQg5TeW5jRXZlbnRQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory]);
+  fileDesc("ChttZW1vcnlkL3YxL3N5bmNfZXZlbnQucHJvdG8SCm1lbW9yeWQudjEixgEKC1N5bmNTdGFydGVkEiIKBG1vZGUYASABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAiABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEhAKCGF0dGFjaGVkGAMgASgIEi4KCnN0YXJ0X3RpbWUYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEg8KB2RyeV9ydW4YBiABKAgi7QIKDFN5bmNQcm9ncmVzcxIkCgVwaGFzZRgBIAEoDjIVLm1lbW9yeWQudjEuU3luY1BoYXNlEhcKD2NvbXBsZXRlZF9maWxlcxgCIAEoBRITCgt0b3RhbF9maWxlcxgDIAEoBRIYChBjb21wbGV0ZWRfY2h1bmtzGAQgASgFEhQKDHRvdGFsX2NodW5rcxgFIAEoBRIVCg1jYWNoZWRfY2h1bmtzGAYgASgFEhQKDGZhaWxlZF9maWxlcxgHIAEoBRIUCgxjdXJyZW50X3BhdGgYCCABKAkSKgoHZWxhcHNlZBgJIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhImCgNldGEYCiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SEgoKYmF0Y2hfam9icxgLIAEoBRIYChBjb21wbGV0ZWRfdG9rZW5zGAwgASgDEhQKDHRvdGFsX3Rva2VucxgNIAEoAyJRCg5TeW5jRmlsZUZhaWxlZBIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEg0KBWVycm9yGAMgASgJIjsKDVN5bmNIZWFydGJlYXQSKgoHZWxhcHNlZBgBIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiJ0CgxTeW5jRXN0aW1hdGUSDQoFZmlsZXMYASABKAUSFQoNcmVtb3ZlZF9maWxlcxgCIAEoBRIOCgZjaHVua3MYAyABKAUSFAoMY2FjaGVfbWlzc2VzGAQgASgFEhgKEGVzdGltYXRlZF90b2tlbnMYBSABKAMilAMKDVN5bmNDb21wbGV0ZWQSFgoOaW5kZXhfcmV2aXNpb24YASABKAMSDwoHY2hhbmdlZBgCIAEoCBIVCg1pbmRleGVkX2ZpbGVzGAMgASgFEhcKD3VuY2hhbmdlZF9maWxlcxgEIAEoBRIVCg1yZW1vdmVkX2ZpbGVzGAUgASgFEhQKDGZhaWxlZF9maWxlcxgGIAEoBRIOCgZjaHVua3MYByABKAUSFQoNY2FjaGVkX2NodW5rcxgIIAEoBRIqCgdlbGFwc2VkGAkgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKCGVzdGltYXRlGAogASgLMhgubWVtb3J5ZC52MS5TeW5jRXN0aW1hdGUSGgoScGVuZGluZ19lbWJlZGRpbmdzGAsgASgFEhoKEnJlZnVzZWRfZW1iZWRkaW5ncxgMIAEoBRIXCg92ZWN0b3JzX21pc3NpbmcYDSABKAgSLQoMZGVncmFkYXRpb25zGA4gAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbipUCghTeW5jTW9kZRIZChVTWU5DX01PREVfVU5TUEVDSUZJRUQQABIZChVTWU5DX01PREVfSU5DUkVNRU5UQUwQARISCg5TWU5DX01PREVfRlVMTBACKsECCgtTeW5jVHJpZ2dlchIcChhTWU5DX1RSSUdHRVJfVU5TUEVDSUZJRUQQABIXChNTWU5DX1RSSUdHRVJfTUFOVUFMEAESHgoaU1lOQ19UUklHR0VSX1NFU1NJT05fU1RBUlQQAhIgChxTWU5DX1RSSUdHRVJfUE9TVF9DT01QQUNUSU9OEAMSGAoUU1lOQ19UUklHR0VSX1NUQVJUVVAQBBIWChJTWU5DX1RSSUdHRVJfV0FUQ0gQBRIZChVTWU5DX1RSSUdHRVJfSU5URVJWQUwQBhIaChZTWU5DX1RSSUdHRVJfUkVDT05DSUxFEAcSFwoTU1lOQ19UUklHR0VSX1NFQVJDSBAIEhcKE1NZTkNfVFJJR0dFUl9BUFBFTkQQCRIeChpTWU5DX1RSSUdHRVJfU0VTU0lPTl9ERUxUQRAKKmMKDE9uRGlzY29ubmVjdBIdChlPTl9ESVNDT05ORUNUX1VOU1BFQ0lGSUVEEAASGgoWT05fRElTQ09OTkVDVF9DT05USU5VRRABEhgKFE9OX0RJU0NPTk5FQ1RfQ0FOQ0VMEAIqVgoKT25Db25mbGljdBIbChdPTl9DT05GTElDVF9VTlNQRUNJRklFRBAAEhUKEU9OX0NPTkZMSUNUX0FCT1JUEAESFAoQT05fQ09ORkxJQ1RfV0FJVBACKqQBCglTeW5jUGhhc2USGgoWU1lOQ19QSEFTRV9VTlNQRUNJRklFRBAAEhcKE1NZTkNfUEhBU0VfUExBTk5JTkcQARIXChNTWU5DX1BIQVNFX0lOREVYSU5HEAISGAoUU1lOQ19QSEFTRV9FTUJFRERJTkcQAxIXChNTWU5DX1BIQVNFX1NXQVBQSU5HEAQSFgoSU1lOQ19QSEFTRV9XQUlUSU5HEAVCXQoNaW8ubWVtb3J5ZC52MUIOU3luY0V2ZW50UHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory]);
 
 /**
  * The run started, or the call joined a run in progress.
@@ -93,7 +93,7 @@ export type SyncProgress = Message<"memoryd.v1.SyncProgress"> & {
   completedFiles: number;
 
   /**
-   * Number of files to process; 0 during PLANNING.
+   * Number of files to process; 0 during WAITING and PLANNING.
    *
    * @generated from field: int32 total_files = 3;
    */
@@ -135,7 +135,7 @@ export type SyncProgress = Message<"memoryd.v1.SyncProgress"> & {
   currentPath: string;
 
   /**
-   * Time since the start of the run.
+   * Time since the start of the run; during WAITING, time since the call.
    *
    * @generated from field: google.protobuf.Duration elapsed = 9;
    */
@@ -163,8 +163,8 @@ export type SyncProgress = Message<"memoryd.v1.SyncProgress"> & {
   completedTokens: bigint;
 
   /**
-   * Estimated number of tokens to send to the embedding provider during EMBEDDING; 0 if nothing is sent, as with a
-   * local model.
+   * Estimated number of tokens to send to the embedding provider during EMBEDDING; 0 if the text stays on the daemon's
+   * machine, as with a local model or a server on loopback.
    *
    * @generated from field: int64 total_tokens = 13;
    */
@@ -214,13 +214,13 @@ export const SyncFileFailedSchema: GenMessage<SyncFileFailed> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_sync_event, 2);
 
 /**
- * The run is in progress, but there was no other event during the heartbeat interval.
+ * The run is in progress or waits, but there was no other event during the heartbeat interval.
  *
  * @generated from message memoryd.v1.SyncHeartbeat
  */
 export type SyncHeartbeat = Message<"memoryd.v1.SyncHeartbeat"> & {
   /**
-   * Time since the start of the run.
+   * Time since the start of the run; while it waits, time since the call.
    *
    * @generated from field: google.protobuf.Duration elapsed = 1;
    */
@@ -560,6 +560,42 @@ export const OnDisconnectSchema: GenEnum<OnDisconnect> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_sync_event, 2);
 
 /**
+ * What happens to a FULL sync that is requested while a run is in progress. INCREMENTAL syncs always join that run.
+ *
+ * @generated from enum memoryd.v1.OnConflict
+ */
+export enum OnConflict {
+  /**
+   * Treated as ABORT.
+   *
+   * @generated from enum value: ON_CONFLICT_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The call fails with ABORTED (SYNC_CONFLICT).
+   *
+   * @generated from enum value: ON_CONFLICT_ABORT = 1;
+   */
+  ABORT = 1,
+
+  /**
+   * The call waits for the end of the run in progress, whether that run completes or fails, and then starts its own run.
+   * All calls that wait share one run, because it starts after each of them. If all of them are closed before, it is not
+   * started.
+   *
+   * @generated from enum value: ON_CONFLICT_WAIT = 2;
+   */
+  WAIT = 2,
+}
+
+/**
+ * Describes the enum memoryd.v1.OnConflict.
+ */
+export const OnConflictSchema: GenEnum<OnConflict> = /*@__PURE__*/
+  enumDesc(file_memoryd_v1_sync_event, 3);
+
+/**
  * Phase of a sync run.
  *
  * @generated from enum memoryd.v1.SyncPhase
@@ -599,11 +635,18 @@ export enum SyncPhase {
    * @generated from enum value: SYNC_PHASE_SWAPPING = 4;
    */
   SWAPPING = 4,
+
+  /**
+   * Waiting for the end of another run, before the run starts. Only with ON_CONFLICT_WAIT.
+   *
+   * @generated from enum value: SYNC_PHASE_WAITING = 5;
+   */
+  WAITING = 5,
 }
 
 /**
  * Describes the enum memoryd.v1.SyncPhase.
  */
 export const SyncPhaseSchema: GenEnum<SyncPhase> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_sync_event, 3);
+  enumDesc(file_memoryd_v1_sync_event, 4);
 

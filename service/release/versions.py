@@ -1,7 +1,8 @@
 """The version of a release in all files that state it.
 
-`python -m release.versions` checks that they agree. With `--tag v1.2.3`, it also checks that they agree with the tag, and
-that CHANGELOG.md has a section for the version with a date. `--set 1.2.3` replaces the version. The Go module has no version in a file: its tag is `clients/go/v1.2.3`.
+`python -m release.versions` checks that they agree. With `--tag v1.2.3`, it also checks that they agree with the tag,
+and that CHANGELOG.md has a section for the version with a date. `--set 1.2.3` replaces the version. The Go module has
+no version in a file: its tag is `clients/go/v1.2.3`.
 """
 
 import re

@@ -53,15 +53,17 @@ def memoryd(*arguments, home, stdin=None):
     )
 
 
-def start(workspace, state, *arguments, home, listen=None, within=()):
+def start(workspace, state, *arguments, home, listen=None, within=(), memoryd=COMMAND):
     """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it.
+
+    `memoryd` is the command of the daemon.
 
     If `workspace` is None, it is the one of the settings.
     """
     listen = listen or f"unix:{state}/m.sock"
     command = [
         *within,
-        *COMMAND,
+        *memoryd,
         "serve",
         *(() if workspace is None else ("--workspace", workspace)),
         "--state-dir",

@@ -14,10 +14,10 @@ VENVS = REPOSITORY / ".tools" / "clients" / "python"
 AGES = ("oldest", "newest")
 
 
-def run(*command, **options):
+def run(*command, timeout=120, **options):
     """What a command printed; fails with what it said when it fails."""
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, timeout=120, check=False, **options
+        [str(part) for part in command], capture_output=True, text=True, timeout=timeout, check=False, **options
     )
     assert done.returncode == 0, (command, done.stdout, done.stderr)
     return done.stdout

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -120,17 +121,27 @@ class Installed:
         env = environment(self.folder / "home")
         return run(program or self.memoryd, *arguments, cwd=self.folder, env=env, **options)
 
-    def search(self, query=QUERY, state="state"):
-        """Search the notes without a daemon, and return the response."""
-        folders = ("--workspace", self.workspace, "--state-dir", self.folder / state)
-        return json.loads(self.run("search", "--json", *folders, query))
+    def configure(self, name, settings):
+        """Create a state directory with these settings, and return it."""
+        state = self.folder / name
+        state.mkdir()
+        (state / "memoryd.json5").write_text(json.dumps(settings), "utf-8")
+        return state
 
-    def configure(self, state, settings):
-        """Write the settings into a state directory, and return the options that select it and the notes."""
-        place = self.folder / state
-        place.mkdir()
-        (place / "memoryd.json5").write_text(json.dumps(settings), "utf-8")
-        return ("--workspace", self.workspace, "--state-dir", place)
+    def search(self, query=QUERY, state=None):
+        """Search the notes without a daemon, and return the response."""
+        folders = ("--workspace", self.workspace, "--state-dir", state or self.folder / "state")
+        return json.loads(self.run("search", "--json", *folders, query, timeout=INSTALL_SECONDS))
+
+    @contextmanager
+    def serving(self, name, settings):
+        """Run a daemon with these settings, at a Unix socket in a new state directory, until the block ends."""
+        state = self.configure(name, settings)
+        served = daemon_process.start(self.workspace, state, home=self.folder / "home", memoryd=(self.memoryd,))
+        try:
+            yield served
+        finally:
+            daemon_process.end(served.process)
 
 
 def prepare(folder, memoryd=None):

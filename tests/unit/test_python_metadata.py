@@ -31,8 +31,11 @@ def test_both_packages_promise_the_same_systems_and_versions_of_python():
     assert promised(".") == promised("clients/python")
 
 
-def test_extras_are_those_that_are_documented():
-    assert sorted(pyproject(".")["project"]["optional-dependencies"]) == ["lancedb", "local"]
+def test_install_page_describes_every_extra():
+    rows = re.findall(
+        r"^\| `memoryd\[([a-z]+)\]` \|", (REPOSITORY / "docs" / "install.md").read_text("utf-8"), re.MULTILINE
+    )
+    assert sorted(rows) == sorted(pyproject(".")["project"]["optional-dependencies"])
 
 
 def test_links_of_a_readme_are_replaced_by_links_to_existing_files_on_github():

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from release.locks import REPOSITORY
+REPOSITORY = Path(__file__).parents[2]
 
 _JSON = r'"version": "([^"]+)"'
 _MAVEN = r"<artifactId>memoryd-client</artifactId>\s*<version>([^<]+)</version>"

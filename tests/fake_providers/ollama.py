@@ -20,7 +20,10 @@ class OllamaServer(FakeServer):
         self.pulled = {self.model, "all-minilm"}
 
     def routes(self):
-        return [("POST", "/api/embed", self.embed)]
+        return [("POST", "/api/embed", self.embed), ("GET", "/api/tags", self.tags)]
+
+    def tags(self, _request, _fault):
+        return {"models": [{"name": name if ":" in name else f"{name}:latest"} for name in sorted(self.pulled)]}
 
     def embed(self, request, fault):
         body = request.body

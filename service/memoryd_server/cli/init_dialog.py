@@ -21,9 +21,12 @@ from memoryd_server.cli.init_embedding import (
     EmbeddingChoice,
     ProviderCheck,
     check_provider,
-    choice,
     embedding_choices,
     find_ollama_models,
+    local_provider,
+    no_provider,
+    ollama_provider,
+    remote_provider,
 )
 from memoryd_server.cli.init_memory import (
     FolderSurvey,
@@ -41,7 +44,7 @@ from memoryd_server.cli.running import running_daemon
 from memoryd_server.cli.search import direct_session
 from memoryd_server.cli.serve import reload_daemon
 from memoryd_server.errors import EmbeddingUnavailable, SettingsError
-from memoryd_server.settings import ResolvedSettings, process_environment
+from memoryd_server.settings import ProviderAccess, ResolvedSettings
 
 _DOCUMENTS = "https://github.com/memoryd/memoryd/blob/main"
 _MAX_SNIPPET_LINES = 4
@@ -72,7 +75,8 @@ def run_init(options: InitOptions) -> int:
 class _Init:
     def __init__(self, options: InitOptions) -> None:
         self._options = options
-        self._environ = process_environment()
+        # Whether the settings are in OpenClaw's older layout.
+        self._older = False
         self._console = Console(quiet=options.as_json, highlight=False, soft_wrap=True)
         self._places = find_settings(options.config, options.state_dir)
         self._report = InitReport(str(self._places.own))
@@ -118,6 +122,7 @@ class _Init:
                 )
             self._say(f"Using the settings in {own}.")
             return None
+        self._older = self._places.openclaw is not None and settings.layout == "older"
         folder, survey = self._choose_folder(settings)
         all_files = indexes_all_files(settings) or self._all_files(survey)
         provider = named_provider(settings) if self._places.openclaw is not None else ""
@@ -132,7 +137,7 @@ class _Init:
             all_files,
             "" if chosen is None else chosen.provider,
             options.model or ("" if chosen is None or chosen.provider != "ollama" else chosen.model),
-            older=self._places.openclaw is not None and settings.layout == "older",
+            older=self._older,
         )
 
     def _choose_folder(self, settings: ResolvedSettings) -> tuple[Path | None, FolderSurvey]:
@@ -214,17 +219,33 @@ class _Init:
         wanted = self._options.embedding
         if wanted is None and self._options.interactive:
             return self._ask_embedding(tokens)
-        models = find_ollama_models() if wanted == "ollama" else None
-        chosen = choice(wanted or "none", self._environ, tokens, models)
-        # A model that is named is checked by the call.
-        if chosen.problem and not (self._options.model and chosen.provider == "ollama" and models is not None):
-            raise SettingsError(f"--embedding {chosen.provider}: {chosen.problem}")
         if wanted is None:
             self._say("Search uses keywords only. To search by meaning, see `memoryd init --help` (--embedding).")
+        models = find_ollama_models() if wanted == "ollama" else None
+        chosen = self._named_choice(wanted or "none", tokens, models)
+        # A model that is named is checked by the call.
+        if chosen.problem and not (self._options.model and models is not None):
+            raise SettingsError(f"--embedding {chosen.provider}: {chosen.problem}")
         return chosen
 
+    def _named_choice(self, provider: str, tokens: int, ollama_models: list[str] | None) -> EmbeddingChoice:
+        if provider == "none":
+            return no_provider()
+        if provider == "local":
+            return local_provider()
+        if provider == "ollama":
+            return ollama_provider(ollama_models)
+        return remote_provider(provider, self._access_of(provider), tokens)
+
+    def _access_of(self, provider: str) -> ProviderAccess:
+        """Return the key and the address that a provider would have if the settings selected it."""
+        with self._candidate(InitialSettings(provider=provider, older=self._older).text()) as file:
+            settings = self._common(file).settings()
+        agent = settings.agents[settings.default_agent or next(iter(settings.agents))]
+        return agent.provider_access.get(provider, ProviderAccess())
+
     def _ask_embedding(self, tokens: int) -> EmbeddingChoice:
-        choices = embedding_choices(self._environ, tokens, find_ollama_models())
+        choices = embedding_choices(self._access_of, tokens, find_ollama_models())
         table = Table("", "search by meaning with", "sends", "cost", "", title=None, box=None, padding=(0, 2, 0, 0))
         for number, each in enumerate(choices, 1):
             name = (

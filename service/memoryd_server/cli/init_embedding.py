@@ -1,17 +1,19 @@
 """The embedding providers that `memoryd init` offers: what each costs, what it sends where, and whether it works."""
 
 import importlib.util
+import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from memoryd.client import connect
 from memoryd_server.cli.connection import Connection
 from memoryd_server.cli.init import PROVIDERS
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.progress import download_models
-from memoryd_server.settings import PROVIDER_KEYS, AgentSettings, ResolvedSettings, default_model
+from memoryd_server.settings import PROVIDER_KEYS, AgentSettings, ProviderAccess, ResolvedSettings, default_model
 
 OLLAMA = "http://127.0.0.1:11434"
 _OLLAMA_SECONDS = 1.0
@@ -53,48 +55,53 @@ class EmbeddingChoice:
 
 
 def embedding_choices(
-    environ: Mapping[str, str], tokens: int, ollama_models: Sequence[str] | None
+    access_of: Callable[[str], ProviderAccess], tokens: int, ollama_models: Sequence[str] | None
 ) -> list[EmbeddingChoice]:
     """Return the choices on this machine, in the order of `PROVIDERS`.
 
-    A remote provider is among them only if the environment has its key. `tokens` are those of the notes.
-    `ollama_models` is None if no Ollama answers.
+    A remote provider is among them only if there is a key for it; `access_of` returns its key and address. `tokens` are
+    those of the notes. `ollama_models` is None if no Ollama answers.
     """
-    choices = [choice("none", environ, tokens, ollama_models), choice("local", environ, tokens, ollama_models)]
+    choices = [no_provider(), local_provider()]
     if ollama_models is not None:
-        choices.append(choice("ollama", environ, tokens, ollama_models))
-    choices += [choice(name, environ, tokens, ollama_models) for name in _REMOTE if key_variable(name, environ)]
-    return choices
+        choices.append(ollama_provider(ollama_models))
+    remote = [remote_provider(name, access_of(name), tokens) for name in _REMOTE]
+    return [*choices, *(each for each in remote if not each.problem)]
 
 
-def choice(
-    provider: str, environ: Mapping[str, str], tokens: int, ollama_models: Sequence[str] | None
-) -> EmbeddingChoice:
-    """Return one provider of `PROVIDERS` as a choice."""
-    if provider == "none":
-        return EmbeddingChoice("none", "", "nothing", "free")
-    if provider == "local":
-        missing = importlib.util.find_spec("llama_cpp") is None
-        install = "install the extra: pip install 'memoryd[local]'; this compiles llama.cpp for some minutes"
-        sends = "nothing; downloads 330 MB from Hugging Face once"
-        return EmbeddingChoice("local", "embeddinggemma-300M", sends, "free; uses the CPU", install if missing else "")
-    if provider == "ollama":
-        model = _embedding_model(ollama_models or ())
-        problem = ""
-        if ollama_models is None:
-            problem = f"no Ollama answers at {OLLAMA}; start it with `ollama serve`"
-        elif not model:
-            problem = "Ollama has no embedding model; run `ollama pull nomic-embed-text`"
-        return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({OLLAMA})", "free", problem)
-    variable = key_variable(provider, environ)
-    problem = "" if variable else f"there is no key; set {PROVIDER_KEYS[provider][0]}"
-    sends = f"every chunk and query to {_HOSTS[provider]}" + (f", with the key in {variable}" if variable else "")
+def no_provider() -> EmbeddingChoice:
+    """Return the choice of keyword search."""
+    return EmbeddingChoice("none", "", "nothing", "free")
+
+
+def local_provider() -> EmbeddingChoice:
+    """Return the choice of a model in a process of memoryd."""
+    missing = importlib.util.find_spec("llama_cpp") is None
+    install = "install the extra: pip install 'memoryd[local]'; this compiles llama.cpp for some minutes"
+    sends = "nothing; downloads 330 MB from Hugging Face once"
+    return EmbeddingChoice("local", "embeddinggemma-300M", sends, "free; uses the CPU", install if missing else "")
+
+
+def ollama_provider(models: Sequence[str] | None) -> EmbeddingChoice:
+    """Return the choice of Ollama, whose models are `models`; None if it does not answer."""
+    model = _embedding_model(models or ())
+    problem = ""
+    if models is None:
+        problem = f"no Ollama answers at {OLLAMA}; start it with `ollama serve`"
+    elif not model:
+        problem = "Ollama has no embedding model; run `ollama pull nomic-embed-text`"
+    return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({OLLAMA})", "free", problem)
+
+
+def remote_provider(provider: str, access: ProviderAccess, tokens: int) -> EmbeddingChoice:
+    """Return the choice of a provider on another machine."""
+    problem = access.no_key or access.problem
+    if not access.keys and not problem:
+        problem = f"there is no key; set {PROVIDER_KEYS[provider][0]}"
+    host = urlsplit(access.base_url).netloc.rpartition("@")[2] or _HOSTS[provider]
+    source = access.key_from.removeprefix("env ")
+    sends = f"every chunk and query to {host}" + (f", with the key in {source}" if source else "")
     return EmbeddingChoice(provider, default_model(provider), sends, _price(provider, tokens), problem)
-
-
-def key_variable(provider: str, environ: Mapping[str, str]) -> str:
-    """Return the environment variable that has the key of a provider; empty if none has it."""
-    return next((name for name in PROVIDER_KEYS.get(provider, ()) if environ.get(name, "").strip()), "")
 
 
 def _price(provider: str, tokens: int) -> str:
@@ -113,14 +120,14 @@ def find_ollama_models(base_url: str = OLLAMA) -> list[str] | None:
             httpx.Client(timeout=_OLLAMA_SECONDS, trust_env=False) as http,
             http.stream("GET", f"{base_url}/api/tags") as reply,
         ):
+            reply.raise_for_status()
             body = b""
             for part in reply.iter_bytes():
                 body += part
                 if len(body) > _MAX_REPLY_BYTES:
                     return None
-            listed = httpx.Response(reply.status_code, content=body).raise_for_status().json()["models"]
-            return [str(model["name"]) for model in listed]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError, RuntimeError):
+            return [str(model["name"]) for model in json.loads(body)["models"]]
+    except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return None
 
 

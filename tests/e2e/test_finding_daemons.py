@@ -1,0 +1,219 @@
+"""How a command finds a running daemon without being told its address or its state directory."""
+
+import json
+import shlex
+import signal
+import stat
+import subprocess
+
+import pytest
+
+from daemon_process import COMMAND, end, environment, memoryd, serving, start
+
+REGISTRY = ".local/state/memoryd/daemons"
+
+
+def workspace_of(folder, text):
+    (folder / "memory").mkdir(parents=True)
+    (folder / "memory" / "note.md").write_text(text, "utf-8")
+    return folder
+
+
+@pytest.fixture
+def home(tmp_path):
+    home = tmp_path / "home"
+    home.mkdir()
+    return home
+
+
+@pytest.fixture
+def ferry(tmp_path):
+    return workspace_of(tmp_path / "ferry", "The ferry leaves at nine.")
+
+
+@pytest.fixture
+def crane(tmp_path):
+    return workspace_of(tmp_path / "crane", "The crane lifts containers.")
+
+
+def registered(home):
+    return [json.loads(file.read_text("utf-8"))["state_dir"] for file in (home / REGISTRY).glob("*.json")]
+
+
+def test_a_command_without_flags_calls_the_daemon_of_another_state_directory(home, tmp_path, ferry):
+    with serving(ferry, tmp_path / "state", home=home):
+        (file,) = (home / REGISTRY).glob("*.json")
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        found = memoryd("search", "ferry", home=home)
+        assert (found.returncode, found.stderr) == (0, "")
+        assert "memory/note.md" in found.stdout
+        assert memoryd("health", home=home).stdout == "SERVING\n"
+        assert memoryd("reload", home=home).stdout == "no changes\n"
+    assert registered(home) == []
+    assert not (home / ".openclaw").exists(), "no command did the work itself"
+
+
+def test_of_several_daemons_the_last_started_one_is_called_and_the_others_are_named(home, tmp_path, ferry, crane):
+    first, second = tmp_path / "first", tmp_path / "second"
+    with serving(ferry, first, home=home), serving(crane, second, home=home):
+        found = memoryd("search", "crane", home=home)
+        assert "memory/note.md" in found.stdout
+        assert found.stderr == (
+            f"memoryd: 2 daemons are running; calling the one of {second}. Others: --state-dir {first}\n"
+        )
+        chosen = memoryd("search", "ferry", "--state-dir", first, home=home)
+        assert ("memory/note.md" in chosen.stdout, chosen.stderr) == (True, "")
+
+
+def test_the_daemon_of_the_own_state_directory_is_preferred(home, tmp_path, ferry, crane):
+    own, other = home / ".openclaw", tmp_path / "other"
+    with serving(ferry, own, home=home), serving(crane, other, home=home):
+        found = memoryd("search", "ferry", home=home)
+        assert "memory/note.md" in found.stdout
+        assert f"calling the one of {own}. Others: --state-dir {other}" in found.stderr
+
+
+def test_a_daemon_other_than_that_of_the_own_memory_is_named(home, tmp_path, ferry):
+    own = home / ".openclaw"
+    own.mkdir()
+    (own / "memoryd.json5").write_text("{}", "utf-8")
+    with serving(ferry, tmp_path / "state", home=home):
+        found = memoryd("search", "ferry", home=home)
+    assert found.stderr == (
+        f"memoryd: calling the running daemon of {tmp_path / 'state'}; for the memory of {own}, use --state-dir {own}\n"
+    )
+
+
+def test_a_killed_daemon_is_not_called_and_the_next_start_removes_it(home, tmp_path, ferry, crane):
+    killed = start(ferry, tmp_path / "killed", home=home)
+    end(killed.process, signal.SIGKILL)
+    assert registered(home) == [str(tmp_path / "killed")]
+    alone = memoryd("search", "ferry", home=home)
+    assert "No matches" in alone.stdout
+    assert memoryd("reload", home=home).returncode == 5
+    with serving(crane, tmp_path / "state", home=home):
+        assert registered(home) == [str(tmp_path / "state")]
+
+
+@pytest.mark.parametrize("how", ["variable", "flag", "workspace"])
+def test_a_selected_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, ferry, crane, how):
+    flags = {"flag": ["--state-dir", tmp_path / "own"], "workspace": ["--workspace", crane], "variable": []}[how]
+    variables = {"MEMORYD_WORKSPACE": str(crane)} if how == "variable" else {}
+    with serving(ferry, tmp_path / "state", home=home):
+        done = subprocess.run(
+            [*COMMAND, "search", "ferry", *map(str, flags)],
+            env={**environment(home), **variables},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+    assert "No matches" in done.stdout
+
+
+def test_a_registry_that_makes_no_sense_is_ignored(home, tmp_path, ferry):
+    folder = home / REGISTRY
+    folder.mkdir(parents=True)
+    for name, text in {"a": "{", "b": "[]", "c": '{"state_dir": 7}', "d": '{"state_dir": "relative"}'}.items():
+        (folder / f"{name}.json").write_text(text, "utf-8")
+    (folder / "e.json").mkdir()
+    with serving(ferry, tmp_path / "state", home=home):
+        assert "memory/note.md" in memoryd("search", "ferry", home=home).stdout
+
+
+def test_a_daemon_whose_registry_cannot_be_written_serves(home, tmp_path, ferry):
+    (home / ".local").write_text("a file, not a folder", "utf-8")
+    with serving(ferry, tmp_path / "state", home=home) as daemon:
+        assert "memory/note.md" in daemon.memoryd("search", "ferry").stdout
+
+
+def test_a_workspace_that_the_running_daemon_does_not_serve_is_refused(home, tmp_path, ferry, crane):
+    with serving(ferry, tmp_path / "state", home=home) as daemon:
+        done = daemon.memoryd("search", "crane", "--workspace", crane)
+        assert done.returncode == 2
+        assert f"the running daemon serves {ferry}, not {crane}" in done.stderr
+        assert "memory/note.md" in daemon.memoryd("search", "ferry", "--workspace", ferry).stdout
+
+
+def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
+    command = [*COMMAND, "serve", "--workspace", ferry, "--state-dir", tmp_path / "s", "--listen", f"unix:{tmp_path}/m"]
+    process = subprocess.Popen(
+        [*map(str, command), "--example-query", "when's the ferry?"],
+        env=environment(home),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        lines = iter(process.stdout.readline, "")
+        printed = []
+        for line in lines:
+            printed.append(line.rstrip("\n"))
+            if line.startswith("Press Ctrl-C"):
+                break
+        search, status, grpcurl = (line.strip() for line in printed if line.startswith("  "))
+        for line, expected in ((search, "memory/note.md"), (status, "Agent main")):
+            done = subprocess.run(
+                line, shell=True, env=environment(home), capture_output=True, text=True, timeout=60, check=True
+            )
+            assert expected in done.stdout
+        words = shlex.split(grpcurl)
+        assert json.loads(words[words.index("-d") + 1]) == {"query": "when's the ferry?"}
+        assert words[-2:] == [f"unix:{tmp_path}/m", "memoryd.v1.MemoryService/MemorySearch"]
+    finally:
+        end(process)
+
+
+@pytest.fixture
+def notes(tmp_path):
+    """A folder of notes as people keep them: no MEMORY.md and no memory/."""
+    folder = tmp_path / "notes"
+    (folder / "garden").mkdir(parents=True)
+    (folder / "garden" / "tomato.md").write_text("# Garden\n\nTomatoes need water in July.\n", "utf-8")
+    (folder / ".trash").mkdir()
+    (folder / ".trash" / "old.md").write_text("Tomatoes were cheap.", "utf-8")
+    return folder
+
+
+def test_a_folder_of_notes_is_searched_without_a_daemon_and_without_settings(home, notes):
+    done = memoryd("search", "--workspace", notes, "tomatoes", home=home)
+    assert done.returncode == 0
+    assert "garden/tomato.md:1-" in done.stdout
+    assert ".trash" not in done.stdout
+    assert f"init {notes}" in done.stderr
+    assert not (home / ".openclaw").exists(), "the index of the user's own memory is not touched"
+
+
+def test_the_search_of_a_folder_sends_nothing_to_a_provider_of_the_own_memory(home, notes):
+    own = home / ".openclaw"
+    own.mkdir()
+    # Nothing listens at this port, so that a call to it would be reported.
+    remote = {"baseUrl": "http://127.0.0.1:9/v1", "apiKey": "sk-of-this-test"}
+    search = {"provider": "openai-compatible", "remote": remote}
+    (own / "memoryd.json5").write_text(json.dumps({"memory": {"search": search}}), "utf-8")
+    done = memoryd("search", "--json", "--workspace", notes, "tomatoes", home=home)
+    info = json.loads(done.stdout)["info"]
+    assert (info["servedMode"], info["degradations"]) == ("SEARCH_MODE_KEYWORD", [])
+
+
+def test_the_settings_of_a_selected_state_directory_say_what_a_folder_is(home, notes, tmp_path):
+    state = tmp_path / "state"
+    state.mkdir()
+    (state / "memoryd.json5").write_text("{}", "utf-8")
+    done = memoryd("search", "--workspace", notes, "--state-dir", state, "tomatoes", home=home)
+    assert "No matches" in done.stdout
+
+
+def test_a_wrong_workspace_is_an_error(home, tmp_path):
+    done = memoryd("search", "--workspace", tmp_path / "nots", "tomatoes", home=home)
+    assert done.returncode == 2
+    assert "nots is not a folder; give the folder of your notes" in done.stderr
+
+
+def test_serve_warns_of_a_workspace_of_which_nothing_is_indexed(home, tmp_path, notes):
+    (notes / "bikes.md").write_text("The chain was replaced.", "utf-8")
+    with serving(notes, tmp_path / "state", home=home):
+        log = (home / "daemon.log").read_text("utf-8")
+    assert "has no MEMORY.md, USER.md or memory/" in log
+    assert f"init {notes}" in log

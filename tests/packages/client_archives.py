@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from clients.runner import REPOSITORY
-from packages.toolchains import require, run
+from packages.toolchains import require, run, run_maven
 
 CLIENTS = REPOSITORY / "clients"
 MODULE = "github.com/memoryd/memoryd/clients/go"
@@ -54,7 +54,7 @@ def pack_typescript(folder):
     """Return the tarball of @memoryd/client. Build it if its sources are newer than the build."""
     require("node", "npm", "make")
     client = CLIENTS / "typescript"
-    sources = [REPOSITORY / name for name in tracked("clients/typescript/src", "clients/typescript/package.json")]
+    sources = [REPOSITORY / name for name in tracked("clients/typescript/src")]
     built = client / "dist" / "index.js"
     if not built.exists() or built.stat().st_mtime < max(file.stat().st_mtime for file in sources):
         run("make", "--no-print-directory", "clients/typescript/node_modules/.ready", cwd=REPOSITORY)
@@ -112,9 +112,8 @@ def deploy_java(folder):
     require("mvn", "javac")
     # `make clients-java` runs the tests and checks the format. Files installed into ~/.m2 would hide the deployed ones.
     skipped = ("-Dmaven.test.skip", "-Dspotless.check.skip", "-Dmaven.install.skip", "-Dgpg.skip")
-    quiet = ("-B", "-ntp", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "--strict-checksums")
     where = f"-DaltDeploymentRepository=packed::file:{folder}"
-    run("mvn", *quiet, "-P", "release", *skipped, where, "deploy", cwd=CLIENTS / "java")
+    run_maven("--strict-checksums", "-P", "release", *skipped, where, "deploy", cwd=CLIENTS / "java")
     return folder
 
 

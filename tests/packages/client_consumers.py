@@ -12,7 +12,7 @@ from pathlib import Path
 
 from clients.runner import REPOSITORY
 from packages.client_archives import CRATE, MODULE, version
-from packages.toolchains import run
+from packages.toolchains import run, run_maven
 
 CONSUMERS = Path(__file__).parent / "consumers"
 TOOLS = REPOSITORY / ".tools" / "clients"
@@ -61,10 +61,9 @@ def build_java(repository, folder):
         "packed.repository": repository,
         "cache.repository": Path.home() / ".m2" / "repository",
         "memoryd.version": version(),
-        "org.slf4j.simpleLogger.defaultLogLevel": "warn",
     }
     defined = [f"-D{name}={value}" for name, value in properties.items()]
-    run("mvn", "-B", "-ntp", "-s", "settings.xml", *defined, "package", cwd=program)
+    run_maven("-s", "settings.xml", *defined, "package", cwd=program)
     return ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-jar", program / "target" / "search.jar"]
 
 

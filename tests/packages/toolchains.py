@@ -35,3 +35,10 @@ def run(*command, cwd, **environment):
     )
     assert done.returncode == 0, (command, done.stdout[-5000:], done.stderr[-5000:])
     return done.stdout
+
+
+def run_maven(*arguments, cwd):
+    """Run Maven to its end, without its progress, and with options for a Java program of a few seconds."""
+    options = (os.environ.get("MAVEN_OPTS", ""), "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+    quiet = ("-B", "-ntp", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
+    return run("mvn", *quiet, *arguments, cwd=cwd, MAVEN_OPTS=" ".join(options))

@@ -24,7 +24,8 @@ class WordProvider:
 
     def __init__(self, model="words", provider="remote", dimensions=16, *, told=True, piece_chars=0):
         asked = dimensions if told else None
-        self.spec = EmbeddingSpec(provider, model, "http://there", asked, 512, piece_chars=piece_chars)
+        endpoint = "" if provider == "local" else "http://there"
+        self.spec = EmbeddingSpec(provider, model, endpoint, asked, 512, piece_chars=piece_chars)
         self.dimensions = dimensions
         self.odd = "misshapen"
         self.batches = []

@@ -130,7 +130,8 @@ def test_status_with_index_ends_as_index_does(begin, provider):
 
 
 @pytest.mark.slow
-def test_cost_that_waits_for_approval_names_the_flag_that_approves_it(begin, provider):
+def test_cost_that_waits_for_approval_names_the_flag_that_approves_it(begin, provider, monkeypatch):
+    monkeypatch.setenv(*provider.behind_proxy("embeddings.example"))
     place = begin(using(provider), confirmAboveTokens=1)
     check(place.run("index", "--dry-run"), 0, "2 to embed", "about .* tokens would be sent .* --force")
     check(place.run("index"), 1, "2 chunks without a vector", r"memoryd\.confirmAboveTokens; .*memoryd index --force")

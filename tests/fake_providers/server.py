@@ -54,13 +54,26 @@ class FakeServer(FaultsOfEveryProvider):
         self.open_batches()
         self._lock = threading.Lock()
         self._scheme = "http"
+        self._name = ""
         self._server = _Server(("127.0.0.1", port), _handler(self))
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
     def url(self):
         """What a user would configure as the base URL."""
-        return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}{self.prefix}"
+        return f"{self._scheme}://{self._name or self.address}{self.prefix}"
+
+    @property
+    def address(self):
+        """Host and port."""
+        return f"127.0.0.1:{self._server.server_address[1]}"
+
+    def behind_proxy(self, name):
+        """From now on, `url` has this host name, which a client reaches with this server as its proxy: set the
+        environment variable that is returned, and its value.
+        """
+        self._name = name
+        return "http_proxy", f"http://{self.address}"
 
     @property
     def texts(self):

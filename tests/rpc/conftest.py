@@ -66,6 +66,19 @@ def provider():
 
 
 @pytest.fixture
+def elsewhere(monkeypatch):
+    """Give a fake provider the address of another machine, which is reached through a proxy on loopback."""
+    return lambda server: monkeypatch.setenv(*server.behind_proxy("embeddings.example"))
+
+
+@pytest.fixture
+def remote_provider(provider, elsewhere):
+    """The `provider`, at the address of another machine: what is sent there may cost money."""
+    elsewhere(provider)
+    return provider
+
+
+@pytest.fixture
 def frequent_file_checks(monkeypatch):
     """Check token files and certificates every 50 ms."""
     monkeypatch.setattr(admission, "LOOK_SECONDS", 0.05)

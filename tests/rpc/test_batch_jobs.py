@@ -248,7 +248,8 @@ async def test_a_full_sync_leaves_what_is_in_a_job_to_it(home, serve, provider):
     await check_whole(running, provider)
 
 
-async def test_a_full_sync_makes_a_job_of_what_is_too_much_without_being_asked(home, serve, provider):
+async def test_a_full_sync_makes_a_job_of_what_is_too_much_without_being_asked(home, serve, remote_provider):
+    provider = remote_provider
     write(home)
     settings = using(provider)
     settings["memoryd"]["confirmAboveTokens"] = 5
@@ -283,7 +284,10 @@ async def test_a_note_written_during_a_job_is_found(home, serve, openai):
     assert set(directly(openai)) - {"avocet", "stork"} == {"an avocet on the mud", "the stork number3x waits"}
 
 
-async def test_a_full_sync_steps_aside_for_new_notes_and_for_forgetting_and_rebuilds_in_the_end(home, serve, openai):
+async def test_a_full_sync_steps_aside_for_new_notes_and_for_forgetting_and_rebuilds_in_the_end(
+    home, serve, openai, elsewhere
+):
+    elsewhere(openai)
     write(home)
     openai.fates.append("hangs")
     settings = using(openai)

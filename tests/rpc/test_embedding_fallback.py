@@ -198,8 +198,9 @@ async def test_where_neither_serves_words_are_found_and_a_later_sync_makes_the_v
     assert (status.index.pending_embeddings, status.embedding.provider) == (0, "openai")
 
 
-async def test_the_fallbacks_price_waits_for_a_full_sync(home, serve, openai, ollama):
+async def test_the_fallbacks_price_waits_for_a_full_sync(home, serve, openai, ollama, elsewhere):
     home.write(boat="the red ferry sails at dawn")
+    elsewhere(ollama)
     running = await serve(settings(openai, ollama, confirmAboveTokens=1))
     deny(openai)
     await running.synced()

@@ -10,7 +10,7 @@ from memoryd_server.embedding.run import CHUNKS_A_BATCH
 from rpc.sync_streams import FULL, follow
 from rpc.wire import TIMEOUT, by_meaning
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("remote_provider")]
 
 EMBEDDING = sync_event_pb2.SYNC_PHASE_EMBEDDING
 NOTES = CHUNKS_A_BATCH + 40

@@ -158,6 +158,7 @@ async def test_a_search_that_detects_the_change_has_the_vectors_rebuilt(home, se
     assert (await daemon.status()).index.identity.dimensions == 8
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_a_cost_above_the_limit_needs_approval_before_vectors_are_rebuilt(home, serve, provider):
     home.write(boat="the red ferry sails at dawn " * 20)
     settings = {**using(provider), "memoryd": {"confirmAboveTokens": 10}}

@@ -9,7 +9,7 @@ from memoryd.v1 import sync_event_pb2
 from rpc.wire import TIMEOUT, kinds
 from waiting import eventually
 
-pytestmark = needs_lancedb
+pytestmark = [needs_lancedb, pytest.mark.usefixtures("remote_provider")]
 
 TEXTS = ("the heron nests by the weir", "otters hide keys")
 FULL = sync_event_pb2.SYNC_MODE_FULL

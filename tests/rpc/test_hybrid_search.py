@@ -140,6 +140,7 @@ async def test_another_model_never_meets_the_old_vectors(home, serve, provider):
     assert (await daemon.search("red ferry")).info.served_mode == HYBRID
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_a_costly_embedding_waits_to_be_asked_for_and_a_dry_run_prices_it(home, serve, provider):
     home.write(boat="the red ferry sails at dawn " * 20)
     daemon = await serve({**using(provider), "memoryd": {"confirmAboveTokens": 10}})

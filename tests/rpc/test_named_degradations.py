@@ -83,6 +83,7 @@ async def test_before_the_first_vectors_an_answer_says_that_they_are_missing(hom
     assert "VECTORS_PENDING" in kinds(answer.info.degradations)
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_a_price_that_was_not_agreed_to_is_named(home, serve, provider):
     home.write(boat="the red ferry sails at dawn " * 20)
     running = await serve({**by_meaning(provider), "memoryd": {"confirmAboveTokens": 10}})

@@ -149,6 +149,7 @@ async def test_qmd_alone_wants_no_vector_of_memoryds_own(home, serve, tmp_path):
     assert (await daemon.status()).index.pending_embeddings == 0
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_cost_that_waits_for_approval_is_reported_until_a_full_sync(home, serve, provider):
     home.write(**NOTES)
     daemon = await serve(bounded(by_meaning(provider), 1))
@@ -166,6 +167,7 @@ async def test_cost_that_waits_for_approval_is_reported_until_a_full_sync(home, 
     check_whole(await daemon.synced(mode=FULL))
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_vectors_of_another_model_that_wait_for_approval_count_as_pending(home, serve, provider):
     home.write(**NOTES)
     first = await serve(by_meaning(provider))
@@ -180,6 +182,7 @@ async def test_vectors_of_another_model_that_wait_for_approval_count_as_pending(
     check_whole(await daemon.synced(mode=FULL))
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_a_rebuild_that_waits_for_approval_misses_vectors(home, serve, provider):
     home.write(boat="# Boats\n\n" + "\n\n".join(f"the red ferry number {n} sails at dawn" for n in range(60)))
     first = await serve(by_meaning(provider, chunking={"tokens": 400, "overlap": 0}))

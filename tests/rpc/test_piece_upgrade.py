@@ -98,6 +98,7 @@ async def test_the_old_vectors_answer_until_the_new_ones_are_complete(old_index,
     assert list(index.identity_mismatches) == []
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_above_the_cost_limit_the_old_vectors_answer_and_the_upgrade_waits(old_index, serve, provider):
     daemon = await serve(using(provider, confirmAboveTokens=10))
     assert (await daemon.synced()).vectors_missing
@@ -109,6 +110,7 @@ async def test_above_the_cost_limit_the_old_vectors_answer_and_the_upgrade_waits
     assert (await daemon.status()).index.identity.piece_chars == 500
 
 
+@pytest.mark.usefixtures("remote_provider")
 async def test_a_changed_note_is_found_by_words_before_the_upgrade_is_complete(old_index, home, serve, provider):
     home.write(bird="a stork sleeps on the roof")
     daemon = await serve(using(provider, confirmAboveTokens=10))

@@ -131,18 +131,18 @@ async def test_a_caller_that_leaves_ends_its_wait_only(held):
 async def test_no_rebuild_starts_after_all_callers_have_left(held):
     running, first, paused = held
     cancelled = running.stub.Sync(pb.SyncRequest(mode=FULL, on_conflict=WAIT))
-    cursor = (await cancelled.read()).cursor
+    waited = await cancelled.read()
     late = running.stub.Sync(pb.SyncRequest(mode=FULL, on_conflict=WAIT), timeout=0.5)
     with pytest.raises(grpc.aio.AioRpcError) as failure:
         await rest(late)
     assert failure.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
     cancelled.cancel()
-    await eventually(lambda: running.memory().index.coordinator._queued is None)
+    await eventually(lambda: running.memory().index.coordinator.find(waited.sync_id) is None)
     paused.release()
     await rest(first)
     assert not (await running.status()).HasField("active_sync")
     assert [line["mode"] for line in running.logged("complete-sync")] == ["INCREMENTAL"]
-    await check_refused(follow(running, cursor=cursor), "OUT_OF_RANGE", "CURSOR_EXPIRED")
+    await check_refused(follow(running, cursor=waited.cursor), "OUT_OF_RANGE", "CURSOR_EXPIRED")
 
 
 async def test_a_stream_that_waits_is_resumed_by_its_cursor(held):

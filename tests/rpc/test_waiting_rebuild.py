@@ -5,6 +5,8 @@ import pytest
 from memoryd.v1 import memory_pb2
 from rpc.wire import kinds, paths
 
+pytestmark = pytest.mark.usefixtures("remote_provider")
+
 HYBRID = memory_pb2.SEARCH_MODE_HYBRID
 NOTE = "# Boats\n\n" + "\n\n".join(f"the red ferry number {n} sails at dawn with the tide" for n in range(60))
 

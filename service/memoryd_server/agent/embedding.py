@@ -43,7 +43,6 @@ from memoryd_server.providers import (
 from memoryd_server.search import SearchMode, SearchQuery
 from memoryd_server.store import Difference, ProviderModel, Store, VectorCache, VectorEngineStatus, VectorIdentity
 
-_LOCAL = "local"
 _NONE = "none"
 
 
@@ -170,10 +169,8 @@ class AgentEmbedding:
         return None if provider is None else self._embedder(provider).embedder_of(stored)
 
     def _embedder(self, provider: EmbeddingProvider) -> Embedder:
-        costs = not isinstance(provider, UnavailableProvider) and provider.spec.provider != _LOCAL
-        return Embedder(
-            provider, self._cache, CostLimit(self._confirm_above_tokens, costs), self.usage, batches=self._batch
-        )
+        limit = CostLimit.of(provider, self._confirm_above_tokens)
+        return Embedder(provider, self._cache, limit, self.usage, batches=self._batch)
 
     @property
     def embedder(self) -> Embedder | None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from memoryd_server.cli.approval import approval_command, needs_approval, with_command
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
@@ -29,6 +31,7 @@ from memoryd_server.cli.progress import ProgressBar, download_models, progress_b
 if TYPE_CHECKING:
     from memoryd import messages
     from memoryd.client import MemorydClient
+    from memoryd.stream import Stream
 
 
 @click.command()
@@ -45,7 +48,8 @@ if TYPE_CHECKING:
 def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run: bool) -> None:
     """Update the index from the memory files.
 
-    Exits with 1 if a file failed, or if vectors that should exist are missing.
+    With --force, waits for the end of a sync that is in progress. Exits with 1 if a file failed, or if vectors that
+    should exist are missing.
     """
     with connected(common) as daemon:
         agents = [agent] if agent else _enabled_agents(daemon.client)
@@ -53,7 +57,8 @@ def index(common: CommonOptions, agent: str, as_json: bool, force: bool, dry_run
         for each in agents:
             if not dry_run:
                 download_models(daemon, each)
-            complete.append(_index_one(daemon.client, each, as_json, force, dry_run, alone=len(agents) == 1))
+            run = _IndexRun(each, approval_command(common, each), as_json, force, dry_run, alone=len(agents) == 1)
+            complete.append(_index_one(daemon.client, run))
     sys.exit(0 if all(complete) else FAILURE)
 
 
@@ -72,29 +77,52 @@ def all_agents(client: MemorydClient) -> Iterator[messages.Agent]:
             return
 
 
-def _index_one(client: MemorydClient, agent: str, as_json: bool, force: bool, dry_run: bool, *, alone: bool) -> bool:
-    """Sync one agent and return whether its index is complete. Unless it is `alone`, print a failure and return False.
+@dataclass(frozen=True, slots=True)
+class _IndexRun:
+    """The sync of one agent, by the options of the command. It is `alone` if no other agent is synced.
+
+    `approval` is the command that approves its cost.
+    """
+
+    agent: str
+    approval: str
+    as_json: bool
+    force: bool
+    dry_run: bool
+    alone: bool
+
+
+def _index_one(client: MemorydClient, run: _IndexRun) -> bool:
+    """Sync one agent and return whether its index is complete. Unless it is alone, print a failure and return False.
 
     Raises:
-        MemorydError: the run failed and the agent is `alone`, or the connection broke.
+        MemorydError: the run failed and the agent is alone, or the connection broke.
     """
     from memoryd.client import MemorydError  # noqa: PLC0415 -- not needed for help
 
-    mode = "SYNC_MODE_FULL" if force else "SYNC_MODE_INCREMENTAL"
+    agent = run.agent
     try:
-        with client.sync(agent_id=agent, mode=mode, dry_run=dry_run) as events:
-            done = follow_as_json(events, agent) if as_json else follow_with_bar(events, agent)
+        with sync_events(client, agent, force=run.force, dry_run=run.dry_run) as events:
+            done = follow_as_json(events, agent, run.approval) if run.as_json else follow_with_bar(events, agent)
     except MemorydError as error:
         # A status without a reason comes from gRPC: the connection broke, so the next agent would fail too.
-        if alone or not error.reason:
+        if run.alone or not error.reason:
             raise
         complain(f"{agent}: {error.message}", error.reason)
         return False
-    if not as_json:
-        click.echo(_dry_run_line(agent, done) if dry_run else _done_line(agent, done))
-        for line in _vector_lines(done, dry_run=dry_run):
+    if not run.as_json:
+        click.echo(_dry_run_line(agent, done) if run.dry_run else _done_line(agent, done))
+        for line in _vector_lines(done, run):
             complain(f"{agent}: {line}")
-    return dry_run or is_complete(done)
+    return run.dry_run or is_complete(done)
+
+
+def sync_events(
+    client: MemorydClient, agent: str, *, force: bool = False, dry_run: bool = False
+) -> Stream[messages.SyncResponse]:
+    """Return the events of a sync. With `force`, it rebuilds the index, after the end of a sync in progress."""
+    mode = "SYNC_MODE_FULL" if force else "SYNC_MODE_INCREMENTAL"
+    return client.sync(agent_id=agent, mode=mode, dry_run=dry_run, on_conflict="ON_CONFLICT_WAIT")
 
 
 def _done_line(agent: str, done: messages.SyncCompleted) -> str:
@@ -108,16 +136,23 @@ def _done_line(agent: str, done: messages.SyncCompleted) -> str:
     return f"Memory index {state} ({agent}): {counts}, in {done.elapsed.ToMilliseconds() / 1000:.2f} s."
 
 
-def _vector_lines(done: messages.SyncCompleted, *, dry_run: bool) -> Iterator[str]:
+def _vector_lines(done: messages.SyncCompleted, run: _IndexRun) -> Iterator[str]:
     """Yield the reasons for degraded vectors, and if some are missing, what to do."""
     reasons = [degradation.reason for degradation in done.degradations]
     yield from (each for n, each in enumerate(reasons) if not any(each in other for other in reasons[:n]))
-    if dry_run or not done.pending_embeddings:
+    if needs_approval(done.degradations):
+        yield approval_line(run.approval)
+    elif run.dry_run or not done.pending_embeddings:
         return
-    if done.pending_embeddings == done.refused_embeddings:
+    elif done.pending_embeddings == done.refused_embeddings:
         yield "keyword search finds these chunks; to get vectors, change the refused texts or the provider"
     else:
         yield "keyword search finds these chunks; fix the cause and run memoryd index again"
+
+
+def approval_line(command: str) -> str:
+    """Return what to do if the cost of an agent needs approval."""
+    return f"to approve the cost, run: {command}"
 
 
 def _chunks(count: int) -> str:
@@ -162,7 +197,7 @@ def _state_line(state: messages.WatchIndexResponse) -> str:
 
 def follow_quietly(client: MemorydClient, agent: str) -> messages.SyncCompleted:
     """Sync with a progress bar that is removed at the end, and print failed files on standard error."""
-    with client.sync(agent_id=agent) as events:
+    with sync_events(client, agent) as events:
         return follow_with_bar(events, agent, transient=True)
 
 
@@ -191,7 +226,9 @@ def follow_with_bar(
 
 def _show_progress(bar: ProgressBar, progress: messages.SyncProgress, agent: str) -> None:
     phase = enum_word(progress, "phase")
-    if phase == "embedding":
+    if phase == "waiting":
+        bar.update(f"waiting for the end of another sync {agent}".strip(), 0, None)
+    elif phase == "embedding":
         sent, tokens = progress.completed_tokens, progress.total_tokens
         unit = f"chunks, about {sent:,} of {tokens:,} tokens" if tokens else "chunks"
         unit += f", waiting for {progress.batch_jobs} batch jobs" if progress.batch_jobs else ""
@@ -200,12 +237,16 @@ def _show_progress(bar: ProgressBar, progress: messages.SyncProgress, agent: str
         bar.update(f"indexing {agent}".strip(), progress.completed_files, progress.total_files or None, "files")
 
 
-def follow_as_json(events: Iterable[messages.SyncResponse], agent: str) -> messages.SyncCompleted:
-    """Follow a run to its end; print each event as one line of JSON with `agentId`, and return the last one."""
+def follow_as_json(events: Iterable[messages.SyncResponse], agent: str, approval: str) -> messages.SyncCompleted:
+    """Follow a run to its end; print each event as one line of JSON with `agentId`, and return the last one.
+
+    `approval` is the command that approves the agent's cost, for the reasons of degradations.
+    """
     from memoryd import messages  # noqa: PLC0415 -- not needed for help
 
     completed = messages.SyncCompleted()
     for event in events:
+        with_command(event.completed.degradations, approval)
         print_json_line({"agentId": agent, **as_dict(event)})
         if event.WhichOneof("event") == "completed":
             completed = event.completed

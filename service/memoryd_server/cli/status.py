@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from memoryd_server.cli.index import all_agents, follow_with_bar, is_complete
+from memoryd_server.cli.approval import approval_command, needs_approval, with_command
+from memoryd_server.cli.index import all_agents, approval_line, follow_quietly, is_complete
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
@@ -16,6 +17,7 @@ from memoryd_server.cli.options import (
     as_dict,
     bytes_text,
     common_options,
+    complain,
     connected,
     each_agent_option,
     enum_word,
@@ -47,7 +49,10 @@ def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_fi
         agents = [each for each in all_agents(daemon.client) if agent in ("", each.agent_id)]
         if agent and not agents:
             daemon.client.status(agent_id=agent)
-        reports = [_report(daemon, each, deep=deep or sync_first, sync_first=sync_first) for each in agents]
+        reports = [
+            _report(daemon, each, approval_command(common, each.agent_id), deep=deep, sync_first=sync_first)
+            for each in agents
+        ]
     if as_json:
         print_json(reports)
     else:
@@ -56,8 +61,13 @@ def status(common: CommonOptions, agent: str, as_json: bool, deep: bool, sync_fi
     sys.exit(FAILURE if any("error" in report or not report.get("complete", True) for report in reports) else 0)
 
 
-def _report(daemon: Connection, agent: messages.Agent, *, deep: bool, sync_first: bool) -> dict[str, object]:
-    """Return `agentId` and `status` or `error`; after a sync also `sync`, its last event, and `complete`."""
+def _report(
+    daemon: Connection, agent: messages.Agent, approval: str, *, deep: bool, sync_first: bool
+) -> dict[str, object]:
+    """Return `agentId` and `status` or `error`; after a sync also `sync`, its last event, and `complete`.
+
+    `approval` is the command that approves the agent's cost. It is printed on standard error if the sync needs it.
+    """
     from memoryd.client import MemorydError  # noqa: PLC0415 -- not needed for help
 
     report: dict[str, object] = {"agentId": agent.agent_id, "enabled": agent.enabled}
@@ -67,10 +77,13 @@ def _report(daemon: Connection, agent: messages.Agent, *, deep: bool, sync_first
     try:
         if sync_first:
             download_models(daemon, agent.agent_id)
-            with client.sync(agent_id=agent.agent_id) as events:
-                done = follow_with_bar(events, agent.agent_id, transient=True)
+            done = follow_quietly(client, agent.agent_id)
+            if needs_approval(done.degradations):
+                complain(f"{agent.agent_id}: {approval_line(approval)}")
+            with_command(done.degradations, approval)
             report |= {"sync": as_dict(done), "complete": is_complete(done)}
-        answer = client.status(agent_id=agent.agent_id, probe=deep)
+        answer = client.status(agent_id=agent.agent_id, probe=deep or sync_first)
+        with_command(answer.degradations, approval)
     except MemorydError as error:
         return {**report, "error": str(error)}
     return {**report, "status": as_dict(answer), "text": list(_status_lines(answer))}

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.providers import EmbeddingProvider
+from memoryd_server.providers import EmbeddingProvider, leaves_machine
 from memoryd_server.store import ProviderModel, VectorCache
 
 # A rough estimate, usually too high: providers count about four bytes of prose per token.
@@ -38,13 +38,21 @@ class EmbeddingCost:
 
 @dataclass(frozen=True, slots=True)
 class CostLimit:
-    """The number of tokens above which a remote provider needs confirmation; 0 means never."""
+    """The number of tokens above which sending texts to another machine needs confirmation; 0 means never.
+
+    `remote` is whether the provider is on another machine.
+    """
 
     confirm_above_tokens: int
     remote: bool
 
+    @classmethod
+    def of(cls, provider: EmbeddingProvider, confirm_above_tokens: int) -> "CostLimit":
+        """Return the limit for the texts that are sent to this provider."""
+        return cls(confirm_above_tokens, leaves_machine(provider.spec))
+
     def tokens_sent(self, tokens: int) -> int:
-        """Return how many of these tokens leave the machine: all, or none with a local model."""
+        """Return how many of these tokens leave the machine: all, or none if the provider is on it."""
         return tokens if self.remote else 0
 
     def refuses(self, tokens: int) -> bool:

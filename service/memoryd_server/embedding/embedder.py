@@ -256,7 +256,7 @@ class Embedder:
         self.state = replace(self.state, pending=pending, reason=reason)
 
     def tokens_sent(self, tokens: int) -> int:
-        """Return how many of these tokens leave the machine: all, or none with a local model."""
+        """Return how many of these tokens leave the machine: all, or none if the provider is on it."""
         return self._limit.tokens_sent(tokens)
 
     def refusal(self, tokens: int) -> str:

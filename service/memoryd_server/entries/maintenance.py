@@ -31,9 +31,6 @@ SHORT_WAIT_SECONDS = 1.0
 
 PAUSE_SECONDS = 10.0
 
-LOCAL = "local"
-"""The provider that runs on this machine, without cost."""
-
 
 @dataclass(frozen=True, slots=True)
 class VectorResult:
@@ -83,11 +80,6 @@ class EntryEmbedder:
     def model(self) -> str:
         """The model; empty without a provider."""
         return "" if self.provider is None else self.provider.spec.model
-
-    @property
-    def may_cost(self) -> bool:
-        """True if texts are sent to a provider that may charge for them."""
-        return self.provider is not None and self.provider.spec.provider != LOCAL
 
     @property
     def identity(self) -> str:
@@ -200,15 +192,15 @@ class EntryMaintenance:
     """The background work of one agent's entries.
 
     `run` runs a call on a thread; `report` is called with each event and its fields. `pending` is the number of entries
-    without a vector of the current model. `approval_reason` says why their embedding waits for `approve_cost`: a paid
-    provider is sent at most what `cost_limit` allows.
+    without a vector of the current model. `approval_reason` says why their embedding waits for `approve_cost`: a
+    provider on another machine is sent at most what `cost_limit` allows.
     """
 
     def __init__(
         self,
         store: EntryStore,
         embedder: EntryEmbedder,
-        cost_limit: CostLimit,
+        cost_limit: CostLimit | None,
         run: Callable[..., Awaitable[Any]],
         report: Callable[..., None],
         *,
@@ -348,7 +340,7 @@ class EntryMaintenance:
             _CostNotApprovedError: it exceeds the limit and is not approved.
         """
         tokens = -(-text_bytes // BYTES_A_TOKEN)
-        if self._cost_approved or not self._cost_limit.refuses(tokens):
+        if self._cost_approved or self._cost_limit is None or not self._cost_limit.refuses(tokens):
             self.approval_reason = ""
             return
         self.approval_reason = (

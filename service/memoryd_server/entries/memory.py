@@ -83,7 +83,8 @@ class EntryMemory:
         self._store = store
         self._embedder = embedder
         self._threads = threads
-        cost_limit = CostLimit(config.confirm_above_tokens, embedder.may_cost)
+        provider = embedder.provider
+        cost_limit = None if provider is None else CostLimit.of(provider, config.confirm_above_tokens)
         self._maintenance = EntryMaintenance(
             store, embedder, cost_limit, self._run, report, config=maintenance, tasks=tasks
         )

@@ -146,7 +146,7 @@ class EntryConfig:
 
     `dimensions` is the vector length in the settings, or 0 if they set none. `auto_capture` and `auto_recall` are for
     the gateway: whether it stores and recalls entries by itself. At most `confirm_above_tokens` tokens are sent to a
-    paid provider without approval; 0 means no limit.
+    provider on another machine without approval; 0 means no limit.
     """
 
     enabled: bool

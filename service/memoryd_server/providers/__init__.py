@@ -18,7 +18,15 @@ from memoryd_server.providers.provider import (
     UnavailableProvider,
     probe,
 )
-from memoryd_server.providers.remote import MOST_JOB_BYTES, MOST_TEXTS, BatchApi, BatchPolicy, JobState, batches_of
+from memoryd_server.providers.remote import (
+    MOST_JOB_BYTES,
+    MOST_TEXTS,
+    BatchApi,
+    BatchPolicy,
+    JobState,
+    batches_of,
+    leaves_machine,
+)
 from memoryd_server.providers.reranker import RerankConfig, Reranker, RerankFailure, RerankReply
 
 __all__ = [
@@ -51,6 +59,7 @@ __all__ = [
     "UnavailableProvider",
     "WaitLimit",
     "batches_of",
+    "leaves_machine",
     "make_reranker",
     "missing_model",
     "probe",

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import parse_json, whole_number
 from memoryd_server.providers.batching import MAX_ITEMS, Answer, RequestLimits, embed_in_batches
-from memoryd_server.providers.http_client import HttpClient, HttpRequest
+from memoryd_server.providers.http_client import HttpClient, HttpRequest, is_loopback
 from memoryd_server.providers.http_errors import RequestRefused, parse_error_tree, public_url
 from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
@@ -317,6 +317,20 @@ def identity_endpoint(config: RemoteConfig, base_url: str, document_input_type: 
     if document_input_type:
         parts.append(f"input_type {document_input_type}")
     return public_url(base_url) + (f" ({', '.join(parts)})" if parts else "")
+
+
+# The ends of the names of models that Ollama runs in its cloud, whatever the address: "gpt-oss:120b-cloud".
+_CLOUD_MODELS = (":cloud", "-cloud")
+
+
+def leaves_machine(spec: EmbeddingSpec) -> bool:
+    """Return whether the texts of a model are sent to another machine, which may cost money.
+
+    They are not if the model runs on this machine or its server is on loopback, unless its name is that of a cloud
+    model of Ollama. A server on loopback that forwards texts of another model name is not recognized.
+    """
+    address = spec.endpoint.split(" ", 1)[0]
+    return bool(address) and (not is_loopback(address) or spec.model.strip().lower().endswith(_CLOUD_MODELS))
 
 
 def batches_of(provider: EmbeddingProvider) -> BatchApi | None:

@@ -1,5 +1,6 @@
 import pytest
 
+from memoryd_server.providers import leaves_machine
 from memoryd_server.providers.provider import spec_for
 
 SENTENCE = "Represent this sentence for searching relevant passages: "
@@ -52,3 +53,44 @@ def test_a_family_gets_its_prefixes(model, query, document):
 )
 def test_the_most_tokens_of_an_input_are_known(provider, model, tokens):
     assert spec_for(provider, model).max_input_tokens == tokens
+
+
+def spec_at(endpoint, model="words", provider="openai-compatible"):
+    return spec_for(provider, model, endpoint)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_for("local", "words.gguf"),
+        spec_for("local", "hf:someone/words-cloud"),
+        spec_at("http://127.0.0.1:11434", provider="ollama"),
+        spec_at("http://[::1]:11434", provider="ollama"),
+        spec_at("http://0.0.0.0:11434", provider="ollama"),
+        spec_at("http://localhost:1234/v1", provider="lmstudio"),
+        spec_at("http://localhost:8080/v1"),
+        spec_at("http://localhost (x-tenant 1a2b, input_type passage)"),
+        spec_at("http://localhost:11434", "cloudy", "ollama"),
+        spec_at("http://localhost:11434", "cloud/nomic-embed-text:latest", "ollama"),
+    ],
+)
+def test_texts_of_a_local_model_or_a_server_on_loopback_stay_on_the_machine(spec):
+    assert not leaves_machine(spec)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        spec_at("https://api.openai.com/v1", provider="openai"),
+        spec_at("http://192.168.1.7:11434", provider="ollama"),
+        spec_at("http://gpu-box:11434", provider="ollama"),
+        spec_at("https://ollama.com", provider="ollama"),
+        spec_at("http://localhost.example.org/v1"),
+        spec_at("http://gpu-box (x-tenant 1a2b)"),
+        spec_at("http://127.0.0.1:11434", "embedder:30b-cloud", "ollama"),
+        spec_at("http://127.0.0.1:11434", "embedder:Cloud", "ollama"),
+        spec_at("http://localhost:11434/v1", "embedder:cloud"),
+    ],
+)
+def test_texts_of_a_server_elsewhere_or_of_a_cloud_model_leave_the_machine(spec):
+    assert leaves_machine(spec)

@@ -74,15 +74,27 @@ def test_the_daemon_of_the_own_state_directory_is_preferred(home, tmp_path, ferr
         assert f"calling the one of {own}. Others: --state-dir {other}" in found.stderr
 
 
-def test_a_daemon_other_than_that_of_the_own_memory_is_named(home, tmp_path, ferry):
-    own = home / ".openclaw"
-    own.mkdir()
+def test_the_own_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, ferry):
+    own, state = home / ".openclaw", tmp_path / "the state"
+    (own / "workspace").mkdir(parents=True)
     (own / "memoryd.json5").write_text("{}", "utf-8")
-    with serving(ferry, tmp_path / "state", home=home):
+    process, lines = serve_with_example(home, ferry, state)
+    try:
         found = memoryd("search", "ferry", home=home)
-    assert found.stderr == (
-        f"memoryd: calling the running daemon of {tmp_path / 'state'}; for the memory of {own}, use --state-dir {own}\n"
-    )
+        appended = memoryd("append", "A note.", home=home)
+        search = next(line for line in lines if " search " in line)
+        assert f"search --state-dir '{state}' " in search
+        done = subprocess.run(
+            search, shell=True, env=environment(home), capture_output=True, text=True, timeout=60, check=True
+        )
+        assert "memory/note.md" in done.stdout
+    finally:
+        end(process)
+    assert "No matches" in found.stdout
+    note = f"memoryd: no daemon runs for the memory of {own}. To call another daemon: --state-dir '{state}'\n"
+    assert (found.stderr, appended.stderr) == (note, note)
+    assert len(list((own / "workspace" / "memory").iterdir())) == 1
+    assert [file.name for file in (ferry / "memory").iterdir()] == ["note.md"]
 
 
 def test_a_killed_daemon_is_not_called_and_the_next_start_removes_it(home, tmp_path, ferry, crane):
@@ -136,8 +148,9 @@ def test_a_workspace_that_the_running_daemon_does_not_serve_is_refused(home, tmp
         assert "memory/note.md" in daemon.memoryd("search", "ferry", "--workspace", ferry).stdout
 
 
-def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
-    command = [*COMMAND, "serve", "--workspace", ferry, "--state-dir", tmp_path / "s", "--listen", f"unix:{tmp_path}/m"]
+def serve_with_example(home, workspace, state):
+    """Start a daemon that prints commands to try; return the process and what it printed."""
+    command = [*COMMAND, "serve", "--workspace", workspace, "--state-dir", state, "--listen", f"unix:{state}/m"]
     process = subprocess.Popen(
         [*map(str, command), "--example-query", "when's the ferry?"],
         env=environment(home),
@@ -145,13 +158,17 @@ def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
         stderr=subprocess.DEVNULL,
         text=True,
     )
+    printed = []
+    for line in iter(process.stdout.readline, ""):
+        printed.append(line.rstrip("\n"))
+        if line.startswith("Press Ctrl-C"):
+            break
+    return process, printed
+
+
+def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
+    process, printed = serve_with_example(home, ferry, tmp_path / "s")
     try:
-        lines = iter(process.stdout.readline, "")
-        printed = []
-        for line in lines:
-            printed.append(line.rstrip("\n"))
-            if line.startswith("Press Ctrl-C"):
-                break
         search, status, grpcurl = (line.strip() for line in printed if line.startswith("  "))
         for line, expected in ((search, "memory/note.md"), (status, "Agent main")):
             done = subprocess.run(
@@ -160,7 +177,7 @@ def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
             assert expected in done.stdout
         words = shlex.split(grpcurl)
         assert json.loads(words[words.index("-d") + 1]) == {"query": "when's the ferry?"}
-        assert words[-2:] == [f"unix:{tmp_path}/m", "memoryd.v1.MemoryService/MemorySearch"]
+        assert words[-2:] == [f"unix:{tmp_path}/s/m", "memoryd.v1.MemoryService/MemorySearch"]
     finally:
         end(process)
 

@@ -4,10 +4,11 @@ A command calls the first of these daemons:
 
 1. the one that `--address` or `MEMORYD_ADDRESS` names;
 2. the one that runs with the state directory;
-3. unless a flag or a variable selects a memory, the one of this user that started last;
+3. the one of this user that started last, if no flag or variable selects a memory and the state directory has none;
 4. one in its own process that ends with the command.
 """
 
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
 from memoryd_server.cli.options import CommonOptions, complain
-from memoryd_server.cli.running import candidate_state_dirs, own_state_dir, running_state_dirs
+from memoryd_server.cli.running import candidate_state_dirs, registry_folder, running_state_dirs, selects_memory
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
 
@@ -172,16 +173,18 @@ def _find_client(common: CommonOptions) -> MemorydClient | None:
         client = _first_answering(found)
         if client is not None:
             if not _selects_memory(common):
-                _say_which(state_dir, own_state_dir(Environment.of_process(), None))
+                _say_which(state_dir)
             return client
     client = _first_answering(_settings_endpoints(common))
     if client is not None and common.workspace is not None:
         _check_workspace(client, common.workspace)
+    if client is None and not _selects_memory(common):
+        _say_none(Environment.of_process().state_dir)
     return client
 
 
 def _selects_memory(common: CommonOptions) -> bool:
-    return bool(common.state_dir or _needs_settings(common)) or Environment.of_process().selects_memory
+    return bool(common.state_dir or _needs_settings(common)) or selects_memory(Environment.of_process())
 
 
 def _needs_settings(common: CommonOptions) -> bool:
@@ -255,23 +258,31 @@ def _first_answering(endpoints: Iterator[Endpoint]) -> MemorydClient | None:
     return None
 
 
-# Files in a state directory that has been used.
-_SIGNS_OF_USE = ("memoryd.json5", "openclaw.json", "memory")
-
-
-def _say_which(state_dir: Path, own: Path) -> None:
-    """Print which daemon is called, if another one could be expected."""
-    running = running_state_dirs(Environment.of_process().registry)
-    others = [each for each in running if each != state_dir]
-    if others:
-        choices = ", ".join(f"--state-dir {each}" for each in others[:_MAX_CHOICES])
-        more = f" and {len(others) - _MAX_CHOICES} more" if len(others) > _MAX_CHOICES else ""
-        complain(f"{len(others) + 1} daemons are running; calling the one of {state_dir}. Others: {choices}{more}")
-    elif state_dir != own and any((own / name).exists() for name in _SIGNS_OF_USE):
-        complain(f"calling the running daemon of {state_dir}; for the memory of {own}, use --state-dir {own}")
-
-
 _MAX_CHOICES = 5
+
+
+def _say_which(state_dir: Path) -> None:
+    """Print which daemon is called if several run."""
+    others = _other_daemons(state_dir)
+    if others:
+        complain(f"{len(others) + 1} daemons are running; calling the one of {state_dir}. Others: {_choices(others)}")
+
+
+def _say_none(own: Path) -> None:
+    """Print which daemons run if none of them is called."""
+    others = _other_daemons(own)
+    if others:
+        complain(f"no daemon runs for the memory of {own}. To call another daemon: {_choices(others)}")
+
+
+def _other_daemons(state_dir: Path) -> list[Path]:
+    running = running_state_dirs(registry_folder(Environment.of_process()))
+    return [each for each in running if each != state_dir]
+
+
+def _choices(state_dirs: list[Path]) -> str:
+    shown = ", ".join(f"--state-dir {shlex.quote(str(each))}" for each in state_dirs[:_MAX_CHOICES])
+    return shown + (f" and {len(state_dirs) - _MAX_CHOICES} more" if len(state_dirs) > _MAX_CHOICES else "")
 
 
 def _check_workspace(client: MemorydClient, workspace: Path) -> None:

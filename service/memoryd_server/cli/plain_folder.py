@@ -17,7 +17,7 @@ from memoryd.discovery import Environment
 from memoryd_server.cli.connection import Connection
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.options import WORKSPACE_FILES, CommonOptions
-from memoryd_server.cli.running import own_state_dir, running_daemon
+from memoryd_server.cli.running import own_state_dir, running_daemon, selects_memory
 from memoryd_server.settings import ExtraPathSettings, ResolvedSettings
 
 _SETTINGS_FILES = ("memoryd.json5", "openclaw.json")
@@ -44,7 +44,7 @@ def is_plain_folder(common: CommonOptions) -> bool:
 
 
 def _is_selected(common: CommonOptions, environment: Environment) -> bool:
-    return common.state_dir is not None or environment.selects_memory
+    return common.state_dir is not None or selects_memory(environment)
 
 
 def _is_workspace_of(common: CommonOptions) -> bool:

@@ -3,8 +3,9 @@
 A daemon writes its addresses, its process id and the result of its last reload to `memoryd.endpoint.json` in its state
 directory. It also holds a lock file there; the endpoint file is valid only while that lock is held.
 
-It also registers its state directory in a folder of the user (`memoryd.discovery.Environment.registry`), so that a
-command finds it without being told the state directory. This module imports neither gRPC nor the settings.
+It also registers its state directory in a folder of the user, so that a command finds it without being told the state
+directory. Only the `memoryd` command uses this registry: a gateway must not write to the memory of another daemon
+because its own does not run. This module imports neither gRPC nor the settings.
 """
 
 from __future__ import annotations
@@ -18,10 +19,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from memoryd.discovery import Environment, registered_state_dirs
+from memoryd.discovery import Environment
 from memoryd_server.system import FileLock, try_lock
 
 _LOCK_SECONDS = 1.0
+_REGISTRY = Path(".local", "state", "memoryd", "daemons")
+# Each selects a state directory, a workspace or a settings file.
+_SELECTING = (
+    *("MEMORYD_STATE_DIR", "MEMORYD_CONFIG", "MEMORYD_WORKSPACE"),
+    *("OPENCLAW_STATE_DIR", "OPENCLAW_HOME", "OPENCLAW_CONFIG_PATH", "OPENCLAW_PROFILE", "OPENCLAW_WORKSPACE_DIR"),
+)
+# What a state directory contains if it has been set up.
+_SIGNS_OF_A_MEMORY = ("memoryd.json5", "openclaw.json", "clawdbot.json", "workspace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +124,19 @@ def running_daemon(state_dir: Path) -> RunningDaemon | None:
         return None
 
 
+def registry_folder(environment: Environment) -> Path:
+    """Return the folder in which the running daemons of the user are registered."""
+    runtime = environment.path("XDG_RUNTIME_DIR")
+    if runtime is not None and runtime.is_absolute():
+        return runtime / "memoryd" / "daemons"
+    return environment.home / _REGISTRY
+
+
+def selects_memory(environment: Environment) -> bool:
+    """Return whether a variable selects a state directory, a workspace or a settings file."""
+    return any(environment.text(name) not in {None, "undefined", "null"} for name in _SELECTING)
+
+
 def register(registry: Path, state_dir: Path) -> None:
     """Add the daemon of this process to the registry, and remove daemons from it that no longer run.
 
@@ -122,7 +144,7 @@ def register(registry: Path, state_dir: Path) -> None:
         OSError: the registry cannot be written.
     """
     registry.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for former in registered_state_dirs(registry):
+    for former in _registered_state_dirs(registry):
         if former != state_dir and running_daemon(former) is None:
             unregister(registry, former)
     _write_private(_registration(registry, state_dir), {"state_dir": str(state_dir), "pid": os.getpid()})
@@ -139,21 +161,40 @@ def _registration(registry: Path, state_dir: Path) -> Path:
     return registry / f"{name}.json"
 
 
+def _registered_state_dirs(registry: Path) -> list[Path]:
+    """Return the state directories in the registry, the last registered one first. Unreadable files are ignored."""
+    found: list[tuple[int, Path]] = []
+    with suppress(OSError):
+        for file in registry.glob("*.json"):
+            with suppress(OSError, ValueError, KeyError, TypeError):
+                state_dir = Path(json.loads(file.read_text("utf-8"))["state_dir"])
+                if state_dir.is_absolute():
+                    found.append((file.stat().st_mtime_ns, state_dir))
+    return [state_dir for _, state_dir in sorted(found, reverse=True)]
+
+
 def running_state_dirs(registry: Path) -> list[Path]:
     """Return the state directories of the registered daemons that run, the last started one first."""
-    return [state_dir for state_dir in registered_state_dirs(registry) if running_daemon(state_dir) is not None]
+    return [state_dir for state_dir in _registered_state_dirs(registry) if running_daemon(state_dir) is not None]
 
 
 def candidate_state_dirs(environment: Environment, given: Path | None) -> list[Path]:
     """Return the state directories of the running daemons that a command may call, the preferred one first.
 
     This is the own state directory, `given` or else that of the environment. If no daemon runs with it, these are the
-    registered ones, unless an option or a variable selects a memory.
+    registered ones, unless an option or a variable selects a memory, or the own state directory has one.
     """
     own = own_state_dir(environment, given)
     if running_daemon(own) is not None:
         return [own]
-    return [] if given is not None or environment.selects_memory else running_state_dirs(environment.registry)
+    if given is not None or selects_memory(environment) or has_memory(own):
+        return []
+    return running_state_dirs(registry_folder(environment))
+
+
+def has_memory(state_dir: Path) -> bool:
+    """Return whether a memory has been set up in a state directory. An index alone is none."""
+    return any((state_dir / name).exists() for name in _SIGNS_OF_A_MEMORY)
 
 
 def own_state_dir(environment: Environment, given: Path | None) -> Path:

@@ -99,9 +99,10 @@ class _Announcement:
 
     def __init__(self, state_dir: Path, log: Log, example_query: str | None) -> None:
         from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.running import registry_folder  # noqa: PLC0415
 
         self._state_dir = state_dir
-        self._registry = Environment.of_process().registry
+        self._registry = registry_folder(Environment.of_process())
         self._log = log
         self._example_query = example_query
         self._addresses: list[str] = []
@@ -120,7 +121,7 @@ class _Announcement:
             self._log.info("skip-registration", registry=str(self._registry), error=str(error))
         click.echo(f"listening on {', '.join(addresses)}")
         if self._example_query or sys.stdout.isatty():
-            click.echo(next_steps(program_name(), addresses, self._example_query or "your question"))
+            click.echo(self._next_steps())
         notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
 
     def reloaded(self, report: SettingsReport) -> None:
@@ -135,6 +136,15 @@ class _Announcement:
 
         remove_endpoint_file(self._state_dir)
         unregister(self._registry, self._state_dir)
+
+    def _next_steps(self) -> str:
+        """Return commands to try in another shell, with the option that they need to find this daemon."""
+        from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.running import candidate_state_dirs  # noqa: PLC0415
+
+        found = candidate_state_dirs(Environment.of_process(), None)[:1] == [self._state_dir]
+        flags = "" if found else f" --state-dir {shlex.quote(str(self._state_dir))}"
+        return next_steps(program_name(), flags, self._addresses, self._example_query or "your question")
 
     def _write(self, result: LastReload) -> None:
         from memoryd_server.cli.running import write_endpoint_file  # noqa: PLC0415 -- not needed for help
@@ -158,10 +168,10 @@ def workspace_problems(workspace: Path) -> Iterator[str]:
         )
 
 
-def next_steps(program: str, addresses: Sequence[str], query: str) -> str:
+def next_steps(program: str, flags: str, addresses: Sequence[str], query: str) -> str:
     """Return commands to try in another shell with a daemon that listens on `addresses`."""
     quoted = shlex.quote(query)
-    lines = ["", "Try in another shell:", f"  {program} search {quoted}", f"  {program} status"]
+    lines = ["", "Try in another shell:", f"  {program} search{flags} {quoted}", f"  {program} status{flags}"]
     socket_address = next((address for address in addresses if address.startswith("unix:")), None)
     if socket_address is not None:
         grpcurl = ".tools/bin/grpcurl" if Path(".tools/bin/grpcurl").exists() else "grpcurl"

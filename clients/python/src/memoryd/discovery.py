@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,12 +15,6 @@ from typing import Literal
 from memoryd.tls import Tls
 
 _ENDPOINT_FILE = "memoryd.endpoint.json"
-_REGISTRY = Path(".local", "state", "memoryd", "daemons")
-# Each selects a state directory, a workspace or a settings file.
-_SELECTING = (
-    *("MEMORYD_STATE_DIR", "MEMORYD_CONFIG", "MEMORYD_WORKSPACE"),
-    *("OPENCLAW_STATE_DIR", "OPENCLAW_HOME", "OPENCLAW_CONFIG_PATH", "OPENCLAW_PROFILE"),
-)
 _TOKEN_FILE = "memoryd.token"  # noqa: S105 -- a file's name
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):[0-9]{1,5}", re.ASCII)
@@ -83,26 +76,6 @@ class Environment:
         found = next((folder for folder in folders if folder.exists()), folders[0])
         return self.path("MEMORYD_STATE_DIR") or self._openclaw_path("OPENCLAW_STATE_DIR", home) or found
 
-    @property
-    def selects_memory(self) -> bool:
-        """Whether a variable selects a state directory, a workspace or a settings file."""
-        return any(self.text(name) not in (None, "undefined", "null") for name in _SELECTING)
-
-    @property
-    def registry(self) -> Path:
-        """The folder in which the running daemons of this user are registered."""
-        runtime = self._runtime_folder()
-        return self.home / _REGISTRY if runtime is None else runtime / "daemons"
-
-    @property
-    def default_socket(self) -> Path:
-        """The Unix socket of a daemon that this user starts without an address."""
-        return (self._runtime_folder() or self.state_dir / "run") / "memoryd.sock"
-
-    def _runtime_folder(self) -> Path | None:
-        runtime = self.path("XDG_RUNTIME_DIR")
-        return None if runtime is None or not runtime.is_absolute() else runtime / "memoryd"
-
     def _openclaw_path(self, name: str, home: Path) -> Path | None:
         text = self.text(name)
         return None if text in (None, "undefined", "null") else _expanded(text, home)
@@ -125,35 +98,29 @@ def find_endpoint(
         ValueError: the address is invalid, the token file contains no token, the token would be sent to another machine
             without TLS, or the environment variables for TLS are invalid.
     """
-    state_dir = environment.state_dir
-    if not address:
-        address, state_dir = _find_daemon(environment)
+    address = address or find_address(environment)
     if address.startswith("unix:"):
         return Endpoint(address)
     if not _TCP.fullmatch(address):
         raise ValueError(f"{address!r} is not an address; write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
     used_tls = (tls_from(environment) if tls is None else tls) or None
-    used_token = _find_token(environment, address, state_dir) if token is None else token
+    used_token = _find_token(environment, address) if token is None else token
     if used_token and used_tls is None and not _is_local(address):
         raise ValueError(f"refusing to send the token to {address} in the clear; use TLS (tls or MEMORYD_TLS)")
     return Endpoint(address, used_token or None, used_tls)
 
 
-def _find_daemon(environment: Environment) -> tuple[str, Path]:
-    """Return the address of a daemon, and its state directory.
-
-    These are the address in MEMORYD_ADDRESS, else the one in the endpoint file of the state directory, else, unless a
-    variable selects a memory, the one of the daemon that was registered last, else the default Unix socket.
-    """
-    own, named = environment.state_dir, environment.text("MEMORYD_ADDRESS")
+def find_address(environment: Environment) -> str:
+    """Return the address in MEMORYD_ADDRESS, else the one in the endpoint file, else the default Unix socket."""
+    named = environment.text("MEMORYD_ADDRESS")
     if named is not None:
-        return named, own
-    registered = () if environment.selects_memory else registered_state_dirs(environment.registry)
-    for state_dir in (own, *registered):
-        for address in recorded_addresses(state_dir):
-            if not address.startswith("unix:") or Path(address.removeprefix("unix:")).exists():
-                return address, state_dir
-    return f"unix:{environment.default_socket}", own
+        return named
+    for address in recorded_addresses(environment.state_dir):
+        if not address.startswith("unix:") or Path(address.removeprefix("unix:")).exists():
+            return address
+    runtime = environment.path("XDG_RUNTIME_DIR")
+    folder = environment.state_dir / "run" if runtime is None or not runtime.is_absolute() else runtime / "memoryd"
+    return f"unix:{folder / 'memoryd.sock'}"
 
 
 def recorded_addresses(state_dir: Path) -> list[str]:
@@ -163,22 +130,6 @@ def recorded_addresses(state_dir: Path) -> list[str]:
         return [str(address) for address in content["addresses"]]
     except (OSError, ValueError, KeyError, TypeError):
         return []
-
-
-def registered_state_dirs(registry: Path) -> list[Path]:
-    """Return the state directories of the daemons in a registry, the last registered one first.
-
-    Each daemon has a file `<name>.json` with an object whose `state_dir` is an absolute path. Files that cannot be read
-    are ignored. A daemon that was killed stays registered.
-    """
-    found: list[tuple[int, Path]] = []
-    with suppress(OSError):
-        for file in registry.glob("*.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                state_dir = Path(json.loads(file.read_text("utf-8"))["state_dir"])
-                if state_dir.is_absolute():
-                    found.append((file.stat().st_mtime_ns, state_dir))
-    return [state_dir for _, state_dir in sorted(found, reverse=True)]
 
 
 def tls_from(environment: Environment) -> Tls | None:
@@ -199,14 +150,14 @@ def tls_from(environment: Environment) -> Tls | None:
         raise ValueError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
 
 
-def _find_token(environment: Environment, address: str, state_dir: Path) -> str | None:
+def _find_token(environment: Environment, address: str) -> str | None:
     named = environment.path("MEMORYD_TOKEN_FILE")
     if named is not None:
         token = _first_line(named)
         if token is None:
             raise ValueError(f"the token file {named} contains no token")
         return token
-    file = state_dir / _TOKEN_FILE
+    file = environment.state_dir / _TOKEN_FILE
     return _first_line(file) if _is_local(address) and file.exists() else None
 
 

@@ -14,8 +14,9 @@ from rich.table import Table
 
 from memoryd.client import MemorydClient
 from memoryd.discovery import Environment
+from memoryd_server.cli.approval import approval_command, with_command
 from memoryd_server.cli.connection import open_connection
-from memoryd_server.cli.index import all_agents, follow_with_bar
+from memoryd_server.cli.index import all_agents, follow_with_bar, sync_events
 from memoryd_server.cli.init import InitOptions
 from memoryd_server.cli.init_embedding import (
     EmbeddingChoice,
@@ -315,12 +316,13 @@ class _Init:
             agents = [agent for agent in all_agents(client) if agent.enabled]
             for agent in agents:
                 download_models(connection, agent.agent_id)
-                with client.sync(agent_id=agent.agent_id) as events:
+                with sync_events(client, agent.agent_id) as events:
                     done = follow_with_bar(events, agent.agent_id, transient=True)
                 failed += done.failed_files
                 self._report.syncs[agent.agent_id] = as_dict(done)
                 total = done.indexed_files + done.unchanged_files
                 self._say(f"Indexed {total:,} files of agent {agent.agent_id}.")
+                with_command(done.degradations, approval_command(self._common(self._options.config), agent.agent_id))
                 for degradation in done.degradations:
                     complain(f"{agent.agent_id}: {degradation.reason}")
             default = next((agent.agent_id for agent in agents if agent.default), agents[0].agent_id if agents else "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd_server.cli.approval import approval_command, with_command
+from memoryd_server.cli.approval import approval_command, needs_approval, with_command
 from memoryd_server.cli.index import all_agents, follow_quietly
 from memoryd_server.cli.options import (
     CommonOptions,
@@ -95,7 +95,8 @@ def search(
             session_key=key,
             **{k: v for k, v in given.items() if v is not None},
         )
-        with_command(answer.info.degradations, approval_command(common, agent or _agent_of(key)))
+        if needs_approval(answer.info.degradations):
+            with_command(answer.info.degradations, approval_command(common, agent or _agent_of(key)))
         show(answer, lambda: _answer_lines(answer, explain=explain), as_json=as_json)
         if not daemon.remote and common.workspace is not None:
             complain(_permanent_text(common.workspace))

@@ -77,10 +77,10 @@ def test_only_settings_and_client_discovery_read_the_environment():
 
 
 def test_only_qmd_and_the_embedding_worker_start_processes():
-    """The commands of secrets are the exception."""
+    """The commands of secrets and those of a service manager are the exceptions."""
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
-    places = ["qmd", "providers", "credentials/command.py", "credentials/command_guard.py"]
+    places = ["qmd", "providers", "credentials/command.py", "credentials/command_guard.py", "cli/service_manager.py"]
     assert not violations(lambda file: has(mentioned(file), *starters), allowed_in=places)
 
 

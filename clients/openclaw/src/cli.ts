@@ -1,6 +1,6 @@
 // The commands `openclaw memory ...`.
 
-import { type Agent, CitationMode, type StatusResponse, SyncMode, SyncTrigger } from "@memoryd/client/v1";
+import { type Agent, CitationMode, OnConflict, type StatusResponse, SyncMode, SyncTrigger } from "@memoryd/client/v1";
 
 import { ACTION, type Connection, reasonOf, runSync } from "./connection.js";
 import { findConflicts } from "./conflicts.js";
@@ -175,7 +175,8 @@ interface SyncReport {
 }
 
 async function syncAgent(connection: Connection, agentId: string, full: boolean, output: Output): Promise<SyncReport> {
-  const request = { agentId, mode: full ? SyncMode.FULL : SyncMode.INCREMENTAL, trigger: SyncTrigger.MANUAL };
+  const mode = full ? SyncMode.FULL : SyncMode.INCREMENTAL;
+  const request = { agentId, mode, trigger: SyncTrigger.MANUAL, onConflict: OnConflict.WAIT };
   const clear = output.terminal ? "\r\u001b[K" : "";
   let report: SyncReport | undefined;
   await connection.call((client) =>

@@ -1,7 +1,15 @@
 // Searches, reads and syncs one agent's memory for OpenClaw's own features: its status, doctor and RPC.
 
 import { type CallOptions, type MemorydClient, MemorydError } from "@memoryd/client";
-import { CitationMode, SearchMode, Source, type StatusResponse, SyncMode, SyncTrigger } from "@memoryd/client/v1";
+import {
+  CitationMode,
+  OnConflict,
+  SearchMode,
+  Source,
+  type StatusResponse,
+  SyncMode,
+  SyncTrigger,
+} from "@memoryd/client/v1";
 
 import { type Connection, keyFor, reasonOf, runSync } from "./connection.js";
 import { isMarkdown, toHit } from "./hits.js";
@@ -110,7 +118,7 @@ export class DaemonManager implements MemoryManager {
   async sync({ force, reason, progress }: SyncOptions = {}): Promise<void> {
     const mode = force ? SyncMode.FULL : SyncMode.INCREMENTAL;
     const trigger = reason === "post-compaction" ? SyncTrigger.POST_COMPACTION : SyncTrigger.MANUAL;
-    const request = { agentId: this.#agentId, mode, trigger };
+    const request = { agentId: this.#agentId, mode, trigger, onConflict: OnConflict.WAIT };
     await this.#connection.call((client) =>
       runSync(client, request, (event) => {
         if (event.case === "progress") {

@@ -1,7 +1,6 @@
 """Measure search quality on golden sets, and compare runs."""
 
 from memoryd_server.evaluation.comparison import (
-    GUARDED,
     GroupComparison,
     MetricComparison,
     RunComparison,
@@ -31,7 +30,6 @@ from memoryd_server.evaluation.scoring import (
 )
 
 __all__ = [
-    "GUARDED",
     "LABELS",
     "NAMES",
     "RANKED",

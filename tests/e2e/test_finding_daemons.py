@@ -66,6 +66,7 @@ def test_of_several_daemons_the_last_started_one_is_called_and_the_others_are_na
         assert ("memory/note.md" in chosen.stdout, chosen.stderr) == (True, "")
 
 
+@pytest.mark.slow
 def test_the_daemon_of_the_own_state_directory_is_preferred(home, tmp_path, ferry, crane):
     own, other = home / ".openclaw", tmp_path / "other"
     with serving(ferry, own, home=home), serving(crane, other, home=home):
@@ -97,6 +98,7 @@ def test_the_own_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, ferr
     assert [file.name for file in (ferry / "memory").iterdir()] == ["note.md"]
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_is_not_called_and_the_next_start_removes_it(home, tmp_path, ferry, crane):
     killed = start(ferry, tmp_path / "killed", home=home)
     end(killed.process, signal.SIGKILL)
@@ -124,6 +126,7 @@ def test_a_selected_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, f
     assert "No matches" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_registry_that_makes_no_sense_is_ignored(home, tmp_path, ferry):
     folder = home / REGISTRY
     folder.mkdir(parents=True)
@@ -134,12 +137,14 @@ def test_a_registry_that_makes_no_sense_is_ignored(home, tmp_path, ferry):
         assert "memory/note.md" in memoryd("search", "ferry", home=home).stdout
 
 
+@pytest.mark.slow
 def test_a_daemon_whose_registry_cannot_be_written_serves(home, tmp_path, ferry):
     (home / ".local").write_text("a file, not a folder", "utf-8")
     with serving(ferry, tmp_path / "state", home=home) as daemon:
         assert "memory/note.md" in daemon.memoryd("search", "ferry").stdout
 
 
+@pytest.mark.slow
 def test_a_workspace_that_the_running_daemon_does_not_serve_is_refused(home, tmp_path, ferry, crane):
     with serving(ferry, tmp_path / "state", home=home) as daemon:
         done = daemon.memoryd("search", "crane", "--workspace", crane)
@@ -202,6 +207,7 @@ def test_a_folder_of_notes_is_searched_without_a_daemon_and_without_settings(hom
     assert not (home / ".openclaw").exists(), "the index of the user's own memory is not touched"
 
 
+@pytest.mark.slow
 def test_the_search_of_a_folder_sends_nothing_to_a_provider_of_the_own_memory(home, notes):
     own = home / ".openclaw"
     own.mkdir()
@@ -214,6 +220,7 @@ def test_the_search_of_a_folder_sends_nothing_to_a_provider_of_the_own_memory(ho
     assert (info["servedMode"], info["degradations"]) == ("SEARCH_MODE_KEYWORD", [])
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_selected_state_directory_say_what_a_folder_is(home, notes, tmp_path):
     state = tmp_path / "state"
     state.mkdir()
@@ -228,6 +235,7 @@ def test_a_wrong_workspace_is_an_error(home, tmp_path):
     assert "nots is not a folder; give the folder of your notes" in done.stderr
 
 
+@pytest.mark.slow
 def test_serve_warns_of_a_workspace_of_which_nothing_is_indexed(home, tmp_path, notes):
     (notes / "bikes.md").write_text("The chain was replaced.", "utf-8")
     with serving(notes, tmp_path / "state", home=home):

@@ -61,6 +61,7 @@ def test_a_folder_of_notes_is_found_indexed_and_searched(home, notes):
     assert ".trash" not in memoryd("files", home=home).stdout
 
 
+@pytest.mark.slow
 def test_existing_settings_are_used_and_replaced_only_by_force(home, notes):
     assert init(notes, home=home).returncode == 0
     before = own_settings(home).read_text("utf-8")
@@ -80,6 +81,7 @@ def test_existing_settings_are_used_and_replaced_only_by_force(home, notes):
     assert copy.read_text("utf-8") == before
 
 
+@pytest.mark.slow
 def test_without_a_folder_and_without_openclaw_an_empty_memory_is_created(home):
     done = init(home=home)
     assert done.returncode == 0
@@ -131,6 +133,7 @@ def openclaw_with_provider(home):
 KEY = {"OPENAI_API_KEY": "sk-of-this-test"}
 
 
+@pytest.mark.slow
 def test_a_chosen_provider_is_called_once_and_then_written(home, openclaw_with_provider):
     done = init("--embedding", "openai", "--json", home=home, variables=KEY)
     assert (done.returncode, done.stderr) == (0, "")
@@ -171,6 +174,7 @@ def test_at_a_terminal_a_key_is_used_only_after_a_yes(home, openclaw_with_provid
     assert '"none"' in own_settings(home).read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_at_a_terminal_the_folder_is_asked_for_until_it_exists(home, notes):
     likely = home / "notes"
     likely.mkdir()
@@ -208,6 +212,7 @@ def test_a_mistake_is_explained_and_writes_nothing(home, notes, tmp_path, mistak
     assert not own_settings(home).exists()
 
 
+@pytest.mark.slow
 def test_a_running_daemon_uses_the_new_settings_immediately(home, notes):
     with serving(None, home / ".openclaw", home=home):
         done = init(notes, "--query", "tomatoes", home=home)
@@ -216,6 +221,7 @@ def test_a_running_daemon_uses_the_new_settings_immediately(home, notes):
         assert "service install" not in done.stdout
 
 
+@pytest.mark.slow
 def test_openclaws_workspace_is_not_replaced_by_another_folder(home, notes):
     state = home / ".openclaw"
     state.mkdir()

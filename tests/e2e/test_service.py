@@ -53,6 +53,7 @@ def under_systemd(tmp_path):
     return home, run
 
 
+@pytest.mark.slow
 def test_the_service_is_installed_started_found_and_removed(under_systemd):
     home, run = under_systemd
     (home / "notes").mkdir()
@@ -88,6 +89,7 @@ def test_the_service_is_installed_started_found_and_removed(under_systemd):
     assert not unit.exists()
 
 
+@pytest.mark.slow
 def test_a_daemon_that_does_not_start_is_reported_with_its_log(under_systemd):
     home, run = under_systemd
     (home / ".openclaw").mkdir()

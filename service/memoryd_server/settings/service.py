@@ -218,8 +218,8 @@ class ServiceSettings(SettingsBlock):
     search returns no hits and says so; 0 disables this. `abstain_below` of a request takes precedence. Share, 0..1;
     default 0."""
     confirm_above_tokens: Annotated[int, IntRange(0)] = 2_000_000
-    """A sync that would send more tokens than this to another machine waits for approval by `Sync(FULL)`; 0 disables the
-    limit. A local model and a server on loopback need no approval, except for a model of Ollama whose name ends in
+    """A sync that would send more tokens than this to another machine waits for approval by `Sync(FULL)`; 0 disables
+    the limit. A local model and a server on loopback need no approval, except for a model of Ollama whose name ends in
     `:cloud` or `-cloud`. Tokens, at least 0; default 2000000."""
     batch_min_chunks: Annotated[int, IntRange(1)] = 2_000
     """If `remote.batch.enabled` allows it, a sync with at least this many chunks without a vector embeds them by batch

@@ -40,7 +40,6 @@ from memoryd_server.sources.session_source import (
     open_transcript,
     stat_sessions,
 )
-from memoryd_server.sources.shared_inotify import SharedInotify
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
@@ -62,7 +61,7 @@ from memoryd_server.sources.watch_scope import (
     file_system_of,
     is_remote,
 )
-from memoryd_server.sources.watcher import Watcher, open_inotify
+from memoryd_server.sources.watcher import SharedInotify, Watcher, open_inotify
 
 __all__ = [
     "DATABASE_DEVICE",

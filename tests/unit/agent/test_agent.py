@@ -19,8 +19,7 @@ from memoryd_server.observe import make_log
 from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings.loading import load
-from memoryd_server.sources.shared_inotify import SharedInotify
-from memoryd_server.sources.watcher import open_inotify
+from memoryd_server.sources.watcher import SharedInotify, open_inotify
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.threads import SharedPool
 from memoryd_server.writing.append import AppendJob

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from memoryd_server.sources.roots import Roots
-from memoryd_server.sources.shared_inotify import SharedInotify
 from memoryd_server.sources.watch_scope import WatcherMode
-from memoryd_server.sources.watcher import open_inotify
+from memoryd_server.sources.watcher import SharedInotify, open_inotify
 from unit.sources.watching import modes, watching
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")

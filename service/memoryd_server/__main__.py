@@ -1,5 +1,5 @@
 """`python -m memoryd_server` is the `memoryd` command."""
 
-from memoryd_server.cli import main
+from memoryd_server.cli import run
 
-main()
+run()

@@ -269,7 +269,7 @@ def test_help_names_every_verb(home):
 
 def test_client_verbs_import_no_module_of_the_daemon(served, home):
     code = (
-        "import sys; from memoryd_server.cli import main; main(sys.argv[1:], standalone_mode=False); "
+        "import sys; from memoryd_server.cli.main import main; main(sys.argv[1:], standalone_mode=False); "
         "unused = {'apsw', 'httpx', 'memoryd_server.agent', 'memoryd_server.app', 'numpy', 'pydantic', 'rich', "
         "'structlog'}; "
         "print(unused & set(sys.modules))"

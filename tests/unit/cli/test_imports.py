@@ -7,12 +7,12 @@ import sys
 import click
 import pytest
 
-from memoryd_server.cli import main
+from memoryd_server.cli.main import main
 
 HEAVY = {"apsw", "google", "grpc", "httpx", "numpy", "pydantic", "rich", "structlog", "yaml"}
 SHOW_HELP = """
 import json, sys
-from memoryd_server.cli import main
+from memoryd_server.cli.main import main
 main([*sys.argv[1:], "--help"], standalone_mode=False)
 print(json.dumps(sorted({name.split(".")[0] for name in sys.modules})))
 """

@@ -173,6 +173,8 @@ def _run(command: Sequence[str], *, seconds: float = _CALL_SECONDS) -> subproces
     """Run a command of the service manager; a missing or a hanging one has the exit status 127."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603 -- fixed commands
+    except FileNotFoundError:
+        return subprocess.CompletedProcess(list(command), 127, "", f"the command {command[0]} is missing")
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(list(command), 127, "", str(error))
 

@@ -197,7 +197,8 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
             _add_file(workspace.child(name), status, scan)
         elif status is not None:
             scan.issues.append(f"{name} is {_describe_kind(status)}: skipped")
-    memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan)
+    # If the workspace is an extra path as well, its notes are in folders of the user's own.
+    memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan, is_expected=roots.base() not in roots.extras())
     after = _stat_path(roots.base())
     if not isinstance(after, os.stat_result) or not os.path.samestat(before, after):
         scan.hide(roots.base(), _DISAPPEARED, (*CURATED_NAMES, below(MEMORY_FOLDER)))
@@ -207,11 +208,12 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
         scan.unseen.append(UnreadableFolder(shown_path(roots.base()), _EMPTIED, own, before.st_dev))
 
 
-def _scan_memory(folder: _Place, scan: _Scan) -> bool:
-    """Scan memory/ and return whether a file or folder with this name exists."""
+def _scan_memory(folder: _Place, scan: _Scan, *, is_expected: bool) -> bool:
+    """Scan memory/ and return whether a file or folder with this name exists. If it is missing but expected, say so."""
     status = _status(folder, scan)
     if status is None:
-        scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
+        if is_expected:
+            scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
         return False
     if stat.S_ISDIR(status.st_mode):
         if not folder.is_ignored(folder=True):

@@ -11,7 +11,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import read_file
-from memoryd_server.sources.roots import MOST_FOLDERS, Roots, resolve_path
+from memoryd_server.sources.roots import MOST_FOLDERS, ExtraPath, Roots, resolve_path
 
 
 def write(folder: Path, *names: str) -> None:
@@ -99,6 +99,11 @@ def test_a_missing_workspace_is_an_issue(tmp_path):
 def test_a_missing_memory_folder_is_an_issue(tmp_path):
     write(tmp_path, "MEMORY.md")
     check(Roots(os.fspath(tmp_path)), "MEMORY.md", issues=("no memory folder",))
+
+
+def test_a_workspace_that_is_an_extra_path_needs_no_memory_folder(tmp_path):
+    write(tmp_path, "garden/a.md")
+    check(Roots(os.fspath(tmp_path), (ExtraPath(".", "**/*.md"),)), "garden/a.md")
 
 
 def test_a_link_or_a_file_as_the_memory_folder_is_an_issue(tmp_path, outside):

@@ -279,7 +279,7 @@ eval-hybrid: setup eval-data ## The same for hybrid search with the local model 
 ## Packages
 
 # The archives depend only on the files: hatchling sorts the names, and sets owners, permissions and one constant date.
-# SOURCE_DATE_EPOCH would replace the date.
+# SOURCE_DATE_EPOCH is not set, because it would replace that date.
 .PHONY: dist
 dist: setup ## Build the sdists and wheels of memoryd and memoryd-client into dist
 	@rm -rf dist

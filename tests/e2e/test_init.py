@@ -69,7 +69,7 @@ def test_existing_settings_are_used_and_replaced_only_by_force(home, notes):
     assert (again.returncode, f"Using the settings in {own_settings(home)}." in again.stdout) == (0, True)
     refused = init(notes, home=home)
     assert refused.returncode == 2
-    assert "exists; change it in an editor, or replace it with --force" in refused.stderr
+    assert f"already sets up the workspace {notes}; for another memory, add --state-dir DIR" in refused.stderr
     assert own_settings(home).read_text("utf-8") == before
     # The folder and what is indexed of it stay, although notes that an agent wrote are there by now.
     (notes / "memory").mkdir()
@@ -162,13 +162,16 @@ def test_at_a_terminal_a_key_is_used_only_after_a_yes(home, openclaw_with_provid
     host = openclaw_with_provider.url.removeprefix("http://").removesuffix("/v1")
     answers = [
         ("Which one?", "3"),
-        (f"This sends every chunk and query to {host}, with the key in OPENAI_API_KEY. Continue?", "n"),
+        (
+            f"This sends every chunk of notes and session transcripts, and every query, to {host}, with the key in OPENAI_API_KEY. Continue?",
+            "n",
+        ),
         ("Which one?", "1"),
         ("Search for", "heron"),
     ]
     code, shown = converse("init", home=home, answers=answers, variables=KEY)
     assert code == 0
-    assert "less than $0.01 for these notes ($0.02 per million tokens)" in shown
+    assert "less than $0.01 for these notes, without transcripts ($0.02 per million tokens)" in shown
     assert "memory/a.md:1-" in shown
     assert openclaw_with_provider.requests == []
     assert '"none"' in own_settings(home).read_text("utf-8")

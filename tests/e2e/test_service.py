@@ -79,6 +79,7 @@ def test_the_service_is_installed_started_found_and_removed(under_systemd):
         "installed": True,
         "starts_at_login": True,
         "active": True,
+        "reachable": True,
         "detail": "active",
     }
     assert "a.md:1-" in (home / "search.txt").read_text("utf-8")

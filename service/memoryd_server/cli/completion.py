@@ -14,7 +14,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
     bash: add `eval "$(memoryd completion bash)"` to ~/.bashrc
 
-    zsh: add `eval "$(memoryd completion zsh)"` to ~/.zshrc
+    zsh: add `eval "$(memoryd completion zsh)"` to ~/.zshrc, after compinit
 
     fish: memoryd completion fish > ~/.config/fish/completions/memoryd.fish
     """

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
+from memoryd_server.cli.daemon_registry import candidate_state_dirs, registry_folder, running_state_dirs, selects_memory
 from memoryd_server.cli.options import CommonOptions, complain
-from memoryd_server.cli.running import candidate_state_dirs, registry_folder, running_state_dirs, selects_memory
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
 

@@ -65,7 +65,7 @@ def evaluate(
     min_recall: float | None,
     max_loss: float | None,
 ) -> None:
-    """Measure search quality on a golden set.
+    """Measure search quality on questions with known answers.
 
     Each workspace of the golden set is indexed, separately from the agent's own index, and searched over gRPC with the
     agent's settings.
@@ -73,7 +73,7 @@ def evaluate(
     docs/search-quality.md explains the results.
     """
     # Help needs neither the metrics nor the daemon.
-    from memoryd_server.cli.evaluation import EvaluationOptions, evaluate_memory  # noqa: PLC0415
+    from memoryd_server.cli.evaluation_report import EvaluationOptions, evaluate_memory  # noqa: PLC0415
 
     common = CommonOptions(config, state_dir, workspace, None, token_file)
     options = EvaluationOptions(data, limit, by, keyword, keep, out, compare, min_recall, max_loss)

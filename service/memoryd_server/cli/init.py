@@ -38,9 +38,13 @@ class InitOptions:
         return any(value is not None for value in given)
 
 
-@click.command()
-@click.option("--state-dir", type=_FOLDER, help="Directory of the settings and the indexes. Default: that of OpenClaw.")
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file to write.")
+@click.command(short_help="Set up a memory from a folder of notes.")
+@click.option("--state-dir", type=_FOLDER, help="State directory: settings, indexes and tokens. Default: ~/.openclaw.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Settings file to write. Default: memoryd.json5 in the state directory.",
+)
 @click.option("--workspace", type=_FOLDER, help="The same as FOLDER.")
 @click.option(
     "--all-files/--memory-only",
@@ -51,13 +55,19 @@ class InitOptions:
 @click.option(
     "--embedding",
     type=click.Choice(PROVIDERS),
-    help="Embedding provider for search by meaning. All but none, local and ollama send the notes to a server.",
+    help="Embedding provider for search by meaning. Providers other than none, local and ollama send the notes, the "
+    "queries and indexed session transcripts to a server.",
 )
 @click.option(
     "--model", help="Embedding model. For local: path of a GGUF file, or hf:organization/repository/file.gguf."
 )
 @click.option("--query", help="Query of the first search.")
-@click.option("--yes", "-y", is_flag=True, help="Ask no questions. Without --embedding, search uses keywords only.")
+@click.option(
+    "--yes",
+    "-y",
+    is_flag=True,
+    help="Ask no questions. Without --embedding, use the provider of OpenClaw's settings, or keywords only.",
+)
 @click.option("--force", is_flag=True, help="Replace an existing settings file; a copy is kept.")
 @json_option
 @click.argument("folder", required=False, type=_FOLDER)

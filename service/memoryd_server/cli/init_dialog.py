@@ -16,8 +16,18 @@ from memoryd.client import MemorydClient
 from memoryd.discovery import Environment
 from memoryd_server.cli.approval import approval_command, with_command
 from memoryd_server.cli.connection import open_connection
+from memoryd_server.cli.daemon_registry import running_daemon
 from memoryd_server.cli.index import all_agents, follow_with_bar, sync_events
 from memoryd_server.cli.init import InitOptions
+from memoryd_server.cli.init_discovery import (
+    FolderSurvey,
+    SettingsPlaces,
+    find_settings,
+    indexes_all_files,
+    likely_folders,
+    named_provider,
+    survey_folder,
+)
 from memoryd_server.cli.init_embedding import (
     EmbeddingChoice,
     ProviderCheck,
@@ -29,19 +39,9 @@ from memoryd_server.cli.init_embedding import (
     ollama_provider,
     remote_provider,
 )
-from memoryd_server.cli.init_memory import (
-    FolderSurvey,
-    SettingsPlaces,
-    find_settings,
-    indexes_all_files,
-    likely_folders,
-    named_provider,
-    survey_folder,
-)
 from memoryd_server.cli.init_settings import InitialSettings, keep_copy, write_settings
 from memoryd_server.cli.options import FAILURE, CommonOptions, as_dict, complain, print_json, program_name, reported
 from memoryd_server.cli.progress import download_models
-from memoryd_server.cli.running import running_daemon
 from memoryd_server.cli.search import direct_session
 from memoryd_server.cli.serve import reload_daemon
 from memoryd_server.errors import EmbeddingUnavailable, SettingsError
@@ -118,8 +118,10 @@ class _Init:
         own, options = self._places.own, self._options
         if own.exists() and not options.force:
             if options.changes_settings:
+                workspace = settings.agents[settings.default_agent or next(iter(settings.agents))].workspace
                 raise SettingsError(
-                    f"{own} exists; change it in an editor, or replace it with --force, which keeps a copy"
+                    f"{own} already sets up the workspace {workspace}; for another memory, add --state-dir DIR; to "
+                    "replace these settings, add --force, which keeps a copy"
                 )
             self._say(f"Using the settings in {own}.")
             return None
@@ -221,7 +223,8 @@ class _Init:
         if wanted is None and self._options.interactive:
             return self._ask_embedding(tokens)
         if wanted is None:
-            self._say("Search uses keywords only. To search by meaning, see `memoryd init --help` (--embedding).")
+            command = f"{program_name()} init --embedding PROVIDER --force"
+            self._say(f"Search uses keywords only. To search by meaning later: {command}")
         models = find_ollama_models() if wanted == "ollama" else None
         chosen = self._named_choice(wanted or "none", tokens, models)
         # A model that is named is checked by the call.
@@ -321,7 +324,7 @@ class _Init:
                 failed += done.failed_files
                 self._report.syncs[agent.agent_id] = as_dict(done)
                 total = done.indexed_files + done.unchanged_files
-                self._say(f"Indexed {total:,} files of agent {agent.agent_id}.")
+                self._say(f"Indexed {total:,} file{'' if total == 1 else 's'} of agent {agent.agent_id}.")
                 with_command(done.degradations, approval_command(self._common(self._options.config), agent.agent_id))
                 for degradation in done.degradations:
                     complain(f"{agent.agent_id}: {degradation.reason}")
@@ -380,7 +383,7 @@ def next_steps(settings: ResolvedSettings, places: SettingsPlaces, environment: 
         steps.append(f"OpenClaw: install the memory plugin: {_DOCUMENTS}/clients/openclaw/README.md")
     else:
         steps.append(f"OpenClaw: not found; see {_DOCUMENTS}/docs/openclaw.md if you install it")
-    steps.append("MCP:      this version has no MCP server; coding agents can run the memoryd command")
+    steps.append(f'MCP:      this version has no MCP server; a coding agent can run {program} search{flags} "..."')
     address = next((each for each in settings.service.listen if each.startswith("unix:")), "")
     if address:
         request = '\'{"query": "your question"}\''

@@ -18,6 +18,7 @@ from memoryd_server import __version__
 _MODULES: Mapping[str, str] = {
     "init": "init",
     "serve": "serve",
+    "service": "service",
     "reload": "serve",
     "health": "health",
     "status": "status",
@@ -36,7 +37,6 @@ _MODULES: Mapping[str, str] = {
     "config": "status",
     "token": "token",
     "eval": "evaluate:evaluate",
-    "service": "service",
     "completion": "completion",
 }
 

@@ -69,8 +69,12 @@ def settings_options(command: _F) -> _F:
     for option in (
         click.option("--token-file", type=_FILE, help="File with bearer tokens, one per line."),
         click.option("--workspace", type=_DIRECTORY, help="Workspace directory of the default agent."),
-        click.option("--state-dir", type=_DIRECTORY, help="Directory of the indexes and of OpenClaw's settings."),
-        click.option("--config", type=_FILE, help="Settings file of memoryd (JSON5)."),
+        click.option(
+            "--state-dir", type=_DIRECTORY, help="State directory: settings, indexes and tokens. Default: ~/.openclaw."
+        ),
+        click.option(
+            "--config", type=_FILE, help="Settings file (JSON5). Default: memoryd.json5 in the state directory."
+        ),
     ):
         command = option(command)
     return command

@@ -15,9 +15,9 @@ from pathlib import Path
 from memoryd.client import connect
 from memoryd.discovery import Environment
 from memoryd_server.cli.connection import Connection
+from memoryd_server.cli.daemon_registry import own_state_dir, running_daemon, selects_memory
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.options import WORKSPACE_FILES, CommonOptions
-from memoryd_server.cli.running import own_state_dir, running_daemon, selects_memory
 from memoryd_server.settings import ExtraPathSettings, ResolvedSettings
 
 _SETTINGS_FILES = ("memoryd.json5", "openclaw.json")

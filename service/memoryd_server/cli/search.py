@@ -19,6 +19,7 @@ from memoryd_server.cli.options import (
     common_options,
     complain,
     connected,
+    enum_word,
     json_option,
     program_name,
     reported,
@@ -121,8 +122,16 @@ def _open(common: CommonOptions) -> Iterator[Connection]:
 
 
 def _permanent_text(workspace: Path) -> str:
+    """Return how to keep a memory that was indexed by a single command."""
+    from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.cli.daemon_registry import has_memory  # noqa: PLC0415
+
+    folder, environment = workspace.expanduser().absolute(), Environment.of_process()
     command = f"{program_name()} init {shlex.quote(str(workspace))}"
-    return f"no daemon is running; the index was updated by this command. To set up this memory for good: {command}"
+    if has_memory(environment.state_dir):
+        # The settings there belong to another memory.
+        command += f" --state-dir {shlex.quote(str(environment.home / '.memoryd' / folder.name))}"
+    return f"no daemon serves {workspace}, so this command indexed it. To set up a memory for it: {command}"
 
 
 def direct_session(agent: str) -> str:
@@ -161,7 +170,9 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
         yield f"{result.score:.3f} {result.path}:{result.start_line}-{result.end_line}"
         yield from (f"    {line}" for line in result.snippet.split("\n"))
         yield ""
-    if not answer.results:
+    if not answer.results and enum_word(answer.info, "empty_reason") == "empty index":
+        yield f"No matches: no memory file is indexed. To set up a memory: {program_name()} init FOLDER"
+    elif not answer.results:
         yield f"No matches: {answer.info.empty_explanation}."
     elif answer.info.matched_any_word:
         click.echo("memoryd: no file contains all words of the query; the results contain some of them", err=True)

@@ -32,7 +32,7 @@ from memoryd_server.cli.options import (
 
 if TYPE_CHECKING:
     from memoryd_server.agent import SettingsReport
-    from memoryd_server.cli.running import LastReload
+    from memoryd_server.cli.daemon_registry import LastReload
     from memoryd_server.observe import Log
     from memoryd_server.settings import ResolvedSettings
 
@@ -61,7 +61,7 @@ def serve(
     import asyncio  # noqa: PLC0415
 
     from memoryd_server.app import run_daemon  # noqa: PLC0415
-    from memoryd_server.cli.running import endpoint_lock  # noqa: PLC0415
+    from memoryd_server.cli.daemon_registry import endpoint_lock  # noqa: PLC0415
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415
     from memoryd_server.system import limit_free_memory  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ class _Announcement:
 
     def __init__(self, state_dir: Path, log: Log, example_query: str | None) -> None:
         from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
-        from memoryd_server.cli.running import registry_folder  # noqa: PLC0415
+        from memoryd_server.cli.daemon_registry import registry_folder  # noqa: PLC0415
 
         self._state_dir = state_dir
         self._registry = registry_folder(Environment.of_process())
@@ -109,7 +109,7 @@ class _Announcement:
 
     def ready(self, addresses: list[str]) -> None:
         """Announce the addresses of the daemon, which is ready to answer calls."""
-        from memoryd_server.cli.running import LastReload, register  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import LastReload, register  # noqa: PLC0415 -- not needed for help
         from memoryd_server.settings import process_environment  # noqa: PLC0415
 
         self._addresses = addresses
@@ -126,13 +126,13 @@ class _Announcement:
 
     def reloaded(self, report: SettingsReport) -> None:
         """Write the result of a reload for `memoryd reload`."""
-        from memoryd_server.cli.running import LastReload  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import LastReload  # noqa: PLC0415 -- not needed for help
 
         self._write(LastReload(report.loads, report.error, report.changed, report.awaiting_restart))
 
     def withdraw(self) -> None:
         """Remove the files of the daemon, which has stopped."""
-        from memoryd_server.cli.running import remove_endpoint_file, unregister  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import remove_endpoint_file, unregister  # noqa: PLC0415 -- not needed for help
 
         remove_endpoint_file(self._state_dir)
         unregister(self._registry, self._state_dir)
@@ -140,14 +140,14 @@ class _Announcement:
     def _next_steps(self) -> str:
         """Return commands to try in another shell, with the option that they need to find this daemon."""
         from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
-        from memoryd_server.cli.running import candidate_state_dirs  # noqa: PLC0415
+        from memoryd_server.cli.daemon_registry import candidate_state_dirs  # noqa: PLC0415
 
         found = candidate_state_dirs(Environment.of_process(), None)[:1] == [self._state_dir]
         flags = "" if found else f" --state-dir {shlex.quote(str(self._state_dir))}"
         return next_steps(program_name(), flags, self._addresses, self._example_query or "your question")
 
     def _write(self, result: LastReload) -> None:
-        from memoryd_server.cli.running import write_endpoint_file  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import write_endpoint_file  # noqa: PLC0415 -- not needed for help
 
         try:
             write_endpoint_file(self._state_dir, self._addresses, result)
@@ -187,7 +187,11 @@ _POLL_SECONDS = 0.05
 
 
 @click.command()
-@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="State directory of the daemon.")
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="State directory of the daemon. Default: ~/.openclaw.",
+)
 @json_option
 def reload(state_dir: Path | None, as_json: bool) -> None:
     """Make the running daemon read its settings again.
@@ -212,7 +216,7 @@ def reload_daemon(given: Path | None) -> LastReload:
     Exits with `UNAVAILABLE` if no daemon runs, or if it stops or does not complete the reload.
     """
     from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
-    from memoryd_server.cli.running import candidate_state_dirs, own_state_dir, running_daemon  # noqa: PLC0415
+    from memoryd_server.cli.daemon_registry import candidate_state_dirs, own_state_dir, running_daemon  # noqa: PLC0415
 
     environment = Environment.of_process()
     state_dir = next(iter(candidate_state_dirs(environment, given)), own_state_dir(environment, given))

@@ -1,4 +1,4 @@
-"""`memoryd service`: run the daemon as a service of the user, with systemd or launchd."""
+"""`memoryd service`: run the daemon as a user service, with systemd or launchd."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from memoryd_server.cli.options import FAILURE, CommonOptions, complain, json_op
 
 if TYPE_CHECKING:
     from memoryd.discovery import Environment
+    from memoryd_server.cli.service_definition import ServiceCommand
     from memoryd_server.cli.service_manager import ServiceManager
-    from memoryd_server.cli.service_unit import ServiceCommand
     from memoryd_server.settings import ResolvedSettings
 
 # Variables of this shell that decide which memory the daemon serves, or where it listens.
@@ -26,25 +26,34 @@ _KEPT_VARIABLES = (
 
 @click.group()
 def service() -> None:
-    """Run the daemon as a service of the user.
+    """Run the daemon as a user service.
 
-    Uses systemd's user manager on Linux, and launchd on macOS. No root rights are needed.
+    Uses systemd's user manager on Linux, and launchd on macOS. Root privileges are not needed.
     """
 
 
 @service.command()
-@click.option("--config", type=click.Path(dir_okay=False, path_type=Path), help="Settings file of memoryd (JSON5).")
-@click.option("--state-dir", type=click.Path(file_okay=False, path_type=Path), help="State directory of the daemon.")
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Settings file (JSON5). Default: memoryd.json5 in the state directory.",
+)
+@click.option(
+    "--state-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="State directory: settings, indexes and tokens. Default: ~/.openclaw.",
+)
 @click.option("--workspace", type=click.Path(file_okay=False, path_type=Path), help="Workspace of the default agent.")
 @click.option("--no-start", is_flag=True, help="Only write the definition of the service.")
 def install(config: Path | None, state_dir: Path | None, workspace: Path | None, no_start: bool) -> None:
     """Start the daemon now and at each login.
 
-    Replaces the definition of an earlier installation. Variables of this shell that select a memory, such as
-    MEMORYD_STATE_DIR, are kept for the service; keys of providers are not.
+    Replaces the definition of an earlier installation. Variables of this shell that set the state directory, the
+    workspace, the settings file, the token file or the listener, such as MEMORYD_STATE_DIR, are written into the
+    definition. API keys are not: write them to .env in the state directory.
     """
     from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
-    from memoryd_server.cli.running import running_daemon  # noqa: PLC0415
+    from memoryd_server.cli.daemon_registry import running_daemon  # noqa: PLC0415
 
     with reported():
         settings = CommonOptions(config, state_dir, workspace, None, None).settings(read_secrets=False)
@@ -77,7 +86,7 @@ def _manager(environment: Environment) -> ServiceManager:
 def _command(
     environment: Environment, config: Path | None, state_dir: Path | None, workspace: Path | None
 ) -> ServiceCommand:
-    from memoryd_server.cli.service_unit import ServiceCommand, service_program  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.cli.service_definition import ServiceCommand, service_program  # noqa: PLC0415 -- not needed for help
 
     arguments = [*service_program(sys.argv[0], environment.home), "serve"]
     for flag, path in (("--config", config), ("--state-dir", state_dir), ("--workspace", workspace)):
@@ -128,5 +137,6 @@ def status(as_json: bool) -> None:
         installed = state.definition if state.installed else "no; `memoryd service install` installs it"
         click.echo(f"Installed        {installed}")
         click.echo(f"Starts at login  {'yes' if state.starts_at_login else 'no'}")
-        click.echo(f"Running          {'yes' if state.active else 'no'} ({state.manager}: {state.detail})")
+        running = "yes" if state.active else "no" if state.reachable else "unknown"
+        click.echo(f"Running          {running} ({state.manager}: {state.detail})")
     sys.exit(0 if state.active else FAILURE)

@@ -9,22 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from memoryd_server.cli.service_unit import LABEL, UNIT, ServiceCommand, ServiceError
+from memoryd_server.cli.service_definition import LABEL, UNIT, ServiceCommand, ServiceError
 
 # A daemon with many agents takes minutes to open their indexes.
 _START_SECONDS = 330.0
 _CALL_SECONDS = 30.0
+# The exit status of a shell for a command that is missing.
+_MISSING = 127
 
 
 @dataclass(frozen=True, slots=True)
 class ServiceState:
-    """The state of the service. `manager` is systemd or launchd, and `detail` is the manager's own word."""
+    """The state of the service. `manager` is systemd or launchd, and `detail` is the manager's own word.
+
+    If the manager is not `reachable`, `detail` is the reason, and nothing is known of a running service.
+    """
 
     manager: str
     definition: str
     installed: bool
     starts_at_login: bool
     active: bool
+    reachable: bool
     detail: str
 
 
@@ -82,15 +88,18 @@ class Systemd:
         """See `ServiceManager`."""
         enabled = _run(["systemctl", "--user", "is-enabled", UNIT]).stdout.strip()
         active = _run(["systemctl", "--user", "is-active", UNIT])
-        detail = active.stdout.strip() or active.stderr.strip() or "unknown"
+        word = active.stdout.strip()
+        detail = word or active.stderr.strip() or "unknown"
         installed = self._file.exists()
-        return ServiceState("systemd", str(self._file), installed, enabled == "enabled", detail == "active", detail)
+        return ServiceState(
+            "systemd", str(self._file), installed, enabled == "enabled", word == "active", bool(word), detail
+        )
 
     def advice(self) -> list[str]:
         """See `ServiceManager`."""
-        lines = [f"log: {self._log_command()}"]
+        lines = [f"Log: {self._log_command()}"]
         if _run(["loginctl", "show-user", str(os.getuid()), "--property=Linger"]).stdout.strip() == "Linger=no":
-            lines.append("it stops when you log out; `loginctl enable-linger` keeps it running")
+            lines.append("The daemon stops when you log out. To keep it running: loginctl enable-linger")
         return lines
 
     @staticmethod
@@ -149,11 +158,15 @@ class Launchd:
             line.partition("=")[2].strip() for line in answer.stdout.splitlines() if line.strip().startswith("state =")
         ]
         detail = states[0] if states else "not loaded"
-        return ServiceState("launchd", str(self._file), self._file.exists(), loaded, detail == "running", detail)
+        reachable = answer.returncode != _MISSING
+        detail = detail if reachable else answer.stderr.strip()
+        return ServiceState(
+            "launchd", str(self._file), self._file.exists(), loaded, detail == "running", reachable, detail
+        )
 
     def advice(self) -> list[str]:
         """See `ServiceManager`."""
-        return [f"log: {self._log}"]
+        return [f"Log: {self._log}"]
 
 
 def service_manager(home: Path, config_home: Path) -> ServiceManager:
@@ -170,13 +183,13 @@ def _write(file: Path, content: bytes) -> None:
 
 
 def _run(command: Sequence[str], *, seconds: float = _CALL_SECONDS) -> subprocess.CompletedProcess[str]:
-    """Run a command of the service manager; a missing or a hanging one has the exit status 127."""
+    """Run a command of the service manager; a missing or a hanging one has the exit status `_MISSING`."""
     try:
         return subprocess.run(command, capture_output=True, text=True, timeout=seconds, check=False)  # noqa: S603 -- fixed commands
     except FileNotFoundError:
-        return subprocess.CompletedProcess(list(command), 127, "", f"the command {command[0]} is missing")
+        return subprocess.CompletedProcess(list(command), _MISSING, "", f"the command {command[0]} is missing")
     except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(list(command), 127, "", str(error))
+        return subprocess.CompletedProcess(list(command), _MISSING, "", str(error))
 
 
 def _checked(command: Sequence[str], *, seconds: float = _CALL_SECONDS, advice: str = "") -> None:

@@ -120,9 +120,12 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     yield _vector_line(answer.vector)
     yield f"FTS        {'ready' if answer.fulltext.available else answer.fulltext.error}"
     yield f"Cache      {answer.cache.entries} of {answer.cache.max_entries} embeddings"
-    for watcher in answer.watchers:
-        mode = enum_word(watcher, "mode")
-        yield f"Watcher    {watcher.root}: {mode}" + (f" ({watcher.reason})" if watcher.reason else "")
+    watchers = (
+        f"Watcher    {watcher.root}: {enum_word(watcher, 'mode')}" + (f" ({watcher.reason})" if watcher.reason else "")
+        for watcher in answer.watchers
+    )
+    # A workspace that is an extra path as well is two roots.
+    yield from dict.fromkeys(watchers)
     yield from (f"Degraded   {each.reason}" for each in answer.degradations)
     yield from (f"Issue      {issue}" for issue in answer.source_issues)
     yield from (f"Failed     {failed.path}: {failed.error}" for failed in answer.failed_files)

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fake_providers import OllamaServer
+from memoryd_server.cli.init_discovery import likely_folders, survey_folder
 from memoryd_server.cli.init_embedding import (
     find_ollama_models,
     no_provider,
     ollama_provider,
     remote_provider,
 )
-from memoryd_server.cli.init_memory import likely_folders, survey_folder
 from memoryd_server.cli.init_settings import InitialSettings, keep_copy, write_settings
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings import ProviderAccess, load
@@ -122,17 +122,23 @@ def test_an_answer_that_is_not_ollamas_is_no_ollama():
 @pytest.mark.parametrize(
     ("tokens", "cost"),
     [
-        (120_000, "less than $0.01 for these notes ($0.02 per million tokens)"),
-        (9_000_000, "about $0.18 for these notes ($0.02 per million tokens)"),
+        (120_000, "less than $0.01 for these notes, without transcripts ($0.02 per million tokens)"),
+        (9_000_000, "about $0.18 for these notes, without transcripts ($0.02 per million tokens)"),
     ],
 )
 def test_a_remote_provider_says_its_cost_and_where_it_sends_what(tokens, cost):
     access = ProviderAccess(keys=("k",), key_from="env OPENAI_API_KEY")
     choice = remote_provider("openai", access, tokens)
     assert choice.cost == cost
-    assert choice.sends == "every chunk and query to api.openai.com, with the key in OPENAI_API_KEY"
+    assert (
+        choice.sends
+        == "every chunk of notes and session transcripts, and every query, to api.openai.com, with the key in OPENAI_API_KEY"
+    )
     elsewhere = ProviderAccess(base_url="https://me:secret@proxy.example/v1", keys=("k",))
-    assert remote_provider("openai", elsewhere, tokens).sends == "every chunk and query to proxy.example"
+    assert (
+        remote_provider("openai", elsewhere, tokens).sends
+        == "every chunk of notes and session transcripts, and every query, to proxy.example"
+    )
     assert json.dumps([no_provider().sends, no_provider().cost]) == '["nothing", "free"]'
 
 

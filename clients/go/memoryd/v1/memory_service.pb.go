@@ -1127,7 +1127,7 @@ type SyncRequest struct {
 	// is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
-	// that was written before the call. FULL starts a run of its own; `on_conflict` defines what happens if another run is
+	// that was written before the call. FULL requests a complete run; `on_conflict` defines what happens if another run is
 	// in progress.
 	Mode SyncMode `protobuf:"varint,2,opt,name=mode,proto3,enum=memoryd.v1.SyncMode" json:"mode,omitempty"`
 	// Reason for the run: MANUAL, SESSION_START or POST_COMPACTION. UNSPECIFIED means MANUAL. The other triggers are

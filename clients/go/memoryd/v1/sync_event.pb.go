@@ -222,9 +222,9 @@ const (
 	OnConflict_ON_CONFLICT_UNSPECIFIED OnConflict = 0
 	// The call fails with ABORTED (SYNC_CONFLICT).
 	OnConflict_ON_CONFLICT_ABORT OnConflict = 1
-	// The call waits for the end of the run in progress, whether that run completes or fails, and then starts its own run.
-	// All calls that wait share one run, because it starts after each of them. If all of them are closed before, it is not
-	// started.
+	// The call waits until the run in progress completes or fails; then a FULL run starts. All waiting calls share that
+	// run, which covers them all because it starts after they arrived. If all waiting calls are cancelled before it
+	// starts, it does not start.
 	OnConflict_ON_CONFLICT_WAIT OnConflict = 2
 )
 
@@ -283,7 +283,7 @@ const (
 	SyncPhase_SYNC_PHASE_EMBEDDING SyncPhase = 3
 	// Replacing the old index with the rebuilt one.
 	SyncPhase_SYNC_PHASE_SWAPPING SyncPhase = 4
-	// Waiting for the end of another run, before the run starts. Only with ON_CONFLICT_WAIT.
+	// Waiting for the run in progress; the run of this call has not started. Sent only with ON_CONFLICT_WAIT.
 	SyncPhase_SYNC_PHASE_WAITING SyncPhase = 5
 )
 

@@ -537,7 +537,7 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
 
   /**
    * How much to index. INCREMENTAL joins a run in progress; when `completed` is sent, the index contains everything
-   * that was written before the call. FULL starts a run of its own; `on_conflict` defines what happens if another run is
+   * that was written before the call. FULL requests a complete run; `on_conflict` defines what happens if another run is
    * in progress.
    *
    * @generated from field: memoryd.v1.SyncMode mode = 2;

@@ -580,9 +580,9 @@ export enum OnConflict {
   ABORT = 1,
 
   /**
-   * The call waits for the end of the run in progress, whether that run completes or fails, and then starts its own run.
-   * All calls that wait share one run, because it starts after each of them. If all of them are closed before, it is not
-   * started.
+   * The call waits until the run in progress completes or fails; then a FULL run starts. All waiting calls share that
+   * run, which covers them all because it starts after they arrived. If all waiting calls are cancelled before it
+   * starts, it does not start.
    *
    * @generated from enum value: ON_CONFLICT_WAIT = 2;
    */
@@ -637,7 +637,7 @@ export enum SyncPhase {
   SWAPPING = 4,
 
   /**
-   * Waiting for the end of another run, before the run starts. Only with ON_CONFLICT_WAIT.
+   * Waiting for the run in progress; the run of this call has not started. Sent only with ON_CONFLICT_WAIT.
    *
    * @generated from enum value: SYNC_PHASE_WAITING = 5;
    */

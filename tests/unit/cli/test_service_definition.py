@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.cli.service_unit import LABEL, UNIT, ServiceCommand, ServiceError, service_program
+from memoryd_server.cli.service_definition import LABEL, UNIT, ServiceCommand, ServiceError, service_program
 
 ODD = '/opt/my notes/100% "real" $HOME \\ ä'
 COMMAND = ServiceCommand((ODD, "serve", "--state-dir", "/s"), {"MEMORYD_STATE_DIR": "/s p", "OPENCLAW_PROFILE": "50%"})

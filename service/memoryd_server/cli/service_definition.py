@@ -1,4 +1,4 @@
-"""The definitions of memoryd as a service of the user: a systemd unit on Linux, a launchd agent on macOS."""
+"""The definitions of memoryd as a user service: a systemd unit on Linux, a launchd agent on macOS."""
 
 import plistlib
 import sys

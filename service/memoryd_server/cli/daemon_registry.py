@@ -1,11 +1,11 @@
-"""The running daemons: how a daemon makes itself known, and how the commands find it.
+"""The registry of running daemons: endpoint files, locks, and the order in which a command tries the daemons.
 
 A daemon writes its addresses, its process id and the result of its last reload to `memoryd.endpoint.json` in its state
 directory. It also holds a lock file there; the endpoint file is valid only while that lock is held.
 
 It also registers its state directory in a folder of the user, so that a command finds it without being told the state
-directory. Only the `memoryd` command uses this registry: a gateway must not write to the memory of another daemon
-because its own does not run. This module imports neither gRPC nor the settings.
+directory. Only the `memoryd` command uses this registry: a gateway whose daemon is stopped
+must not write to the memory of another daemon. This module imports neither gRPC nor the settings.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The work of `memoryd eval`: run a golden set with an agent's settings, and compare the results with an earlier run.
+"""The report of `memoryd eval`: the results of a golden set with an agent's settings, compared with an earlier run.
 
 For each workspace of the golden set, one after the other, a daemon in this process indexes the workspace and runs the
 queries.

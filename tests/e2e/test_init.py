@@ -163,7 +163,7 @@ def test_at_a_terminal_a_key_is_used_only_after_a_yes(home, openclaw_with_provid
     answers = [
         ("Which one?", "3"),
         (
-            f"This sends every chunk of notes and session transcripts, and every query, to {host}, with the key in OPENAI_API_KEY. Continue?",
+            f"This sends notes, session transcripts and queries to {host}, with the key in OPENAI_API_KEY. Continue?",
             "n",
         ),
         ("Which one?", "1"),
@@ -171,7 +171,7 @@ def test_at_a_terminal_a_key_is_used_only_after_a_yes(home, openclaw_with_provid
     ]
     code, shown = converse("init", home=home, answers=answers, variables=KEY)
     assert code == 0
-    assert "less than $0.01 for these notes, without transcripts ($0.02 per million tokens)" in shown
+    assert "less than $0.01 for these notes ($0.02 per million tokens)" in shown
     assert "memory/a.md:1-" in shown
     assert openclaw_with_provider.requests == []
     assert '"none"' in own_settings(home).read_text("utf-8")

@@ -250,7 +250,16 @@ class _Init:
 
     def _ask_embedding(self, tokens: int) -> EmbeddingChoice:
         choices = embedding_choices(self._access_of, tokens, find_ollama_models())
-        table = Table("", "search by meaning with", "sends", "cost", "", title=None, box=None, padding=(0, 2, 0, 0))
+        table = Table(
+            "",
+            "search by meaning with",
+            "sends",
+            "cost, without transcripts",
+            "",
+            title=None,
+            box=None,
+            padding=(0, 2, 0, 0),
+        )
         for number, each in enumerate(choices, 1):
             name = (
                 "nothing: keywords only" if each.provider == "none" else f"{each.provider} ({each.model or 'no model'})"

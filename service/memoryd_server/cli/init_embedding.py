@@ -100,9 +100,7 @@ def remote_provider(provider: str, access: ProviderAccess, tokens: int) -> Embed
         problem = f"there is no key; set {PROVIDER_KEYS[provider][0]}"
     host = urlsplit(access.base_url).netloc.rpartition("@")[2] or _HOSTS[provider]
     source = access.key_from.removeprefix("env ")
-    sends = f"every chunk of notes and session transcripts, and every query, to {host}" + (
-        f", with the key in {source}" if source else ""
-    )
+    sends = f"notes, session transcripts and queries to {host}" + (f", with the key in {source}" if source else "")
     return EmbeddingChoice(provider, default_model(provider), sends, _price(provider, tokens), problem)
 
 
@@ -110,7 +108,7 @@ def _price(provider: str, tokens: int) -> str:
     price = _PRICES[provider]
     total = tokens * price / _MILLION
     amount = f"about ${total:.2f}" if total >= _SMALLEST_PRICE else f"less than ${_SMALLEST_PRICE}"
-    return f"{amount} for these notes, without transcripts (${price:.2f} per million tokens)"
+    return f"{amount} for these notes (${price:.2f} per million tokens)"
 
 
 def find_ollama_models(base_url: str = OLLAMA) -> list[str] | None:

@@ -122,22 +122,18 @@ def test_an_answer_that_is_not_ollamas_is_no_ollama():
 @pytest.mark.parametrize(
     ("tokens", "cost"),
     [
-        (120_000, "less than $0.01 for these notes, without transcripts ($0.02 per million tokens)"),
-        (9_000_000, "about $0.18 for these notes, without transcripts ($0.02 per million tokens)"),
+        (120_000, "less than $0.01 for these notes ($0.02 per million tokens)"),
+        (9_000_000, "about $0.18 for these notes ($0.02 per million tokens)"),
     ],
 )
 def test_a_remote_provider_says_its_cost_and_where_it_sends_what(tokens, cost):
     access = ProviderAccess(keys=("k",), key_from="env OPENAI_API_KEY")
     choice = remote_provider("openai", access, tokens)
     assert choice.cost == cost
-    assert (
-        choice.sends
-        == "every chunk of notes and session transcripts, and every query, to api.openai.com, with the key in OPENAI_API_KEY"
-    )
+    assert choice.sends == "notes, session transcripts and queries to api.openai.com, with the key in OPENAI_API_KEY"
     elsewhere = ProviderAccess(base_url="https://me:secret@proxy.example/v1", keys=("k",))
     assert (
-        remote_provider("openai", elsewhere, tokens).sends
-        == "every chunk of notes and session transcripts, and every query, to proxy.example"
+        remote_provider("openai", elsewhere, tokens).sends == "notes, session transcripts and queries to proxy.example"
     )
     assert json.dumps([no_provider().sends, no_provider().cost]) == '["nothing", "free"]'
 

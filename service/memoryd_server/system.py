@@ -98,6 +98,22 @@ def try_lock(descriptor: int) -> bool:
     return True
 
 
+def is_locked(descriptor: int) -> bool:
+    """Return whether another open file holds the exclusive lock of an open file.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    try:
+        # Two processes that ask concurrently do not take each other for the holder of the exclusive lock.
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _LOCKED:
+            return True
+        raise
+    return False
+
+
 @contextmanager
 def exclusive_lease(descriptor: int) -> Iterator[bool]:
     """Keep every program from opening an open file until the block ends; yield whether that is so.

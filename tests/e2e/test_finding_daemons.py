@@ -1,14 +1,25 @@
 """How a command finds a running daemon without being told its address or its state directory."""
 
 import json
+import os
 import shlex
 import signal
 import stat
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from daemon_process import COMMAND, end, environment, memoryd, serving, start
+from memoryd_server.cli.daemon_registry import (
+    LastReload,
+    endpoint_lock,
+    register,
+    running_daemon,
+    running_state_dirs,
+    write_endpoint_file,
+)
+from waiting import wait_until
 
 REGISTRY = ".local/state/memoryd/daemons"
 
@@ -107,7 +118,7 @@ def test_a_killed_daemon_is_not_called_and_the_next_start_removes_it(home, tmp_p
     assert "No matches" in alone.stdout
     assert memoryd("reload", home=home).returncode == 5
     with serving(crane, tmp_path / "state", home=home):
-        assert registered(home) == [str(tmp_path / "state")]
+        wait_until(lambda: registered(home) == [str(tmp_path / "state")])
 
 
 @pytest.mark.parametrize("how", ["variable", "flag", "workspace"])
@@ -187,6 +198,67 @@ def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
         end(process)
 
 
+@pytest.mark.parametrize("name", ["MEMORYD_WORKSPACE", "MEMORYD_CONFIG", "OPENCLAW_WORKSPACE_DIR"])
+def test_a_note_is_not_written_to_another_workspace_than_a_variable_selects(home, tmp_path, ferry, crane, name):
+    config = tmp_path / "crane.json5"
+    config.write_text(json.dumps({"agents": {"defaults": {"workspace": str(crane)}}}), "utf-8")
+    with serving(ferry, home / ".openclaw", home=home):
+        done = subprocess.run(
+            [*COMMAND, "append", "A note."],
+            env={**environment(home), name: str(config if name == "MEMORYD_CONFIG" else crane)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 2
+    assert f"the running daemon serves {ferry}, not {crane}" in done.stderr
+    assert [file.name for file in (ferry / "memory").iterdir()] == ["note.md"]
+
+
+def test_a_registry_that_other_users_can_write_is_not_used(tmp_path):
+    registry = tmp_path / "memoryd" / "daemons"
+    register(registry, tmp_path / "state")
+    assert list(registry.glob("*.json")) != []
+    for folder in (registry, registry.parent):
+        folder.chmod(0o777)
+        with pytest.raises(PermissionError, match="other users can write this folder"):
+            register(registry, tmp_path / "state")
+        assert running_state_dirs(registry) == []
+        folder.chmod(0o700)
+
+
+def test_a_link_in_place_of_a_registration_is_not_followed(tmp_path):
+    precious = tmp_path / "precious.txt"
+    precious.write_text("precious", "utf-8")
+    registry = tmp_path / "memoryd" / "daemons"
+    register(registry, tmp_path / "state")
+    (file,) = registry.glob("*.json")
+    file.unlink()
+    for name in (file.name, f"{file.stem}.tmp"):
+        (registry / name).symlink_to(precious)
+    register(registry, tmp_path / "state")
+    assert precious.read_text("utf-8") == "precious"
+    assert not file.is_symlink()
+
+
+def test_a_state_directory_that_does_not_answer_stops_no_command(tmp_path):
+    registry, state = tmp_path / "memoryd" / "daemons", tmp_path / "state"
+    state.mkdir()
+    register(registry, state)
+    os.mkfifo(state / "memoryd.endpoint.lock")
+    assert running_state_dirs(registry) == []
+
+
+def test_concurrent_probes_do_not_take_each_other_for_a_daemon(tmp_path):
+    write_endpoint_file(tmp_path, ["unix:/m.sock"], LastReload())
+    (tmp_path / "memoryd.endpoint.lock").touch()
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: running_daemon(tmp_path), range(2000))) == {None}
+    with endpoint_lock(tmp_path):
+        assert running_daemon(tmp_path).pid == os.getpid()
+
+
 @pytest.fixture
 def notes(tmp_path):
     """A folder of notes as people keep them: no MEMORY.md and no memory/."""
@@ -221,12 +293,36 @@ def test_the_search_of_a_folder_sends_nothing_to_a_provider_of_the_own_memory(ho
 
 
 @pytest.mark.slow
-def test_the_settings_of_a_selected_state_directory_say_what_a_folder_is(home, notes, tmp_path):
-    state = tmp_path / "state"
-    state.mkdir()
-    (state / "memoryd.json5").write_text("{}", "utf-8")
-    done = memoryd("search", "--workspace", notes, "--state-dir", state, "tomatoes", home=home)
-    assert "No matches" in done.stdout
+def test_the_search_of_a_folder_replaces_no_index(home, notes, tmp_path):
+    workspace = workspace_of(home / ".openclaw" / "workspace", "The ferry leaves at nine.")
+    memoryd("index", home=home)
+    index = home / ".openclaw" / "memory" / "main.memoryd.sqlite"
+    before = index.read_bytes()
+    (home / "notes").symlink_to(notes)
+    # A shell leaves the tilde in an option.
+    for options in (["--workspace=~/notes"], ["--workspace", notes, "--state-dir", home / ".openclaw"]):
+        assert "garden/tomato.md:1-" in memoryd("search", *options, "tomatoes", home=home).stdout
+    assert index.read_bytes() == before
+    assert "memory/note.md" in memoryd("search", "ferry", home=home).stdout
+    folders = home / ".local" / "state" / "memoryd" / "folders"
+    assert stat.S_IMODE(folders.stat().st_mode) == 0o700
+    assert workspace.is_dir()
+
+
+@pytest.mark.slow
+def test_the_search_of_a_folder_sends_nothing_to_a_reranker(home, notes):
+    # Nothing listens at this port, so that a call to it would be reported.
+    variables = {"MEMORYD_RERANK__PROVIDER": "http", "MEMORYD_RERANK__BASE_URL": "http://127.0.0.1:9/rerank"}
+    done = subprocess.run(
+        [*COMMAND, "search", "--json", "--workspace", str(notes), "tomatoes"],
+        env={**environment(home), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    info = json.loads(done.stdout)["info"]
+    assert (info["degradations"], "reranking" in info) == ([], False)
 
 
 def test_a_wrong_workspace_is_an_error(home, tmp_path):

@@ -1,13 +1,14 @@
 """`memoryd init`: from nothing to a first answer."""
 
 import json
+import shutil
 import stat
 import subprocess
 
 import pytest
 
 from daemon_process import COMMAND, environment, memoryd, serving
-from fake_providers import OpenAIServer
+from fake_providers import OllamaServer, OpenAIServer
 from terminal import converse
 
 
@@ -77,6 +78,7 @@ def test_existing_settings_are_used_and_replaced_only_by_force(home, notes):
     forced = init("--force", "--embedding", "none", home=home)
     assert forced.returncode == 0
     assert own_settings(home).read_text("utf-8") == before
+    assert "add --force, which keeps a copy" in refused.stderr
     (copy,) = own_settings(home).parent.glob("memoryd.json5.*.bak")
     assert copy.read_text("utf-8") == before
 
@@ -171,7 +173,7 @@ def test_at_a_terminal_a_key_is_used_only_after_a_yes(home, openclaw_with_provid
     ]
     code, shown = converse("init", home=home, answers=answers, variables=KEY)
     assert code == 0
-    assert "less than $0.01 for these notes ($0.02 per million tokens)" in shown
+    assert "see the prices of the provider" in shown
     assert "memory/a.md:1-" in shown
     assert openclaw_with_provider.requests == []
     assert '"none"' in own_settings(home).read_text("utf-8")
@@ -189,6 +191,122 @@ def test_at_a_terminal_the_folder_is_asked_for_until_it_exists(home, notes):
     assert f"1. {likely}: 1 Markdown file" in shown
     assert f"{home}/nots is not a folder." in shown
     assert f"Wrote {own_settings(home)}." in shown
+
+
+@pytest.mark.slow
+def test_a_setting_that_sends_nothing_stays_when_the_settings_are_changed(home, openclaw_with_provider):
+    assert init(home=home, variables=KEY).returncode == 0
+    done = init("--force", home=home, variables=KEY)
+    assert done.returncode == 0
+    assert "Embedding provider: none, as in the settings." in done.stdout
+    assert openclaw_with_provider.requests == []
+
+
+@pytest.mark.slow
+def test_what_openclaw_indexes_is_neither_widened_nor_narrowed(home, tmp_path):
+    state = home / ".openclaw"
+    for name in ("memory/a.md", "public/p.md", "private/s.md"):
+        (state / "workspace" / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / "workspace" / name).write_text(f"# Heron {name}\n", "utf-8")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "o.md").write_text("# Heron elsewhere\n", "utf-8")
+    paths = [{"path": ".", "pattern": "public/**/*.md"}, str(tmp_path / "other")]
+    search = {"provider": "none", "extraPaths": paths}
+    (state / "openclaw.json").write_text(json.dumps({"memory": {"search": search}}), "utf-8")
+    assert init(home=home).returncode == 0
+    listed = json.loads(memoryd("files", "--json", home=home).stdout)
+    assert sorted(file["path"].rpartition("/")[2] for file in listed) == ["a.md", "o.md", "p.md"]
+
+
+@pytest.mark.slow
+def test_an_ollama_on_another_address_is_named_and_confirmed(home):
+    server = OllamaServer()
+    try:
+        state = home / ".openclaw"
+        (state / "workspace" / "memory").mkdir(parents=True)
+        (state / "workspace" / "memory" / "a.md").write_text("The heron nests by the weir.", "utf-8")
+        providers = {"ollama": {"baseUrl": server.url, "models": []}}
+        settings = {"agents": {"entries": {"main": {}}}, "models": {"providers": providers}}
+        (state / "openclaw.json").write_text(json.dumps(settings), "utf-8")
+        done = init("--embedding", "ollama", "--json", home=home)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["embedding"]["model"] == "nomic-embed-text"
+        assert sum(text.endswith("The heron nests by the weir.") for text in server.texts) == 1
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize("name", ["MEMORYD_WORKSPACE", "MEMORYD_ADDRESS"])
+def test_a_variable_that_overrides_the_new_settings_is_refused(home, notes, name):
+    done = init(notes, home=home, variables={name: str(notes)})
+    assert done.returncode == 2
+    assert f"{name} is set and overrides what init sets up; unset it" in done.stderr
+    assert not own_settings(home).exists()
+
+
+@pytest.mark.slow
+def test_a_daemon_that_serves_another_workspace_is_no_success(home, notes, tmp_path):
+    (tmp_path / "ferry" / "memory").mkdir(parents=True)
+    with serving(tmp_path / "ferry", home / ".openclaw", home=home):
+        done = init(notes, home=home)
+    assert done.returncode == 2
+    assert f"the running daemon serves {tmp_path / 'ferry'} for agent main" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_settings_file_of_another_name_is_created_and_named_in_the_next_steps(home, notes, tmp_path):
+    file = tmp_path / "mine.json5"
+    done = init(notes, "--config", file, home=home)
+    assert done.returncode == 0, done.stderr
+    assert file.exists()
+    assert f"search --config {file}" in done.stdout
+
+
+@pytest.mark.slow
+def test_a_linked_settings_file_stays_a_link(home, notes, tmp_path):
+    (tmp_path / "dotfiles").mkdir()
+    (tmp_path / "dotfiles" / "memoryd.json5").write_text("{memoryd: {log: {level: 'error'}}}", "utf-8")
+    own_settings(home).parent.mkdir()
+    own_settings(home).symlink_to(tmp_path / "dotfiles" / "memoryd.json5")
+    assert init(notes, "--force", home=home).returncode == 0
+    assert own_settings(home).is_symlink()
+    assert '"level": "error"' in (tmp_path / "dotfiles" / "memoryd.json5").read_text("utf-8")
+
+
+@pytest.mark.slow
+def test_a_long_heading_and_control_characters_do_not_disturb(home, notes):
+    (notes / "zzz.md").write_text("# " + "long \x1b[31m heading " * 2000, "utf-8")
+    done = init(notes, home=home)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.slow
+def test_odd_answers_and_closed_streams_are_no_crash(home, notes):
+    question = "Where are your notes?"
+    answers = [(question, "\u00b2"), (question, "~nobody-with-this-name/x"), (question, "x" * 300), (question, notes)]
+    code, shown = converse(
+        "init", home=home, answers=[*answers, ("Which one?", "\u00b2"), ("Which one?", "1"), ("for", "")]
+    )
+    assert (code, "Traceback" in shown) == (0, False)
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *COMMAND, "init"],
+        env=environment(home),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_a_failed_setup_leaves_no_workspace(home, openclaw_with_provider):
+    openclaw_with_provider.keys.add("another-key")
+    workspace = home / ".openclaw" / "workspace"
+    shutil.rmtree(workspace)
+    assert init("--embedding", "openai", home=home, variables=KEY).returncode == 1
+    assert not workspace.exists()
 
 
 MISTAKES = {

@@ -65,6 +65,8 @@ def test_the_service_is_installed_started_found_and_removed(under_systemd):
         "$M" search heron > "$HOME/search.txt" || exit 14
         systemctl --user show memoryd.service --property=MainPID,Type,NRestarts > "$HOME/show.txt"
         "$M" service install || exit 15
+        env -u XDG_RUNTIME_DIR "$M" service uninstall 2> "$HOME/unreachable.txt" && exit 19
+        test -e "$HOME/.config/systemd/user/memoryd.service" || exit 20
         "$M" service uninstall || exit 16
         "$M" service status > "$HOME/after.txt" && exit 17
         "$M" reload; test $? -eq 5 || exit 18
@@ -86,6 +88,7 @@ def test_the_service_is_installed_started_found_and_removed(under_systemd):
     shown = (home / "show.txt").read_text("utf-8")
     assert "Type=notify" in shown
     assert "MainPID=0" not in shown
+    assert "the service cannot be stopped: " in (home / "unreachable.txt").read_text("utf-8")
     assert "Running          no" in (home / "after.txt").read_text("utf-8")
     assert not unit.exists()
 
@@ -95,8 +98,15 @@ def test_a_daemon_that_does_not_start_is_reported_with_its_log(under_systemd):
     home, run = under_systemd
     (home / ".openclaw").mkdir()
     (home / ".openclaw" / "memoryd.json5").write_text("{memoryd: {listen: ['unix:/proc/x.sock']}}", "utf-8")
-    done, shown = run('"$M" service install; code=$?; kill $manager; exit $code')
+    done, shown = run("""
+        "$M" service install; code=$?
+        systemctl --user show memoryd.service --property=ActiveState,UnitFileState > "$HOME/show.txt"
+        kill $manager; exit $code
+    """)
     assert done.returncode == 2, shown
+    # It is not started again and again.
+    assert "UnitFileState=disabled" in (home / "show.txt").read_text("utf-8")
+    assert "ActiveState=activating" not in (home / "show.txt").read_text("utf-8")
     assert "`systemctl --user restart memoryd.service` failed" in done.stderr
     assert "see journalctl --user --unit memoryd.service" in done.stderr
 
@@ -110,6 +120,25 @@ def test_without_a_user_manager_the_error_says_what_to_do(tmp_path):
     assert written.returncode == 0
     assert memoryd("service", "status", home=tmp_path).returncode == 1
     assert "Removed" in memoryd("service", "uninstall", home=tmp_path).stdout
+
+
+def test_variables_are_written_as_the_service_needs_them_or_named(tmp_path):
+    variables = {"MEMORYD_STATE_DIR": "rel", "MEMORYD_CONFIRM_ABOVE_TOKENS": "10", "MEMORYD_TLS_CA": "/ca.pem"}
+    done = subprocess.run(
+        [*COMMAND, "service", "install", "--no-start"],
+        env={**environment(tmp_path), **variables},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    unit = (tmp_path / ".config/systemd/user/memoryd.service").read_text("utf-8")
+    assert f'Environment="MEMORYD_STATE_DIR={tmp_path}/rel"' in unit
+    assert done.stderr == (
+        "memoryd: the service does not get MEMORYD_CONFIRM_ABOVE_TOKENS of this shell; write the setting to "
+        "memoryd.json5\n"
+    )
 
 
 def test_keys_that_only_this_shell_has_are_named(tmp_path):

@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
 from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
-from memoryd_server.cli.daemon_registry import candidate_state_dirs, registry_folder, running_state_dirs, selects_memory
+from memoryd_server.cli.daemon_registry import (
+    candidate_state_dirs,
+    registry_folder,
+    running_state_dirs,
+    selects_memory,
+    selects_workspace,
+)
 from memoryd_server.cli.options import CommonOptions, complain
 from memoryd_server.errors import MemorydError as MemorydServerError
 from memoryd_server.errors import SettingsError
@@ -176,8 +182,8 @@ def _find_client(common: CommonOptions) -> MemorydClient | None:
                 _say_which(state_dir)
             return client
     client = _first_answering(_settings_endpoints(common))
-    if client is not None and common.workspace is not None:
-        _check_workspace(client, common.workspace)
+    if client is not None and _selects_workspace(common):
+        _check_workspace(client, common.settings(read_secrets=False))
     if client is None and not _selects_memory(common):
         _say_none(Environment.of_process().state_dir)
     return client
@@ -188,13 +194,17 @@ def _selects_memory(common: CommonOptions) -> bool:
 
 
 def _needs_settings(common: CommonOptions) -> bool:
-    return bool(common.config or common.workspace or common.token_file)
+    return common.token_file is not None or _selects_workspace(common)
+
+
+def _selects_workspace(common: CommonOptions) -> bool:
+    return bool(common.config or common.workspace) or selects_workspace(Environment.of_process())
 
 
 def _running_endpoints(common: CommonOptions) -> Iterator[tuple[Path, Iterator[Endpoint]]]:
     """Yield the state directory and the endpoints of each running daemon to try.
 
-    Nothing if the settings have to be read first, because an option for them is given.
+    Nothing if the settings have to be read first, because an option or a variable for them is given.
     """
     if not _needs_settings(common):
         for state_dir in candidate_state_dirs(Environment.of_process(), common.state_dir):
@@ -285,17 +295,19 @@ def _choices(state_dirs: list[Path]) -> str:
     return shown + (f" and {len(state_dirs) - _MAX_CHOICES} more" if len(state_dirs) > _MAX_CHOICES else "")
 
 
-def _check_workspace(client: MemorydClient, workspace: Path) -> None:
-    """Raise SettingsError if the default agent of the daemon has another workspace."""
-    from memoryd_server.cli.index import all_agents  # noqa: PLC0415 -- only for this option
+def _check_workspace(client: MemorydClient, settings: "ResolvedSettings") -> None:
+    """Raise SettingsError if the default agent of the daemon has another workspace than these settings say."""
+    from memoryd_server.cli.index import all_agents  # noqa: PLC0415 -- only for some options
 
     served = next((agent.workspace for agent in all_agents(client) if agent.default), "")
-    if served and Path(served).resolve() != workspace.expanduser().resolve():
-        client.close()
-        raise SettingsError(
-            f"the running daemon serves {served}, not {workspace}; omit --workspace, or select another state directory "
-            "with --state-dir"
-        )
+    if served and settings.default_agent:
+        workspace = settings.agent(settings.default_agent).workspace
+        if Path(served).resolve() != workspace.resolve():
+            client.close()
+            raise SettingsError(
+                f"the running daemon serves {served}, not {workspace}; omit the option or variable that selects the "
+                "workspace, or select another state directory with --state-dir"
+            )
 
 
 def _own_tls(settings: "ResolvedSettings", tls: Tls | None) -> Tls | None:

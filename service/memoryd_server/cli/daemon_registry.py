@@ -10,25 +10,31 @@ must not write to the memory of another daemon. This module imports neither gRPC
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import stat
+import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from memoryd.discovery import Environment
-from memoryd_server.system import FileLock, try_lock
+from memoryd_server.system import FileLock, is_locked
 
 _LOCK_SECONDS = 1.0
+_PROBE_SECONDS = 1.0
+_MAX_FILE_BYTES = 1_000_000
 _REGISTRY = Path(".local", "state", "memoryd", "daemons")
-# Each selects a state directory, a workspace or a settings file.
-_SELECTING = (
-    *("MEMORYD_STATE_DIR", "MEMORYD_CONFIG", "MEMORYD_WORKSPACE"),
-    *("OPENCLAW_STATE_DIR", "OPENCLAW_HOME", "OPENCLAW_CONFIG_PATH", "OPENCLAW_PROFILE", "OPENCLAW_WORKSPACE_DIR"),
+_OF_THE_WORKSPACE = (
+    *("MEMORYD_CONFIG", "MEMORYD_WORKSPACE"),
+    *("OPENCLAW_CONFIG_PATH", "OPENCLAW_PROFILE", "OPENCLAW_WORKSPACE_DIR"),
 )
+_OF_THE_STATE_DIR = ("MEMORYD_STATE_DIR", "OPENCLAW_STATE_DIR", "OPENCLAW_HOME")
 # What a state directory contains if it has been set up.
 _SIGNS_OF_A_MEMORY = ("memoryd.json5", "openclaw.json", "clawdbot.json", "workspace")
 
@@ -81,11 +87,36 @@ def _is_locked(state_dir: Path) -> bool:
     """Return whether a process holds the lock, or the file system does not support locks.
 
     Raises:
-        OSError: the lock file does not exist.
+        OSError: the lock file does not exist, or is no file.
     """
-    with _lock_file(state_dir).open("rb") as file, suppress(OSError):
-        return not try_lock(file.fileno())
+    with _open_file(_lock_file(state_dir)) as file, suppress(OSError):
+        return is_locked(file.fileno())
     return True
+
+
+def _open_file(file: Path) -> BinaryIO:
+    """Open a file for reading. Does not follow a link, and does not wait for the writer of a pipe.
+
+    Raises:
+        OSError: it does not exist, or is no regular file.
+    """
+    descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    opened = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        opened.close()
+        raise OSError(errno.EINVAL, "not a regular file", str(file))
+    return opened
+
+
+def _read_json(file: Path) -> Any:
+    """Return the content of a small JSON file.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is not JSON.
+    """
+    with _open_file(file) as opened:
+        return json.loads(opened.read(_MAX_FILE_BYTES))
 
 
 def write_endpoint_file(state_dir: Path, addresses: Sequence[str], reload: LastReload) -> None:
@@ -99,10 +130,16 @@ def write_endpoint_file(state_dir: Path, addresses: Sequence[str], reload: LastR
 
 
 def _write_private(file: Path, content: Mapping[str, object]) -> None:
-    temporary = file.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content) + "\n", "utf-8")
-    temporary.chmod(0o600)
-    temporary.replace(file)
+    """Write a file that only its owner can read, in one step. Does not follow a link that is there."""
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
+            opened.write(json.dumps(content) + "\n")
+        Path(temporary).replace(file)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
 
 
 def remove_endpoint_file(state_dir: Path) -> None:
@@ -116,11 +153,11 @@ def running_daemon(state_dir: Path) -> RunningDaemon | None:
     try:
         if not _is_locked(state_dir):
             return None
-        content: Mapping[str, Any] = json.loads(_endpoint_file(state_dir).read_text("utf-8"))
+        content: Mapping[str, Any] = _read_json(_endpoint_file(state_dir))
         reload = content["reload"]
         lists = {name: tuple(map(str, reload[name])) for name in ("changed", "awaiting_restart")}
         return RunningDaemon(int(content["pid"]), LastReload(int(reload["loads"]), str(reload["error"]), **lists))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -134,20 +171,46 @@ def registry_folder(environment: Environment) -> Path:
 
 def selects_memory(environment: Environment) -> bool:
     """Return whether a variable selects a state directory, a workspace or a settings file."""
-    return any(environment.text(name) not in {None, "undefined", "null"} for name in _SELECTING)
+    return selects_workspace(environment) or _is_any_set(environment, _OF_THE_STATE_DIR)
+
+
+def selects_workspace(environment: Environment) -> bool:
+    """Return whether a variable selects a workspace, or a settings file, which can set one."""
+    return _is_any_set(environment, _OF_THE_WORKSPACE)
+
+
+def _is_any_set(environment: Environment, names: Sequence[str]) -> bool:
+    return any(environment.text(name) not in {None, "undefined", "null"} for name in names)
 
 
 def register(registry: Path, state_dir: Path) -> None:
-    """Add the daemon of this process to the registry, and remove daemons from it that no longer run.
+    """Add the daemon of this process to the registry.
 
     Raises:
-        OSError: the registry cannot be written.
+        OSError: the registry cannot be written, or other users can write it.
     """
-    registry.mkdir(parents=True, exist_ok=True, mode=0o700)
-    for former in _registered_state_dirs(registry):
-        if former != state_dir and running_daemon(former) is None:
-            unregister(registry, former)
+    for folder in (registry.parent, registry):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not _is_private(registry):
+        raise PermissionError(errno.EPERM, "other users can write this folder", str(registry))
     _write_private(_registration(registry, state_dir), {"state_dir": str(state_dir), "pid": os.getpid()})
+
+
+def remove_stopped(registry: Path, own: Path) -> None:
+    """Remove daemons from the registry that no longer run. Blocks, possibly for long on a network file system."""
+    for state_dir in _registered_state_dirs(registry):
+        if state_dir != own and running_daemon(state_dir) is None:
+            unregister(registry, state_dir)
+
+
+def _is_private(folder: Path) -> bool:
+    """Return whether a folder and its parent belong to this user, and no other user can write them."""
+    for each in (folder, folder.parent):
+        status = each.lstat()
+        is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            return False
+    return True
 
 
 def unregister(registry: Path, state_dir: Path) -> None:
@@ -162,20 +225,41 @@ def _registration(registry: Path, state_dir: Path) -> Path:
 
 
 def _registered_state_dirs(registry: Path) -> list[Path]:
-    """Return the state directories in the registry, the last registered one first. Unreadable files are ignored."""
+    """Return the state directories in the registry, the last registered one first.
+
+    Unreadable files are ignored, and all of them if another user can write the registry.
+    """
     found: list[tuple[int, Path]] = []
     with suppress(OSError):
-        for file in registry.glob("*.json"):
-            with suppress(OSError, ValueError, KeyError, TypeError):
-                state_dir = Path(json.loads(file.read_text("utf-8"))["state_dir"])
+        for file in registry.glob("*.json") if _is_private(registry) else ():
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                state_dir = Path(_read_json(file)["state_dir"])
                 if state_dir.is_absolute():
-                    found.append((file.stat().st_mtime_ns, state_dir))
+                    found.append((file.lstat().st_mtime_ns, state_dir))
     return [state_dir for _, state_dir in sorted(found, reverse=True)]
 
 
 def running_state_dirs(registry: Path) -> list[Path]:
-    """Return the state directories of the registered daemons that run, the last started one first."""
-    return [state_dir for state_dir in _registered_state_dirs(registry) if running_daemon(state_dir) is not None]
+    """Return the state directories of the registered daemons that run, the last started one first.
+
+    Those on a file system that does not answer within a second are left out.
+    """
+    return [state_dir for state_dir in _registered_state_dirs(registry) if _runs(state_dir)]
+
+
+def _runs(state_dir: Path) -> bool:
+    """Return whether a daemon of this user runs with a state directory; False if that is not known in time."""
+    answers: list[bool] = []
+
+    def probe() -> None:
+        with suppress(OSError):
+            is_own = state_dir.stat().st_uid == os.geteuid()
+            answers.append(is_own and running_daemon(state_dir) is not None)
+
+    thread = threading.Thread(target=probe, name="probe", daemon=True)
+    thread.start()
+    thread.join(_PROBE_SECONDS)
+    return answers == [True]
 
 
 def candidate_state_dirs(environment: Environment, given: Path | None) -> list[Path]:

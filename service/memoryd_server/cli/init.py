@@ -68,7 +68,7 @@ class InitOptions:
     is_flag=True,
     help="Ask no questions. Without --embedding, use the provider of OpenClaw's settings, or keywords only.",
 )
-@click.option("--force", is_flag=True, help="Replace an existing settings file; a copy is kept.")
+@click.option("--force", is_flag=True, help="Change an existing settings file; a copy is kept.")
 @json_option
 @click.argument("folder", required=False, type=_FOLDER)
 def init(
@@ -96,7 +96,9 @@ def init(
         raise click.UsageError("FOLDER and --workspace name two folders; give one of them")
     if model is not None and embedding in {None, "none"}:
         raise click.UsageError("--model requires --embedding with a provider")
-    interactive = not (yes or as_json) and sys.stdin.isatty() and sys.stdout.isatty()
+    streams = (sys.stdin, sys.stdout)
+    # A stream that was closed by the caller is None.
+    interactive = not (yes or as_json) and all(stream is not None and stream.isatty() for stream in streams)
     options = InitOptions(
         folder or workspace, state_dir, config, all_files, embedding, model, query, force, interactive, as_json
     )

@@ -1,19 +1,16 @@
 """What `memoryd init` finds: an OpenClaw home, and the Markdown files of a folder."""
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from memoryd_server.settings import ResolvedSettings, find_locations, process_environment
+from memoryd_server.settings import AgentSettings, ResolvedSettings, find_locations, process_environment
 
 _SUFFIX = ".md"
 _CURATED = frozenset({"MEMORY.md", "memory.md", "USER.md"})
 _MEMORY_FOLDER = "memory"
-# Folders with other people's Markdown files.
-_SKIPPED = frozenset({"node_modules", "site-packages"})
 # Enough for the notes of a person. Larger folders are counted in part.
-_MAX_LISTED = 100_000
+_MAX_LISTED = 200_000
 # About the number of characters of a token in English text.
 _CHARS_PER_TOKEN = 4
 _LIKELY_FOLDERS = ("notes", "Notes", "Documents/notes", "Documents/Notes", "Documents/Obsidian Vault", "obsidian")
@@ -55,31 +52,30 @@ class FolderSurvey:
 def survey_folder(folder: Path) -> FolderSurvey:
     """Count the Markdown files of a folder. Links are not followed. Blocks."""
     counts, sizes, listed = [0, 0], [0, 0], 0
-    for path, size in _markdown_files(folder):
-        listed += 1
+    for parent, folders, names in os.walk(folder):
+        listed += len(folders) + len(names)
         if listed > _MAX_LISTED:
             break
-        parts = path.relative_to(folder).parts
-        is_other = not (parts[0] == _MEMORY_FOLDER and len(parts) > 1) and not (
-            len(parts) == 1 and path.name in _CURATED
-        )
-        counts[is_other] += 1
-        sizes[is_other] += size
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in names:
+            path = Path(parent, name)
+            if name.endswith(_SUFFIX) and not name.startswith(".") and (size := _size(path)) is not None:
+                is_other = not _is_memory(path.relative_to(folder).parts)
+                counts[is_other] += 1
+                sizes[is_other] += size
     return FolderSurvey(folder, counts[0], counts[1], sizes[0], sizes[1], listed <= _MAX_LISTED)
 
 
-def _markdown_files(folder: Path) -> Iterator[tuple[Path, int]]:
-    for parent, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith(".") and name not in _SKIPPED)
-        for name in names:
-            if name.endswith(_SUFFIX) and not name.startswith("."):
-                path = Path(parent, name)
-                try:
-                    size = path.lstat().st_size
-                except OSError:
-                    # Removed since it was listed.
-                    continue
-                yield path, size
+def _is_memory(parts: tuple[str, ...]) -> bool:
+    return (parts[0] == _MEMORY_FOLDER and len(parts) > 1) or (len(parts) == 1 and parts[0] in _CURATED)
+
+
+def _size(path: Path) -> int | None:
+    try:
+        return path.lstat().st_size
+    except OSError:
+        # Removed since it was listed.
+        return None
 
 
 def likely_folders(home: Path) -> list[Path]:
@@ -112,19 +108,25 @@ def find_settings(config: Path | None, state_dir: Path | None) -> SettingsPlaces
     flags = {name: str(path) for name, path in given.items() if path is not None}
     places = find_locations(environ=process_environment(), home=Path.home(), flags=flags)
     openclaw = places.openclaw_file if places.openclaw_file.is_file() else None
-    return SettingsPlaces(places.state_dir, places.own_file, openclaw)
+    # A link to a file in another folder, such as a collection of settings, stays a link.
+    own = places.own_file.resolve() if places.own_file.is_symlink() else places.own_file
+    return SettingsPlaces(places.state_dir, own, openclaw)
 
 
-def indexes_all_files(settings: ResolvedSettings) -> bool:
-    """Return whether the settings of the default agent index files in all folders of its workspace."""
-    agent = settings.agents[settings.default_agent or next(iter(settings.agents))]
-    paths = (extra if isinstance(extra, str) else extra.path for extra in agent.memory_search.extra_paths)
-    return any(agent.workspace.is_relative_to(Path(os.path.normpath(agent.workspace / path))) for path in paths)
+def default_agent(settings: ResolvedSettings) -> AgentSettings:
+    """Return the default agent, or else the first one."""
+    return settings.agents[settings.default_agent or next(iter(settings.agents))]
 
 
 def named_provider(settings: ResolvedSettings) -> str:
     """Return the embedding provider that a settings file selects for the default agent; empty if none does."""
-    agent = settings.default_agent or next(iter(settings.agents))
-    written = settings.written.get(f"agents.list[{agent}].memorySearch.provider")
+    agent = default_agent(settings)
+    written = settings.written.get(f"agents.list[{agent.agent_id}].memorySearch.provider")
     is_set = written is not None and written.origin != "default"
-    return settings.agents[agent].memory_search.provider if is_set else ""
+    return agent.memory_search.provider if is_set else ""
+
+
+def extra_paths(settings: ResolvedSettings) -> list[tuple[str, str]]:
+    """Return the extra paths of the default agent with their patterns, empty for none."""
+    found = default_agent(settings).memory_search.extra_paths
+    return [(extra, "") if isinstance(extra, str) else (extra.path, extra.pattern or "") for extra in found]

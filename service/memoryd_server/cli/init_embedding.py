@@ -3,8 +3,10 @@
 import importlib.util
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +23,8 @@ _MAX_REPLY_BYTES = 1_000_000
 # Parts of the names of embedding models in Ollama's library.
 _EMBEDDING_NAMES = ("embed", "minilm", "bge-", "e5-", "gte-", "arctic")
 _PROBE_SECONDS = 60.0
+# Models with these ends of their names run on servers of Ollama.
+_CLOUD = (":cloud", "-cloud")
 
 # The host that each provider sends texts to, and the list price of its default model for a million tokens in US
 # dollars, as published in 2026.
@@ -40,32 +44,44 @@ _REMOTE = tuple(provider for provider in PROVIDERS if provider in _HOSTS)
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingChoice:
-    """A provider to choose. `problem` is empty, or says what has to be done before it can be used."""
+    """A provider to choose. `problem` is empty, or says what has to be done before it can be used.
+
+    `leaves_machine` is whether it is a service on another machine, so that its choice has to be confirmed.
+    """
 
     provider: str
     model: str
     sends: str
     cost: str
     problem: str = ""
+    leaves_machine: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredProvider:
+    """What the settings say about a provider: its address and keys, and the model."""
+
+    access: ProviderAccess
+    model: str
 
     @property
-    def is_remote(self) -> bool:
-        """Whether texts leave this machine."""
-        return self.provider in _REMOTE
+    def base_url(self) -> str:
+        """The address; empty for the provider's default."""
+        return self.access.base_url.rstrip("/").removesuffix("/v1")
 
 
-def embedding_choices(
-    access_of: Callable[[str], ProviderAccess], tokens: int, ollama_models: Sequence[str] | None
-) -> list[EmbeddingChoice]:
+def embedding_choices(configured: Callable[[str], ConfiguredProvider], tokens: int) -> list[EmbeddingChoice]:
     """Return the choices on this machine, in the order of `PROVIDERS`.
 
-    A remote provider is among them only if there is a key for it; `access_of` returns its key and address. `tokens` are
-    those of the notes. `ollama_models` is None if no Ollama answers.
+    A remote provider is among them only if there is a key for it, and Ollama only if it answers. `configured` returns
+    what the settings say about a provider. `tokens` are those of the notes.
     """
     choices = [no_provider(), local_provider()]
-    if ollama_models is not None:
-        choices.append(ollama_provider(ollama_models))
-    remote = [remote_provider(name, access_of(name), tokens) for name in _REMOTE]
+    ollama = configured("ollama")
+    models = find_ollama_models(ollama.base_url or OLLAMA)
+    if models is not None:
+        choices.append(ollama_provider(models, ollama.base_url))
+    remote = [remote_provider(name, configured(name), tokens) for name in _REMOTE]
     return [*choices, *(each for each in remote if not each.problem)]
 
 
@@ -82,26 +98,45 @@ def local_provider() -> EmbeddingChoice:
     return EmbeddingChoice("local", "embeddinggemma-300M", sends, "free; uses the CPU", install if missing else "")
 
 
-def ollama_provider(models: Sequence[str] | None) -> EmbeddingChoice:
-    """Return the choice of Ollama, whose models are `models`; None if it does not answer."""
-    model = _embedding_model(models or ())
+def ollama_provider(models: Sequence[str] | None, base_url: str = "") -> EmbeddingChoice:
+    """Return the choice of Ollama at `base_url`, whose models are `models`; None if it does not answer."""
+    address, model = base_url or OLLAMA, _embedding_model(models or ())
     problem = ""
     if models is None:
-        problem = f"no Ollama answers at {OLLAMA}; start it with `ollama serve`"
+        problem = f"no Ollama answers at {address}; start it with `ollama serve`"
     elif not model:
         problem = "Ollama has no embedding model; run `ollama pull nomic-embed-text`"
-    return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({OLLAMA})", "free", problem)
+    if _is_loopback(address) and not model.endswith(_CLOUD):
+        return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({address})", "free", problem)
+    sends = f"notes, session transcripts and queries to {_host(address)}"
+    return EmbeddingChoice("ollama", model, sends, "depends on the server", problem, leaves_machine=True)
 
 
-def remote_provider(provider: str, access: ProviderAccess, tokens: int) -> EmbeddingChoice:
+def remote_provider(provider: str, configured: ConfiguredProvider, tokens: int) -> EmbeddingChoice:
     """Return the choice of a provider on another machine."""
+    access, model = configured.access, configured.model or default_model(provider)
     problem = access.no_key or access.problem
     if not access.keys and not problem:
         problem = f"there is no key; set {PROVIDER_KEYS[provider][0]}"
-    host = urlsplit(access.base_url).netloc.rpartition("@")[2] or _HOSTS[provider]
     source = access.key_from.removeprefix("env ")
+    host = _host(access.base_url) if access.base_url else _HOSTS[provider]
     sends = f"notes, session transcripts and queries to {host}" + (f", with the key in {source}" if source else "")
-    return EmbeddingChoice(provider, default_model(provider), sends, _price(provider, tokens), problem)
+    known = model == default_model(provider) and not access.base_url
+    cost = _price(provider, tokens) if known else "see the prices of the provider"
+    return EmbeddingChoice(provider, model, sends, cost, problem, leaves_machine=True)
+
+
+def _host(address: str) -> str:
+    """Return the host and the port of an address, without a password."""
+    return urlsplit(address).netloc.rpartition("@")[2] or address
+
+
+def _is_loopback(address: str) -> bool:
+    host = urlsplit(address).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _price(provider: str, tokens: int) -> str:
@@ -112,7 +147,7 @@ def _price(provider: str, tokens: int) -> str:
 
 
 def find_ollama_models(base_url: str = OLLAMA) -> list[str] | None:
-    """Return the models of the Ollama on this machine; None if none answers within a second. Sends no text."""
+    """Return the models of the Ollama at an address; None if it does not answer in seconds. Sends no text."""
     import httpx  # noqa: PLC0415 -- only if Ollama can be chosen
 
     try:
@@ -121,13 +156,13 @@ def find_ollama_models(base_url: str = OLLAMA) -> list[str] | None:
             http.stream("GET", f"{base_url}/api/tags") as reply,
         ):
             reply.raise_for_status()
-            body = b""
+            body, deadline = b"", time.monotonic() + _OLLAMA_SECONDS
             for part in reply.iter_bytes():
                 body += part
-                if len(body) > _MAX_REPLY_BYTES:
+                if len(body) > _MAX_REPLY_BYTES or time.monotonic() > deadline:
                     return None
             return [str(model["name"]) for model in json.loads(body)["models"]]
-    except (httpx.HTTPError, ValueError, KeyError, TypeError):
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 

@@ -3,58 +3,110 @@
 import json
 import os
 import tempfile
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Any
+
+import json5
 
 from memoryd_server.errors import SettingsError
 from memoryd_server.system import sync_folder
 
-# Hidden folders are left out, because a wildcard does not match a name that begins with a dot.
-_ALL_FILES = "**/*.md"
+ALL_FILES = "**/*.md"
+"""The pattern of all Markdown files of a folder. A wildcard does not match a hidden folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class InitialSettings:
     """What to write. Of None and empty values, nothing is written.
 
-    `workspace` is the folder of the notes, and with `all_files` all its Markdown files are indexed. `provider` and
-    `model` are those of embeddings; for `local`, the model is a path or an `hf:` address. If `older`, the keys are
-    those of OpenClaw's older layout.
+    `workspace` is the folder of the notes. `extra_paths` are paths with their patterns, and replace those of an
+    existing file. `provider` and `model` are those of embeddings; for `local`, the model is a path or an `hf:` address.
+    If `older`, the keys are those of OpenClaw's older layout.
     """
 
     workspace: Path | None = None
-    all_files: bool = False
+    extra_paths: Sequence[tuple[str, str]] = ()
     provider: str = ""
     model: str = ""
     older: bool = False
 
-    def text(self) -> str:
-        """Return the text of the settings file, in JSON5."""
-        search = []
-        if self.all_files:
-            search.append(f'extraPaths: [{{ path: ".", pattern: "{_ALL_FILES}" }}],   // relative to the workspace')
+    def text(self, previous: Mapping[str, Any] | None = None) -> str:
+        """Return the text of the settings file, in JSON5.
+
+        `previous` are the values of an existing file, which are kept unless they are set again.
+
+        Raises:
+            SettingsError: a path is not valid UTF-8.
+        """
+        values: dict[str, Any] = {} if previous is None else json.loads(json.dumps(previous))
+        if self.workspace is not None:
+            _table(values, "agents", "defaults")["workspace"] = _literal(_utf8(self.workspace))
+        search_path = ("agents", "defaults", "memorySearch") if self.older else ("memory", "search")
+        if self.provider and self.provider != _table(values, *search_path).get("provider"):
+            # The model of another provider.
+            _table(values, *search_path).pop("model", None)
+        for path, value in self._search().items():
+            _table(values, *search_path, *path[:-1])[path[-1]] = value
+        comments = "// Written by `memoryd init`. docs/configuration.md describes every key.\n"
+        return comments + json.dumps(values, ensure_ascii=False, indent=2) + "\n"
+
+    def _search(self) -> dict[tuple[str, ...], Any]:
+        """Return the values to set, by their path below the block of memory search."""
+        changes: dict[tuple[str, ...], Any] = {}
+        if self.extra_paths:
+            changes["extraPaths",] = [
+                {"path": _literal(path), **({"pattern": pattern} if pattern else {})}
+                for path, pattern in self.extra_paths
+            ]
         if self.provider:
-            search.append(f"provider: {_quoted(self.provider)},")
+            changes["provider",] = self.provider
         if self.model and self.provider == "local":
-            search.append(f"local: {{ modelPath: {_quoted(self.model)} }},")
+            changes["local", "modelPath"] = _literal(self.model)
         elif self.model:
-            search.append(f"model: {_quoted(self.model)},")
-        block = "\n".join(f"      {line}" for line in search)
-        defaults = [] if self.workspace is None else [f"workspace: {_quoted(str(self.workspace))},"]
-        if self.older and search:
-            defaults.append(f"memorySearch: {{\n{block}\n    }},")
-        lines = ["// Written by `memoryd init`. docs/configuration.md describes every key.", "{"]
-        if defaults:
-            lines.append("  agents: { defaults: {\n    " + "\n    ".join(defaults) + "\n  } },")
-        if search and not self.older:
-            lines.append(f"  memory: {{\n    search: {{\n{block}\n    }},\n  }},")
-        return "\n".join([*lines, "}", ""])
+            changes["model",] = _literal(self.model)
+        return changes
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _table(values: dict[str, Any], *path: str) -> dict[str, Any]:
+    for key in path:
+        inner = values.get(key)
+        if not isinstance(inner, dict):
+            inner = values[key] = {}
+        values = inner
+    return values
+
+
+def _literal(text: str) -> str:
+    """Return a text in which no variable is replaced when the settings are read."""
+    return text.replace("${", "$${")
+
+
+def _utf8(path: Path) -> str:
+    try:
+        # With another encoding of file names, the text of a path is not the one on the disk.
+        return os.fsencode(path).decode("utf-8")
+    except UnicodeError as error:
+        raise SettingsError(f"the name of the folder {os.fsencode(path)!r} is not UTF-8; rename it") from error
+
+
+def uses_older_layout(values: Mapping[str, Any] | None) -> bool:
+    """Return whether the values of a settings file configure memory search in OpenClaw's older layout."""
+    agents = (values or {}).get("agents")
+    defaults = agents.get("defaults") if isinstance(agents, dict) else None
+    return isinstance(defaults, dict) and "memorySearch" in defaults
+
+
+def read_settings(file: Path) -> dict[str, Any] | None:
+    """Return the values of a settings file; None if it does not exist or cannot be parsed."""
+    try:
+        values = json5.loads(file.read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def write_settings(file: Path, text: str) -> None:
@@ -77,8 +129,9 @@ def write_settings(file: Path, text: str) -> None:
                 Path(temporary).unlink()
             raise
         sync_folder(file.parent)
-    except OSError as error:
-        raise SettingsError(f"cannot write {file}: {error.strerror}") from error
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise SettingsError(f"cannot write {file}: {reason}") from error
 
 
 def keep_copy(file: Path, now: datetime) -> Path:
@@ -87,9 +140,18 @@ def keep_copy(file: Path, now: datetime) -> Path:
     Raises:
         SettingsError: the file cannot be copied.
     """
-    copy = file.with_name(f"{file.name}.{now:%Y%m%d-%H%M%S}.bak")
+    name, number = f"{file.name}.{now:%Y%m%d-%H%M%S}", 1
     try:
-        write_settings(copy, file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"cannot copy {file}: {error}") from error
-    return copy
+        content = file.read_bytes()
+        while True:
+            copy = file.with_name(f"{name}.bak" if number == 1 else f"{name}-{number}.bak")
+            try:
+                descriptor = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            except FileExistsError:
+                number += 1
+                continue
+            with os.fdopen(descriptor, "wb") as opened:
+                opened.write(content)
+            return copy
+    except OSError as error:
+        raise SettingsError(f"cannot copy {file}: {error.strerror}") from error

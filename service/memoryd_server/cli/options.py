@@ -161,6 +161,8 @@ def reported() -> Iterator[None]:
         sys.exit(_EXIT_CODES.get(error.code.name, FAILURE))
     except MemorydError as error:
         fail(error.message, _EXIT_CODES_OF_REASONS.get(error.reason, FAILURE))
+    except PermissionError as error:
+        fail(f"{error.filename}: {error.strerror}", FAILURE)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Search of a folder of notes that is not set up as a memory: `memoryd search --workspace FOLDER` without a daemon.
 
 A workspace contains MEMORY.md, USER.md or a folder `memory`; only these are indexed. In a folder without any of them,
-all Markdown files are searched by keywords. Nothing is sent to an embedding provider. The index is kept in a state
-directory of its own for each folder, so that it does not replace the index of the user's memory.
+all Markdown files are searched by keywords. Nothing is sent to an embedding provider or a reranker. The index is kept
+in a state directory of its own for each folder, so that it does not replace the index of the user's memory.
 """
 
 import hashlib
@@ -20,38 +20,28 @@ from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.options import WORKSPACE_FILES, CommonOptions
 from memoryd_server.settings import ExtraPathSettings, ResolvedSettings
 
-_SETTINGS_FILES = ("memoryd.json5", "openclaw.json")
 _FOLDERS = Path(".local", "state", "memoryd", "folders")
 # Wildcards do not match hidden folders.
 _ALL_FILES = ExtraPathSettings(path=".", pattern="**/*.md")
 
 
 def is_plain_folder(common: CommonOptions) -> bool:
-    """Return whether the options name a folder of notes that is not set up as a memory, and no daemon serves it."""
+    """Return whether the options name a folder of notes that is not set up as a memory, and no daemon serves it.
+
+    Raises:
+        SettingsError: the settings are invalid.
+    """
     environment = Environment.of_process()
     named = common.address or common.config or environment.text("MEMORYD_ADDRESS") or environment.text("MEMORYD_CONFIG")
-    if common.workspace is None or named or not common.workspace.is_dir():
+    if common.workspace is None or named or any((common.workspace / name).exists() for name in WORKSPACE_FILES):
         return False
-    if any((common.workspace / name).exists() for name in WORKSPACE_FILES):
+    # A daemon that is selected by its state directory may have been started for this folder.
+    is_selected = common.state_dir is not None or selects_memory(environment)
+    if is_selected and running_daemon(own_state_dir(environment, common.state_dir)) is not None:
         return False
-    own = own_state_dir(environment, common.state_dir)
-    if running_daemon(own) is not None and _is_selected(common, environment):
-        return False
-    if not any((own / name).exists() for name in _SETTINGS_FILES):
-        return True
-    # The settings of a selected state directory say what is indexed.
-    return not _is_selected(common, environment) and not _is_workspace_of(common)
-
-
-def _is_selected(common: CommonOptions, environment: Environment) -> bool:
-    return common.state_dir is not None or selects_memory(environment)
-
-
-def _is_workspace_of(common: CommonOptions) -> bool:
-    """Return whether the settings set the folder as the workspace of an agent."""
     settings = replace(common, workspace=None).settings(read_secrets=False)
-    folder = (common.workspace or Path()).resolve()
-    return any(agent.workspace.resolve() == folder for agent in settings.agents.values())
+    folder = common.workspace.resolve()
+    return not any(agent.workspace.resolve() == folder for agent in settings.agents.values())
 
 
 @contextmanager
@@ -69,14 +59,17 @@ def open_plain_folder(common: CommonOptions) -> Iterator[Connection]:
 
 
 def _settings(common: CommonOptions) -> ResolvedSettings:
-    environment = Environment.of_process()
     folder = (common.workspace or Path()).resolve()
-    state_dir = common.state_dir
-    if not _is_selected(common, environment):
-        state_dir = environment.home / _FOLDERS / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    folders = Environment.of_process().home / _FOLDERS
+    state_dir = folders / hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    for each in (folders.parent, folders, state_dir):
+        each.mkdir(parents=True, exist_ok=True, mode=0o700)
     settings = replace(common, state_dir=state_dir, workspace=folder).settings(read_secrets=False)
     agents = {}
     for agent in settings.agents.values():
         changes = {"extra_paths": (_ALL_FILES,), "provider": "none", "fallback": "none", "sources": ("memory",)}
-        agents[agent.agent_id] = replace(agent, memory_search=agent.memory_search.model_copy(update=changes))
-    return replace(settings, agents=agents)
+        memory = agent.memory.model_copy(update={"backend": "builtin"})
+        search = agent.memory_search.model_copy(update=changes)
+        agents[agent.agent_id] = replace(agent, memory_search=search, memory=memory)
+    rerank = settings.service.rerank.model_copy(update={"provider": "none"})
+    return replace(settings, agents=agents, service=settings.service.model_copy(update={"rerank": rerank}))

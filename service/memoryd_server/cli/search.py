@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,8 @@ def search(
     text = query_option or " ".join(query)
     if not text.strip():
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
+    workspace = common.workspace and _existing_workspace(common.workspace)
+    common = replace(common, workspace=workspace)
     with reported(), _open(common) as daemon:
         key = session_key
         if key is None:
@@ -109,8 +112,6 @@ def _open(common: CommonOptions) -> Iterator[Connection]:
     from memoryd_server.cli.connection import open_connection  # noqa: PLC0415 -- not needed for help
 
     if common.workspace is not None:
-        if not common.workspace.expanduser().is_dir():
-            raise click.UsageError(f"--workspace: {common.workspace} is not a folder; give the folder of your notes")
         from memoryd_server.cli.plain_folder import is_plain_folder, open_plain_folder  # noqa: PLC0415
 
         if is_plain_folder(common):
@@ -119,6 +120,20 @@ def _open(common: CommonOptions) -> Iterator[Connection]:
             return
     with open_connection(common) as connection:
         yield connection
+
+
+def _existing_workspace(workspace: Path) -> Path:
+    """Return a folder, with the home directory in place of `~`.
+
+    Raises:
+        click.UsageError: it is not a folder.
+    """
+    with suppress(OSError, RuntimeError):
+        # Shells do not replace the `~` in `--workspace=~/notes`.
+        folder = workspace.expanduser()
+        if folder.is_dir():
+            return folder
+    raise click.UsageError(f"--workspace: {workspace} is not a folder; give the folder of your notes")
 
 
 def _permanent_text(workspace: Path) -> str:

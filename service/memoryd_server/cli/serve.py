@@ -7,10 +7,12 @@ import os
 import shlex
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,7 +111,7 @@ class _Announcement:
 
     def ready(self, addresses: list[str]) -> None:
         """Announce the addresses of the daemon, which is ready to answer calls."""
-        from memoryd_server.cli.daemon_registry import LastReload, register  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import LastReload, register, remove_stopped  # noqa: PLC0415 -- not needed for help
         from memoryd_server.settings import process_environment  # noqa: PLC0415
 
         self._addresses = addresses
@@ -119,6 +121,9 @@ class _Announcement:
         except OSError as error:
             # Commands find the daemon only with --state-dir or --address.
             self._log.info("skip-registration", registry=str(self._registry), error=str(error))
+        # The state directory of another daemon may be on a file system that does not answer.
+        former = partial(remove_stopped, self._registry, self._state_dir)
+        threading.Thread(target=former, name="registry", daemon=True).start()
         click.echo(f"listening on {', '.join(addresses)}")
         if self._example_query or sys.stdout.isatty():
             click.echo(self._next_steps())
@@ -223,7 +228,10 @@ def reload_daemon(given: Path | None) -> LastReload:
     before = running_daemon(state_dir)
     if before is None:
         fail(f"no daemon is running with the state directory {state_dir}; give another --state-dir", UNAVAILABLE)
-    os.kill(before.pid, signal.SIGHUP)
+    try:
+        os.kill(before.pid, signal.SIGHUP)
+    except OSError as error:
+        fail(f"cannot send SIGHUP to process {before.pid}: {error.strerror}", UNAVAILABLE)
     deadline = time.monotonic() + _RELOAD_SECONDS
     while True:
         now = running_daemon(state_dir)

@@ -73,7 +73,7 @@ def install(config: Path | None, state_dir: Path | None, workspace: Path | None,
             click.echo("The daemon is running, and starts at each login.")
         for line in manager.advice():
             click.echo(line)
-        for line in _missing_keys(settings, environment):
+        for line in (*_missing_keys(settings, environment), *_dropped_variables(environment)):
             complain(line)
 
 
@@ -92,15 +92,36 @@ def _command(
     for flag, path in (("--config", config), ("--state-dir", state_dir), ("--workspace", workspace)):
         if path is not None:
             arguments += [flag, str(path.expanduser().absolute())]
-    kept = {name: text for name in _KEPT_VARIABLES if (text := environment.text(name)) is not None}
+    kept = {name: _absolute(name, text) for name in _KEPT_VARIABLES if (text := environment.text(name)) is not None}
     return ServiceCommand(arguments, kept)
+
+
+def _absolute(name: str, text: str) -> str:
+    """Return a path of this shell as it has to be written for a service, which starts in another folder."""
+    is_path = name not in {"MEMORYD_LISTEN", "OPENCLAW_PROFILE"}
+    return str(Path(text).absolute()) if is_path and not text.startswith("~") else text
+
+
+def _dropped_variables(environment: Environment) -> list[str]:
+    """Return a message for each variable with a setting that the service does not get."""
+    client_only = ("MEMORYD_ADDRESS", "MEMORYD_TLS")
+    names = sorted(name for name in environment.environ if name.startswith("MEMORYD_") and environment.text(name))
+    # MEMORYD_TLS_CA and others are of clients, MEMORYD_TLS__CERT_FILE of the daemon.
+    dropped = [
+        name
+        for name in names
+        if name not in {*_KEPT_VARIABLES, *client_only} and not (name.startswith("MEMORYD_TLS_") and "__" not in name)
+    ]
+    return [f"the service does not get {name} of this shell; write the setting to memoryd.json5" for name in dropped]
 
 
 def _missing_keys(settings: ResolvedSettings, environment: Environment) -> list[str]:
     """Return a message for each provider key that is a variable of this shell, which the service does not see."""
     from memoryd_server.settings import PROVIDER_KEYS  # noqa: PLC0415 -- not needed for help
 
-    used = {agent.memory_search.provider for agent in settings.agents.values() if agent.enabled}
+    searches = [agent.memory_search for agent in settings.agents.values() if agent.enabled]
+    used = {search.provider for search in searches} | {search.fallback_provider for search in searches}
+    used |= {"openai", "gemini", "voyage", "mistral"} if "auto" in used else set()
     names = [name for provider in sorted(used) for name in PROVIDER_KEYS.get(provider, ()) if environment.text(name)]
     file = settings.state_dir / ".env"
     return [f"the service does not see {name} of this shell; write it to {file}: {name}=..." for name in names]

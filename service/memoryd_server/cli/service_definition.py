@@ -31,8 +31,21 @@ class ServiceCommand:
     arguments: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
 
+    def _check(self) -> None:
+        """Raise ServiceError if a text cannot be written to a definition."""
+        for text in (*self.arguments, *self.environment.values()):
+            if not text.isprintable():
+                raise ServiceError(
+                    f"a service cannot have the argument {text!r}; choose a path of printable characters"
+                )
+
     def systemd_unit(self) -> str:
-        """Return the text of the unit for systemd's manager of the user."""
+        """Return the text of the unit for systemd's manager of the user.
+
+        Raises:
+            ServiceError: a path contains control characters, or is not UTF-8.
+        """
+        self._check()
         variables = "".join(f"Environment={_systemd_word(f'{name}={value}')}\n" for name, value in self._sorted())
         return f"""# Written by `memoryd service install`, which replaces this file.
 # To add settings of your own: systemctl --user edit memoryd
@@ -40,10 +53,13 @@ class ServiceCommand:
 [Unit]
 Description=memoryd, memory for AI agents
 Documentation={_TOP}
+# After five failures within two minutes, the service stays stopped.
+StartLimitIntervalSec=120
+StartLimitBurst=5
 
 [Service]
 Type=notify
-ExecStart={" ".join(map(_systemd_argument, self.arguments))}
+ExecStart={_systemd_word(self.arguments[0])} {" ".join(map(_systemd_argument, self.arguments[1:]))}
 ExecReload=/bin/kill -HUP $MAINPID
 {variables}UMask=0077
 NoNewPrivileges=yes
@@ -52,14 +68,19 @@ TimeoutStartSec=300
 TimeoutStopSec={_STOP_SECONDS}
 KillMode=mixed
 Restart=on-failure
-RestartSec=2
+RestartSec=5
 
 [Install]
 WantedBy=default.target
 """
 
     def launchd_plist(self, log: Path) -> bytes:
-        """Return the property list of the launchd agent, which writes its output to the file `log`."""
+        """Return the property list of the launchd agent, which writes its output to the file `log`.
+
+        Raises:
+            ServiceError: a path contains control characters, or is not UTF-8.
+        """
+        self._check()
         return plistlib.dumps(
             {
                 "Label": LABEL,
@@ -84,14 +105,15 @@ WantedBy=default.target
 
 def _systemd_word(text: str) -> str:
     """Return a word of a unit file in quotes. Specifiers are not expanded. See systemd.syntax(7)."""
-    if any(ord(char) < ord(" ") for char in text):
-        raise ServiceError(f"a systemd unit cannot contain {text!r}; choose a path without control characters")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'
 
 
 def _systemd_argument(text: str) -> str:
-    """Return an argument of a command line. Variables are not expanded. See systemd.service(5)."""
+    """Return an argument of a command line. Variables are not expanded; in the program they never are.
+
+    See systemd.service(5).
+    """
     return _systemd_word(text.replace("$", "$$"))
 
 

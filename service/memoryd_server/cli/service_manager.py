@@ -67,20 +67,30 @@ class Systemd:
 
     def install(self, command: ServiceCommand, *, start: bool) -> None:
         """See `ServiceManager`."""
-        if start:
-            self._check_manager()
-        _write(self._file, command.systemd_unit().encode())
-        if start:
+        unit = command.systemd_unit().encode()
+        if not start:
+            _write(self._file, unit)
+            return
+        self._check_manager()
+        _write(self._file, unit)
+        try:
             _checked(["systemctl", "--user", "daemon-reload"])
             _checked(["systemctl", "--user", "enable", UNIT])
             _checked(["systemctl", "--user", "restart", UNIT], seconds=_START_SECONDS, advice=self._log_command())
+        except ServiceError:
+            # Else it would be started again and again.
+            _run(["systemctl", "--user", "disable", "--now", UNIT], seconds=_START_SECONDS)
+            raise
 
     def uninstall(self) -> bool:
         """See `ServiceManager`."""
         existed = self._file.exists()
-        # Without a manager, nothing runs that could be stopped.
-        _run(["systemctl", "--user", "disable", "--now", UNIT], seconds=_START_SECONDS)
-        self._file.unlink(missing_ok=True)
+        wants = self._file.parent / "default.target.wants" / UNIT
+        stopped = _run(["systemctl", "--user", "disable", "--now", UNIT], seconds=_START_SECONDS)
+        if existed and stopped.returncode and wants.is_symlink():
+            reason = stopped.stderr.strip() or f"exit status {stopped.returncode}"
+            raise ServiceError(f"the service cannot be stopped: {reason}. Log in directly, then run this command again")
+        _remove(self._file)
         _run(["systemctl", "--user", "daemon-reload"])
         return existed
 
@@ -147,7 +157,7 @@ class Launchd:
         """See `ServiceManager`."""
         existed = self._file.exists()
         _run(["launchctl", "bootout", f"{self._domain}/{LABEL}"], seconds=_START_SECONDS)
-        self._file.unlink(missing_ok=True)
+        _remove(self._file)
         return existed
 
     def state(self) -> ServiceState:
@@ -180,6 +190,13 @@ def _write(file: Path, content: bytes) -> None:
         file.write_bytes(content)
     except OSError as error:
         raise ServiceError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _remove(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as error:
+        raise ServiceError(f"cannot remove {file}: {error.strerror}") from error
 
 
 def _run(command: Sequence[str], *, seconds: float = _CALL_SECONDS) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from daemon_process import COMMAND, environment, memoryd, serving
 from memoryd_server.cli.main import main
+from terminal import converse
 
 # Runs a command with the default handler of SIGINT, which a process inherits as ignored where the tests run in the
 # background.
@@ -72,6 +73,18 @@ def test_a_search_prints_score_place_and_text(run):
 
 def test_a_search_works_without_a_daemon(alone):
     check(alone("search", "harbour", "master"), out=r"^1\.000 MEMORY\.md:1-\d+\n.*Ilse")
+
+
+@pytest.mark.slow
+def test_a_note_does_not_control_the_terminal(tmp_path):
+    (tmp_path / "w" / "memory").mkdir(parents=True)
+    (tmp_path / "w" / "memory" / "a.md").write_text("The ferry\x07 was \x9b31mlate.\n", "utf-8")
+    options = ("--workspace", tmp_path / "w", "--state-dir", tmp_path / "s", "ferry")
+    code, shown = converse("search", *options, home=tmp_path, answers=())
+    assert code == 0
+    assert "The ferry was 31mlate." in shown
+    # A pipe gets the text as it is.
+    assert "The ferry\x07 was" in memoryd("search", *options, home=tmp_path).stdout
 
 
 def test_a_search_in_json_is_the_contracts_reply(run):

@@ -1,6 +1,5 @@
 """The output of `memoryd init` and its questions at a terminal."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from rich.text import Text
 
 from memoryd_server.cli.init_discovery import likely_folders, survey_folder
 from memoryd_server.cli.init_embedding import EmbeddingChoice
+from memoryd_server.cli.options import printable
 
-# Notes may contain sequences that control the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MAX_DIGITS = 3
 
 
@@ -85,7 +83,7 @@ def existing_folder(text: str) -> Path | None:
 
 
 def _plain(text: str) -> Text:
-    return Text(_CONTROL.sub("", text))
+    return Text(printable(text))
 
 
 def _number(text: str, most: int) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shlex
 import shutil
 import sys
@@ -213,12 +214,22 @@ def print_json_line(value: object) -> None:
 
 
 def show(message: Message, text: Callable[[], Iterator[str]], *, as_json: bool) -> None:
-    """Print a message as JSON, or print the lines that `text` returns."""
+    """Print a message as JSON, or print the lines that `text` returns: at a terminal, without control characters."""
     if as_json:
         print_json(as_dict(message))
         return
+    at_terminal = sys.stdout.isatty()
     for line in text():
-        click.echo(line)
+        click.echo(printable(line) if at_terminal else line)
+
+
+# Notes may contain sequences that control the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def printable(text: str) -> str:
+    """Return a text without control characters, except for tabs and line breaks."""
+    return _CONTROL.sub("", text)
 
 
 def enum_word(message: Message, field: str) -> str:

@@ -164,7 +164,7 @@ def running_daemon(state_dir: Path) -> RunningDaemon | None:
 def registry_folder(environment: Environment) -> Path:
     """Return the folder in which the running daemons of the user are registered."""
     runtime = environment.path("XDG_RUNTIME_DIR")
-    if runtime is not None and runtime.is_absolute():
+    if runtime is not None and runtime.is_absolute() and runtime.is_dir():
         return runtime / "memoryd" / "daemons"
     return environment.home / _REGISTRY
 

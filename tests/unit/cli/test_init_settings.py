@@ -123,7 +123,7 @@ def test_folders_in_which_people_keep_notes_are_found_once(tmp_path):
         (tmp_path / name).mkdir(parents=True)
         (tmp_path / name / file).touch()
     assert likely_folders(tmp_path) == [tmp_path / "notes", tmp_path / "Documents" / "Notes"]
-    assert likely_folders(tmp_path / "nobody") == []
+    assert likely_folders(tmp_path / "missing") == []
 
 
 def test_ollamas_models_are_listed_without_sending_a_text():

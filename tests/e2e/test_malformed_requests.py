@@ -96,7 +96,10 @@ def check_unharmed(served, channel):
     assert health.status == health_pb2.HealthCheckResponse.SERVING
     faults = [line for line in (served.home / "daemon.log").read_text().splitlines() if '"fail-call"' in line]
     assert faults == [], faults[-1]
+    # The registry of running daemons is in .local.
+    assert [file.suffix for file in served.home.glob(".local/**/*") if file.is_file()] == [".json"]
     assert {file.name for file in served.home.iterdir()} == {
+        ".local",
         "daemon.log",
         "memoryd.json5",
         "outside.md",

@@ -55,7 +55,7 @@ class Connection:
 
 @contextmanager
 def open_connection(common: CommonOptions, *, background: bool = False) -> Iterator[Connection]:
-    """Yield a connection to the named daemon, else to the one of the state directory, else to one in this process.
+    """Yield a connection to the named daemon, else to a running one, else to one in this process.
 
     With `background`, a daemon in this process watches files and syncs without being called.
 

@@ -161,11 +161,10 @@ class _Init:
                     f"memory.search.extraPaths in {self._places.own}; for a separate memory, add --state-dir DIR"
                 )
             self._questions.say(f"Found OpenClaw: {self._places.openclaw}")
+            surveys = {each.workspace: survey_folder(each.workspace) for each in settings.agents.values()}
             for each in settings.agents.values():
-                self._questions.say(
-                    f"  agent {each.agent_id}: {each.workspace}, {survey_folder(each.workspace).text()}"
-                )
-            return None, survey_folder(workspace)
+                self._questions.say(f"  agent {each.agent_id}: {each.workspace}, {surveys[each.workspace].text()}")
+            return None, surveys[workspace]
         if folder is None and self._exists:
             folder = workspace
         elif folder is None and self._options.interactive:

@@ -21,7 +21,7 @@ class FolderSurvey:
     """The Markdown files of a folder, without those in hidden folders.
 
     `memory_files` are MEMORY.md, USER.md and the files below `memory/`, which every workspace indexes. `other_files`
-    are all others. `total_bytes` is the size of both. If not `complete`, the folder has more files than were counted.
+    are all others; both have their size in bytes. If not `complete`, the folder has more files than were counted.
     """
 
     folder: Path

@@ -6,16 +6,24 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from ipaddress import ip_address
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from memoryd.client import connect
 from memoryd_server.cli.connection import Connection
 from memoryd_server.cli.init import PROVIDERS
+from memoryd_server.cli.init_discovery import default_agent
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.progress import download_models
-from memoryd_server.settings import PROVIDER_KEYS, AgentSettings, ProviderAccess, ResolvedSettings, default_model
+from memoryd_server.providers import is_remote_model
+from memoryd_server.settings import (
+    OWN_HOSTS,
+    PROVIDER_KEYS,
+    AgentSettings,
+    ProviderAccess,
+    ResolvedSettings,
+    default_model,
+)
 
 OLLAMA = "http://127.0.0.1:11434"
 _OLLAMA_SECONDS = 1.0
@@ -23,23 +31,13 @@ _MAX_REPLY_BYTES = 1_000_000
 # Parts of the names of embedding models in Ollama's library.
 _EMBEDDING_NAMES = ("embed", "minilm", "bge-", "e5-", "gte-", "arctic")
 _PROBE_SECONDS = 60.0
-# Models with these ends of their names run on servers of Ollama.
-_CLOUD = (":cloud", "-cloud")
 
-# The host that each provider sends texts to, and the list price of its default model for a million tokens in US
-# dollars, as published in 2026.
-_HOSTS: Mapping[str, str] = {
-    "openai": "api.openai.com",
-    "gemini": "generativelanguage.googleapis.com",
-    "voyage": "api.voyageai.com",
-    "mistral": "api.mistral.ai",
-    "deepinfra": "api.deepinfra.com",
-}
+# The list price of the default model of each provider for a million tokens in US dollars, as published in 2026.
 _PRICES: Mapping[str, float] = {"openai": 0.02, "gemini": 0.15, "voyage": 0.12, "mistral": 0.10, "deepinfra": 0.01}
 _MILLION = 1_000_000
 _SMALLEST_PRICE = 0.01
 
-_REMOTE = tuple(provider for provider in PROVIDERS if provider in _HOSTS)
+_REMOTE = tuple(provider for provider in PROVIDERS if provider in _PRICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ def local_provider() -> EmbeddingChoice:
     """Return the choice of a model in a process of memoryd."""
     missing = importlib.util.find_spec("llama_cpp") is None
     install = "install the extra: pip install 'memoryd[local]'; this compiles llama.cpp for some minutes"
-    sends = "nothing; downloads 330 MB from Hugging Face once"
+    sends = "nothing; downloads about 330 MB from Hugging Face once"
     return EmbeddingChoice("local", "embeddinggemma-300M", sends, "free; uses the CPU", install if missing else "")
 
 
@@ -106,7 +104,7 @@ def ollama_provider(models: Sequence[str] | None, base_url: str = "") -> Embeddi
         problem = f"no Ollama answers at {address}; start it with `ollama serve`"
     elif not model:
         problem = "Ollama has no embedding model; run `ollama pull nomic-embed-text`"
-    if _is_loopback(address) and not model.endswith(_CLOUD):
+    if not is_remote_model(address, model):
         return EmbeddingChoice("ollama", model, f"nothing beyond this machine ({address})", "free", problem)
     sends = f"notes, session transcripts and queries to {_host(address)}"
     return EmbeddingChoice("ollama", model, sends, "depends on the server", problem, leaves_machine=True)
@@ -119,7 +117,7 @@ def remote_provider(provider: str, configured: ConfiguredProvider, tokens: int) 
     if not access.keys and not problem:
         problem = f"there is no key; set {PROVIDER_KEYS[provider][0]}"
     source = access.key_from.removeprefix("env ")
-    host = _host(access.base_url) if access.base_url else _HOSTS[provider]
+    host = _host(access.base_url) if access.base_url else OWN_HOSTS[provider][0]
     sends = f"notes, session transcripts and queries to {host}" + (f", with the key in {source}" if source else "")
     known = model == default_model(provider) and not access.base_url
     cost = _price(provider, tokens) if known else "see the prices of the provider"
@@ -129,14 +127,6 @@ def remote_provider(provider: str, configured: ConfiguredProvider, tokens: int) 
 def _host(address: str) -> str:
     """Return the host and the port of an address, without a password."""
     return urlsplit(address).netloc.rpartition("@")[2] or address
-
-
-def _is_loopback(address: str) -> bool:
-    host = urlsplit(address).hostname or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _price(provider: str, tokens: int) -> str:
@@ -191,7 +181,7 @@ def check_provider(settings: ResolvedSettings) -> ProviderCheck:
 
     The memory is not opened: the call is made by a daemon with an empty memory.
     """
-    agent = settings.agents[settings.default_agent or next(iter(settings.agents))]
+    agent = default_agent(settings)
     with (
         tempfile.TemporaryDirectory(prefix="memoryd-init-") as folder,
         local_daemon(_empty_memory(settings, agent, Path(folder)), background=False) as (daemon, address),

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,7 +110,7 @@ class _Announcement:
 
     def ready(self, addresses: list[str]) -> None:
         """Announce the addresses of the daemon, which is ready to answer calls."""
-        from memoryd_server.cli.daemon_registry import LastReload, register, remove_stopped  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import LastReload, register  # noqa: PLC0415 -- not needed for help
         from memoryd_server.settings import process_environment  # noqa: PLC0415
 
         self._addresses = addresses
@@ -121,13 +120,10 @@ class _Announcement:
         except OSError as error:
             # Commands find the daemon only with --state-dir or --address.
             self._log.info("skip-registration", registry=str(self._registry), error=str(error))
-        # The state directory of another daemon may be on a file system that does not answer.
-        former = partial(remove_stopped, self._registry, self._state_dir)
-        threading.Thread(target=former, name="registry", daemon=True).start()
         click.echo(f"listening on {', '.join(addresses)}")
-        if self._example_query or sys.stdout.isatty():
-            click.echo(self._next_steps())
         notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
+        # The state directory of another daemon may be on a file system that does not answer.
+        threading.Thread(target=self._look_at_others, name="registry", daemon=True).start()
 
     def reloaded(self, report: SettingsReport) -> None:
         """Write the result of a reload for `memoryd reload`."""
@@ -141,6 +137,15 @@ class _Announcement:
 
         remove_endpoint_file(self._state_dir)
         unregister(self._registry, self._state_dir)
+
+    def _look_at_others(self) -> None:
+        """Print commands to try, and remove other daemons from the registry that no longer run. Blocks."""
+        from memoryd_server.cli.daemon_registry import remove_stopped  # noqa: PLC0415 -- not needed for help
+
+        with suppress(OSError):
+            if self._example_query or sys.stdout.isatty():
+                click.echo(self._next_steps())
+            remove_stopped(self._registry, self._state_dir)
 
     def _next_steps(self) -> str:
         """Return commands to try in another shell, with the option that they need to find this daemon."""

@@ -25,6 +25,7 @@ from memoryd_server.providers.remote import (
     BatchPolicy,
     JobState,
     batches_of,
+    is_remote_model,
     leaves_machine,
 )
 from memoryd_server.providers.reranker import RerankConfig, Reranker, RerankFailure, RerankReply
@@ -59,6 +60,7 @@ __all__ = [
     "UnavailableProvider",
     "WaitLimit",
     "batches_of",
+    "is_remote_model",
     "leaves_machine",
     "make_reranker",
     "missing_model",

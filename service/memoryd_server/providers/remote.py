@@ -330,7 +330,12 @@ def leaves_machine(spec: EmbeddingSpec) -> bool:
     model of Ollama. A server on loopback that forwards texts of another model name is not recognized.
     """
     address = spec.endpoint.split(" ", 1)[0]
-    return bool(address) and (not is_loopback(address) or spec.model.strip().lower().endswith(_CLOUD_MODELS))
+    return bool(address) and is_remote_model(address, spec.model)
+
+
+def is_remote_model(address: str, model: str) -> bool:
+    """Return whether the texts for a model of the server at `address` are sent to another machine."""
+    return not is_loopback(address) or model.strip().lower().endswith(_CLOUD_MODELS)
 
 
 def batches_of(provider: EmbeddingProvider) -> BatchApi | None:

@@ -6,11 +6,13 @@ from memoryd_server.settings.loading import find_locations, load
 from memoryd_server.settings.memory import QmdSettings
 from memoryd_server.settings.memory_search import ExtraPathSettings, default_model
 from memoryd_server.settings.provider_access import ProviderAccess
+from memoryd_server.settings.provider_address import OWN_HOSTS
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.settings.rules import fill
 from memoryd_server.settings.service import LimitsSettings, ServiceSettings
 
 __all__ = [
+    "OWN_HOSTS",
     "PROVIDER_KEYS",
     "AgentSettings",
     "ExtraPathSettings",

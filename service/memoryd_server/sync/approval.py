@@ -38,8 +38,9 @@ def price_files(
     """
     try:
         return _price(preparer, embedder, files, known, should_stop)
-    except ReadStopped as error:
-        raise SyncCancelled("the sync run was cancelled before it had changed anything") from error
+    except ReadStopped:
+        # A cause would be logged as an unexpected error.
+        raise SyncCancelled("the sync run was cancelled before it had changed anything") from None
 
 
 def _price(

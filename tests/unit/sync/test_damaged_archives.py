@@ -110,9 +110,11 @@ def test_pricing_can_be_cancelled_within_an_archive(index):
     (file,) = [file for file in index.corpus.discover().files if file.path == PATH]
     preparer = FilePreparer(ANALYZER, index.identity, index.max_file_bytes, index.now_ns)
     calls = itertools.count()
-    with pytest.raises(SyncCancelled):
+    with pytest.raises(SyncCancelled) as cancelled:
         price_files(preparer, None, [file], {}, lambda: next(calls) > 100)
     assert next(calls) < 110
+    # The log of a sync run contains the traceback of the cause of its error.
+    assert cancelled.value.__cause__ is None
 
 
 def test_a_read_can_be_ended_within_an_archive(index):

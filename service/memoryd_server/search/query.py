@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from memoryd_server.model import NO_ANNOTATIONS, Annotations, Degradation, Origin, Source
+from memoryd_server.store import ALL_FILES, FileFilter
 
 # The name of memoryd's own search engine in `SearchAnswer.backend`.
 BUILTIN = "builtin"
@@ -47,6 +48,8 @@ class SearchQuery:
     did. `deadline` is a time of `time.monotonic()`. `now` is timezone-aware; None means the current time. An empty
     `sources` means all. `active_projects` are keys of `chunk.project_key`; if there are none, projects do not matter.
     An answer whose confidence is below `abstain_below` has no hits; None means the setting, for keyword search only.
+    Only chunks of these `files` and `origins` are ranked; empty `origins` mean all. `embedding_seconds` is how long the
+    search waits for the query's vector; None means as long as the deadline allows.
     """
 
     text: str
@@ -62,6 +65,9 @@ class SearchQuery:
     now: datetime | None = None
     active_projects: frozenset[str] = frozenset()
     abstain_below: float | None = None
+    files: FileFilter = ALL_FILES
+    origins: tuple[Origin, ...] = ()
+    embedding_seconds: float | None = None
 
 
 def text_score(bm25: float, best: float) -> float:

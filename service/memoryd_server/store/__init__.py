@@ -1,5 +1,13 @@
 """The protocols that an index store implements, and the values that it stores and returns."""
 
+from memoryd_server.store.filters import (
+    ALL_CHUNKS,
+    ALL_FILES,
+    ChunkFilter,
+    FileFilter,
+    FrontMatterCondition,
+    front_matter_value,
+)
 from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference, JsonRecord, VectorIdentity
 from memoryd_server.store.protocol import (
     BatchJobTable,
@@ -40,19 +48,24 @@ from memoryd_server.store.rows import (
 )
 
 __all__ = [
+    "ALL_CHUNKS",
+    "ALL_FILES",
     "ROWS_VERSION",
     "TOKENIZER",
     "BatchJob",
     "BatchJobTable",
     "BuildIdentity",
     "CacheKey",
+    "ChunkFilter",
     "ChunkHead",
     "ChunkRow",
     "Counts",
     "Damage",
     "Difference",
+    "FileFilter",
     "FileKey",
     "FileRow",
+    "FrontMatterCondition",
     "IndexCounts",
     "IndexHealth",
     "JsonRecord",
@@ -76,6 +89,7 @@ __all__ = [
     "VectorWriter",
     "Writer",
     "file_name",
+    "front_matter_value",
     "keyword_tokens",
     "language_of",
 ]

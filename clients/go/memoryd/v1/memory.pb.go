@@ -33,6 +33,9 @@ const (
 	Source_SOURCE_MEMORY Source = 1
 	// Session transcripts in JSON Lines format.
 	Source_SOURCE_SESSIONS Source = 2
+	// Entries of EntryService. Only MemorySearch and MemoryRecall accept it; a search of entries that are not enabled has the
+	// degradation SOURCE_SKIPPED.
+	Source_SOURCE_ENTRIES Source = 3
 )
 
 // Enum value maps for Source.
@@ -41,11 +44,13 @@ var (
 		0: "SOURCE_UNSPECIFIED",
 		1: "SOURCE_MEMORY",
 		2: "SOURCE_SESSIONS",
+		3: "SOURCE_ENTRIES",
 	}
 	Source_value = map[string]int32{
 		"SOURCE_UNSPECIFIED": 0,
 		"SOURCE_MEMORY":      1,
 		"SOURCE_SESSIONS":    2,
+		"SOURCE_ENTRIES":     3,
 	}
 )
 
@@ -728,9 +733,9 @@ func (x *LineRange) GetEndLine() int32 {
 type SearchResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path relative to the workspace, with "/" separators, in the form that MemoryGet accepts. Paths of files outside the
-	// workspace start with "../".
+	// workspace start with "../". For an entry, `entries/<entry ID>`, which MemoryGet does not accept.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
-	// First line of the chunk.
+	// First line of the chunk; for an entry, all line numbers are 0.
 	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
 	// Last line of the chunk.
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
@@ -3181,11 +3186,12 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x12settings_load_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\x10settingsLoadTime\x12%\n" +
 	"\x0esettings_loads\x18\x06 \x01(\x03R\rsettingsLoads\x12%\n" +
 	"\x0esettings_error\x18\a \x01(\tR\rsettingsError\x12/\n" +
-	"\x13background_failures\x18\b \x03(\tR\x12backgroundFailures*H\n" +
+	"\x13background_failures\x18\b \x03(\tR\x12backgroundFailures*\\\n" +
 	"\x06Source\x12\x16\n" +
 	"\x12SOURCE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSOURCE_MEMORY\x10\x01\x12\x13\n" +
-	"\x0fSOURCE_SESSIONS\x10\x02*m\n" +
+	"\x0fSOURCE_SESSIONS\x10\x02\x12\x12\n" +
+	"\x0eSOURCE_ENTRIES\x10\x03*m\n" +
 	"\x06Origin\x12\x16\n" +
 	"\x12ORIGIN_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fORIGIN_OWNER\x10\x01\x12\x10\n" +

@@ -23,6 +23,75 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// Why a recall block is empty.
+type RecallSilentReason int32
+
+const (
+	// The block is not empty.
+	RecallSilentReason_RECALL_SILENT_REASON_UNSPECIFIED RecallSilentReason = 0
+	// The turn has nothing to search for: it has no words except very common ones, or is a command such as `/reset`.
+	RecallSilentReason_RECALL_SILENT_REASON_NO_QUERY RecallSilentReason = 1
+	// Nothing is indexed for this agent yet.
+	RecallSilentReason_RECALL_SILENT_REASON_EMPTY_INDEX RecallSilentReason = 2
+	// Nothing in the memory is relevant enough.
+	RecallSilentReason_RECALL_SILENT_REASON_NOTHING_RELEVANT RecallSilentReason = 3
+	// The session has already seen everything that is relevant.
+	RecallSilentReason_RECALL_SILENT_REASON_ALREADY_SEEN RecallSilentReason = 4
+	// Not even one passage fits the budget.
+	RecallSilentReason_RECALL_SILENT_REASON_BUDGET_TOO_SMALL RecallSilentReason = 5
+	// The session is not allowed to search this memory (`memory.qmd.scope`).
+	RecallSilentReason_RECALL_SILENT_REASON_SCOPE_DENIED RecallSilentReason = 6
+)
+
+// Enum value maps for RecallSilentReason.
+var (
+	RecallSilentReason_name = map[int32]string{
+		0: "RECALL_SILENT_REASON_UNSPECIFIED",
+		1: "RECALL_SILENT_REASON_NO_QUERY",
+		2: "RECALL_SILENT_REASON_EMPTY_INDEX",
+		3: "RECALL_SILENT_REASON_NOTHING_RELEVANT",
+		4: "RECALL_SILENT_REASON_ALREADY_SEEN",
+		5: "RECALL_SILENT_REASON_BUDGET_TOO_SMALL",
+		6: "RECALL_SILENT_REASON_SCOPE_DENIED",
+	}
+	RecallSilentReason_value = map[string]int32{
+		"RECALL_SILENT_REASON_UNSPECIFIED":      0,
+		"RECALL_SILENT_REASON_NO_QUERY":         1,
+		"RECALL_SILENT_REASON_EMPTY_INDEX":      2,
+		"RECALL_SILENT_REASON_NOTHING_RELEVANT": 3,
+		"RECALL_SILENT_REASON_ALREADY_SEEN":     4,
+		"RECALL_SILENT_REASON_BUDGET_TOO_SMALL": 5,
+		"RECALL_SILENT_REASON_SCOPE_DENIED":     6,
+	}
+)
+
+func (x RecallSilentReason) Enum() *RecallSilentReason {
+	p := new(RecallSilentReason)
+	*p = x
+	return p
+}
+
+func (x RecallSilentReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (RecallSilentReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_memoryd_v1_memory_service_proto_enumTypes[0].Descriptor()
+}
+
+func (RecallSilentReason) Type() protoreflect.EnumType {
+	return &file_memoryd_v1_memory_service_proto_enumTypes[0]
+}
+
+func (x RecallSilentReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use RecallSilentReason.Descriptor instead.
+func (RecallSilentReason) EnumDescriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{0}
+}
+
 // Whether the agent's tools can write to its workspace during the turn.
 type WorkspaceAccess int32
 
@@ -64,11 +133,11 @@ func (x WorkspaceAccess) String() string {
 }
 
 func (WorkspaceAccess) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[0].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[1].Descriptor()
 }
 
 func (WorkspaceAccess) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[0]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[1]
 }
 
 func (x WorkspaceAccess) Number() protoreflect.EnumNumber {
@@ -77,7 +146,7 @@ func (x WorkspaceAccess) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkspaceAccess.Descriptor instead.
 func (WorkspaceAccess) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{0}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
 }
 
 // What started the turn.
@@ -121,11 +190,11 @@ func (x TurnKind) String() string {
 }
 
 func (TurnKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[1].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[2].Descriptor()
 }
 
 func (TurnKind) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[1]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[2]
 }
 
 func (x TurnKind) Number() protoreflect.EnumNumber {
@@ -134,7 +203,7 @@ func (x TurnKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TurnKind.Descriptor instead.
 func (TurnKind) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
 }
 
 // Reason for a flush decision.
@@ -206,11 +275,11 @@ func (x FlushReason) String() string {
 }
 
 func (FlushReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[2].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[3].Descriptor()
 }
 
 func (FlushReason) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[2]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[3]
 }
 
 func (x FlushReason) Number() protoreflect.EnumNumber {
@@ -219,7 +288,7 @@ func (x FlushReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlushReason.Descriptor instead.
 func (FlushReason) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
 }
 
 // How much of a system prompt the gateway writes for the session.
@@ -263,11 +332,11 @@ func (x PromptMode) String() string {
 }
 
 func (PromptMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[3].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
 }
 
 func (PromptMode) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[3]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
 }
 
 func (x PromptMode) Number() protoreflect.EnumNumber {
@@ -276,7 +345,7 @@ func (x PromptMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PromptMode.Descriptor instead.
 func (PromptMode) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
 }
 
 // Whether a file is indexed.
@@ -332,11 +401,11 @@ func (x FileState) String() string {
 }
 
 func (FileState) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[5].Descriptor()
 }
 
 func (FileState) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[5]
 }
 
 func (x FileState) Number() protoreflect.EnumNumber {
@@ -345,7 +414,7 @@ func (x FileState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FileState.Descriptor instead.
 func (FileState) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
 }
 
 // Request message for MemorySearch.
@@ -365,7 +434,7 @@ type MemorySearchRequest struct {
 	// search results are returned whatever their score, and results found only by vector search must reach a minimum
 	// cosine similarity, which depends on the embedding model and is reported in `info.legs`.
 	MinScore *float64 `protobuf:"fixed64,4,opt,name=min_score,json=minScore,proto3,oneof" json:"min_score,omitempty"`
-	// Sources to search. Empty means all configured sources.
+	// Sources to search. Empty means all configured sources except ENTRIES, which are searched only if they are named.
 	Sources []Source `protobuf:"varint,5,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
 	// Whether to use keyword search, vector search or both. UNSPECIFIED means both if an embedding provider is
 	// configured, and only keyword search otherwise.
@@ -398,7 +467,9 @@ type MemorySearchRequest struct {
 	ActiveProjects []string `protobuf:"bytes,14,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
 	// Minimum confidence, 0..1: if the memory is less likely to answer the query (`info.confidence`), there are no results,
 	// and the reason is ABSTAINED. If unset, the setting `memoryd.abstainBelow` applies, to keyword search only.
-	AbstainBelow  *float64 `protobuf:"fixed64,15,opt,name=abstain_below,json=abstainBelow,proto3,oneof" json:"abstain_below,omitempty"`
+	AbstainBelow *float64 `protobuf:"fixed64,15,opt,name=abstain_below,json=abstainBelow,proto3,oneof" json:"abstain_below,omitempty"`
+	// Files to search. Unset means all.
+	Filter        *MemoryFilter `protobuf:"bytes,16,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -538,6 +609,13 @@ func (x *MemorySearchRequest) GetAbstainBelow() float64 {
 	return 0
 }
 
+func (x *MemorySearchRequest) GetFilter() *MemoryFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
 // Response message for MemorySearch. Results are not paginated, because a second page could come from another revision
 // of the index. To get more results, increase `max_results`.
 type MemorySearchResponse struct {
@@ -594,6 +672,602 @@ func (x *MemorySearchResponse) GetInfo() *SearchInfo {
 	return nil
 }
 
+// A condition on the front matter of a file, that is, on the YAML block at its start.
+type FrontMatterCondition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Key in the front matter, for example `tags`, `project` or `type`, 1..128 bytes. Keys of nested mappings are joined by
+	// dots.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Values, 1..32 of 1..256 bytes. The condition is true if the front matter has any of them. If the value in the front
+	// matter is a list, each of its elements counts. Case, and a leading `#` of a value, do not matter. A text value of
+	// `tags` is a list separated by commas.
+	Values        []string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FrontMatterCondition) Reset() {
+	*x = FrontMatterCondition{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FrontMatterCondition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FrontMatterCondition) ProtoMessage() {}
+
+func (x *FrontMatterCondition) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FrontMatterCondition.ProtoReflect.Descriptor instead.
+func (*FrontMatterCondition) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FrontMatterCondition) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *FrontMatterCondition) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+// Conditions on files. All conditions that are set must be true. They are applied before ranking, so that a search that
+// finds enough matches returns `max_results` results. They do not change the scores of the results that remain: word
+// frequencies are those of all files.
+//
+// The date of a file is the one that its name begins with (`2026-05-01-trip.md`) or, if there is none, the date in its
+// front matter (`date`, `day` or `created`), or else the date of its last modification in UTC. Entries have the date at
+// which they were stored. They have no path and no front matter, so they do not match conditions on these.
+type MemoryFilter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First date: `YYYY-MM-DD`, or `YYYY-MM` or `YYYY` for the first day of a month or year. Empty means no limit.
+	Since string `protobuf:"bytes,1,opt,name=since,proto3" json:"since,omitempty"`
+	// Last date, which is included: `YYYY-MM-DD`, or `YYYY-MM` or `YYYY` for the last day of a month or year. Empty means no
+	// limit.
+	Until string `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
+	// Beginnings of paths, at most 32 of 1..4,096 bytes, for example `projects/`. A path must begin with one of them, in
+	// the form that search results have. Empty means any path.
+	PathPrefixes []string `protobuf:"bytes,3,rep,name=path_prefixes,json=pathPrefixes,proto3" json:"path_prefixes,omitempty"`
+	// Conditions on the front matter, at most 16. A file that is not indexed yet does not match.
+	FrontMatter   []*FrontMatterCondition `protobuf:"bytes,4,rep,name=front_matter,json=frontMatter,proto3" json:"front_matter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryFilter) Reset() {
+	*x = MemoryFilter{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryFilter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryFilter) ProtoMessage() {}
+
+func (x *MemoryFilter) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryFilter.ProtoReflect.Descriptor instead.
+func (*MemoryFilter) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MemoryFilter) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
+func (x *MemoryFilter) GetUntil() string {
+	if x != nil {
+		return x.Until
+	}
+	return ""
+}
+
+func (x *MemoryFilter) GetPathPrefixes() []string {
+	if x != nil {
+		return x.PathPrefixes
+	}
+	return nil
+}
+
+func (x *MemoryFilter) GetFrontMatter() []*FrontMatterCondition {
+	if x != nil {
+		return x.FrontMatter
+	}
+	return nil
+}
+
+// A passage that a session has already seen.
+type MemoryReference struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path as in search results.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// First line.
+	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
+	// Last line, at least `start_line`.
+	EndLine       int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryReference) Reset() {
+	*x = MemoryReference{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryReference) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryReference) ProtoMessage() {}
+
+func (x *MemoryReference) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryReference.ProtoReflect.Descriptor instead.
+func (*MemoryReference) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *MemoryReference) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryReference) GetStartLine() int32 {
+	if x != nil {
+		return x.StartLine
+	}
+	return 0
+}
+
+func (x *MemoryReference) GetEndLine() int32 {
+	if x != nil {
+		return x.EndLine
+	}
+	return 0
+}
+
+// Request message for MemoryRecall.
+type MemoryRecallRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Session key, at most 1,024 bytes. If `sync.onSessionStart` is true, the first request with a new key starts a sync in
+	// the background.
+	SessionKey string `protobuf:"bytes,2,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
+	// Text of the turn: the user's message, at most 2 MiB. Long texts are reduced to a short query (docs/recall.md).
+	Text string `protobuf:"bytes,3,opt,name=text,proto3" json:"text,omitempty"`
+	// Messages before the turn, oldest first, at most 64 and 2 MiB in total. Only the last one is used, and only if `text`
+	// is a question with few words of its own, such as "And when was that?".
+	RecentMessages []string `protobuf:"bytes,4,rep,name=recent_messages,json=recentMessages,proto3" json:"recent_messages,omitempty"`
+	// Maximum length of the block in tokens, at least 1. If neither this nor `max_chars` is set, the setting
+	// `memoryd.recall.maxTokens` applies (1,500 by default). An ASCII character counts as a quarter of a token, any other
+	// code point as one token.
+	MaxTokens *int32 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
+	// Maximum length of the block in code points, at least 1. If `max_tokens` is also set, both apply.
+	MaxChars *int32 `protobuf:"varint,6,opt,name=max_chars,json=maxChars,proto3,oneof" json:"max_chars,omitempty"`
+	// Sources to recall from. Empty means all configured sources, with entries if they are enabled.
+	Sources []Source `protobuf:"varint,7,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
+	// Files to recall from. Unset means all.
+	Filter *MemoryFilter `protobuf:"bytes,8,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Passages that the session has already seen, at most 4,096. They are not returned again.
+	Seen []*MemoryReference `protobuf:"bytes,9,rep,name=seen,proto3" json:"seen,omitempty"`
+	// Whether the daemon remembers what it returns for `session_key`, which must not be empty then, and does not return it
+	// again. It forgets this with SessionArchive for the key, after 24 hours without a call for the key, and when it stops.
+	// What SessionContext returned for the key counts as seen.
+	RememberShown bool `protobuf:"varint,10,opt,name=remember_shown,json=rememberShown,proto3" json:"remember_shown,omitempty"`
+	// The caller's time, used for relative dates such as "yesterday". If unset, the daemon's clock is used.
+	Now *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=now,proto3" json:"now,omitempty"`
+	// Keys of the projects that the session works on, as in MemorySearchRequest.
+	ActiveProjects []string `protobuf:"bytes,12,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
+	// Minimum confidence, 0..1, as in MemorySearchRequest. If unset, the settings `memoryd.recall.minConfidence` and
+	// `memoryd.recall.minKeywordConfidence` apply.
+	MinConfidence *float64 `protobuf:"fixed64,13,opt,name=min_confidence,json=minConfidence,proto3,oneof" json:"min_confidence,omitempty"`
+	// Whether to set `info.legs`.
+	Explain       bool `protobuf:"varint,14,opt,name=explain,proto3" json:"explain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryRecallRequest) Reset() {
+	*x = MemoryRecallRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryRecallRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryRecallRequest) ProtoMessage() {}
+
+func (x *MemoryRecallRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryRecallRequest.ProtoReflect.Descriptor instead.
+func (*MemoryRecallRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *MemoryRecallRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MemoryRecallRequest) GetSessionKey() string {
+	if x != nil {
+		return x.SessionKey
+	}
+	return ""
+}
+
+func (x *MemoryRecallRequest) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *MemoryRecallRequest) GetRecentMessages() []string {
+	if x != nil {
+		return x.RecentMessages
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetMaxTokens() int32 {
+	if x != nil && x.MaxTokens != nil {
+		return *x.MaxTokens
+	}
+	return 0
+}
+
+func (x *MemoryRecallRequest) GetMaxChars() int32 {
+	if x != nil && x.MaxChars != nil {
+		return *x.MaxChars
+	}
+	return 0
+}
+
+func (x *MemoryRecallRequest) GetSources() []Source {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetFilter() *MemoryFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetSeen() []*MemoryReference {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetRememberShown() bool {
+	if x != nil {
+		return x.RememberShown
+	}
+	return false
+}
+
+func (x *MemoryRecallRequest) GetNow() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Now
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetActiveProjects() []string {
+	if x != nil {
+		return x.ActiveProjects
+	}
+	return nil
+}
+
+func (x *MemoryRecallRequest) GetMinConfidence() float64 {
+	if x != nil && x.MinConfidence != nil {
+		return *x.MinConfidence
+	}
+	return 0
+}
+
+func (x *MemoryRecallRequest) GetExplain() bool {
+	if x != nil {
+		return x.Explain
+	}
+	return false
+}
+
+// A passage in a recall block.
+type RecalledItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path as in search results; `entries/<entry ID>` for an entry.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// First line; 0 for an entry.
+	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
+	// Last line; 0 for an entry.
+	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
+	// Citation, as in search results.
+	Citation string `protobuf:"bytes,4,opt,name=citation,proto3" json:"citation,omitempty"`
+	// Date of the passage, `YYYY-MM-DD`: that of its file as described for MemoryFilter, or the day that an entry of a file
+	// begins with.
+	Date string `protobuf:"bytes,5,opt,name=date,proto3" json:"date,omitempty"`
+	// Score, 0..1, as in search results.
+	Score float64 `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
+	// Why the passage is in the block, in words: the words of the turn that it contains, and its similarity.
+	Why string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	// The text as it was stored, without the escapes of the block.
+	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`
+	// Source of the passage.
+	Source Source `protobuf:"varint,9,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
+	// Who wrote the passage.
+	Origin        Origin `protobuf:"varint,10,opt,name=origin,proto3,enum=memoryd.v1.Origin" json:"origin,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecalledItem) Reset() {
+	*x = RecalledItem{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecalledItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecalledItem) ProtoMessage() {}
+
+func (x *RecalledItem) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecalledItem.ProtoReflect.Descriptor instead.
+func (*RecalledItem) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *RecalledItem) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *RecalledItem) GetStartLine() int32 {
+	if x != nil {
+		return x.StartLine
+	}
+	return 0
+}
+
+func (x *RecalledItem) GetEndLine() int32 {
+	if x != nil {
+		return x.EndLine
+	}
+	return 0
+}
+
+func (x *RecalledItem) GetCitation() string {
+	if x != nil {
+		return x.Citation
+	}
+	return ""
+}
+
+func (x *RecalledItem) GetDate() string {
+	if x != nil {
+		return x.Date
+	}
+	return ""
+}
+
+func (x *RecalledItem) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *RecalledItem) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *RecalledItem) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+func (x *RecalledItem) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *RecalledItem) GetOrigin() Origin {
+	if x != nil {
+		return x.Origin
+	}
+	return Origin_ORIGIN_UNSPECIFIED
+}
+
+// Response message for MemoryRecall.
+type MemoryRecallResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Text to insert before the turn: a `<relevant-memories>` element with a warning that its content is untrusted, and the
+	// items. Stored text is escaped, so that it cannot end the element. Empty if there are no items. Do not store it in the
+	// session's transcript, where it would be indexed again.
+	Block string `protobuf:"bytes,1,opt,name=block,proto3" json:"block,omitempty"`
+	// Items of the block, in its order. Only text of the origins OWNER and AGENT is returned, unless the setting
+	// `memoryd.recall.includeUntrusted` is true.
+	Items []*RecalledItem `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	// Why the block is empty. UNSPECIFIED if it is not empty.
+	SilentReason RecallSilentReason `protobuf:"varint,3,opt,name=silent_reason,json=silentReason,proto3,enum=memoryd.v1.RecallSilentReason" json:"silent_reason,omitempty"`
+	// Explanation of `silent_reason`. Empty if the block is not empty.
+	SilentExplanation string `protobuf:"bytes,4,opt,name=silent_explanation,json=silentExplanation,proto3" json:"silent_explanation,omitempty"`
+	// How the items were found. If the embedding model is too slow, `degradations` says that only keyword search ran.
+	Info *SearchInfo `protobuf:"bytes,5,opt,name=info,proto3" json:"info,omitempty"`
+	// Length of the block in tokens, estimated as described for `max_tokens`.
+	TokensUsed    int32 `protobuf:"varint,6,opt,name=tokens_used,json=tokensUsed,proto3" json:"tokens_used,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryRecallResponse) Reset() {
+	*x = MemoryRecallResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryRecallResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryRecallResponse) ProtoMessage() {}
+
+func (x *MemoryRecallResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryRecallResponse.ProtoReflect.Descriptor instead.
+func (*MemoryRecallResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *MemoryRecallResponse) GetBlock() string {
+	if x != nil {
+		return x.Block
+	}
+	return ""
+}
+
+func (x *MemoryRecallResponse) GetItems() []*RecalledItem {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+func (x *MemoryRecallResponse) GetSilentReason() RecallSilentReason {
+	if x != nil {
+		return x.SilentReason
+	}
+	return RecallSilentReason_RECALL_SILENT_REASON_UNSPECIFIED
+}
+
+func (x *MemoryRecallResponse) GetSilentExplanation() string {
+	if x != nil {
+		return x.SilentExplanation
+	}
+	return ""
+}
+
+func (x *MemoryRecallResponse) GetInfo() *SearchInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
+func (x *MemoryRecallResponse) GetTokensUsed() int32 {
+	if x != nil {
+		return x.TokensUsed
+	}
+	return 0
+}
+
 // Request message for MemoryGet.
 type MemoryGetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -621,7 +1295,7 @@ type MemoryGetRequest struct {
 
 func (x *MemoryGetRequest) Reset() {
 	*x = MemoryGetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -633,7 +1307,7 @@ func (x *MemoryGetRequest) String() string {
 func (*MemoryGetRequest) ProtoMessage() {}
 
 func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -646,7 +1320,7 @@ func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryGetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MemoryGetRequest) GetAgentId() string {
@@ -715,7 +1389,7 @@ type MemoryGetResponse struct {
 
 func (x *MemoryGetResponse) Reset() {
 	*x = MemoryGetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -727,7 +1401,7 @@ func (x *MemoryGetResponse) String() string {
 func (*MemoryGetResponse) ProtoMessage() {}
 
 func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -740,7 +1414,7 @@ func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryGetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MemoryGetResponse) GetPath() string {
@@ -805,7 +1479,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -817,7 +1491,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -830,7 +1504,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *StatusRequest) GetAgentId() string {
@@ -893,7 +1567,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -905,7 +1579,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -918,7 +1592,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *StatusResponse) GetService() *ServiceStatus {
@@ -1064,7 +1738,7 @@ type ActiveSync struct {
 
 func (x *ActiveSync) Reset() {
 	*x = ActiveSync{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1076,7 +1750,7 @@ func (x *ActiveSync) String() string {
 func (*ActiveSync) ProtoMessage() {}
 
 func (x *ActiveSync) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1089,7 +1763,7 @@ func (x *ActiveSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActiveSync.ProtoReflect.Descriptor instead.
 func (*ActiveSync) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ActiveSync) GetSyncId() string {
@@ -1162,7 +1836,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1848,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1861,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SyncRequest) GetAgentId() string {
@@ -1303,7 +1977,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1989,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +2002,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SyncResponse) GetSyncId() string {
@@ -1464,7 +2138,7 @@ type WatchIndexRequest struct {
 
 func (x *WatchIndexRequest) Reset() {
 	*x = WatchIndexRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +2150,7 @@ func (x *WatchIndexRequest) String() string {
 func (*WatchIndexRequest) ProtoMessage() {}
 
 func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +2163,7 @@ func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexRequest.ProtoReflect.Descriptor instead.
 func (*WatchIndexRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchIndexRequest) GetAgentId() string {
@@ -1534,7 +2208,7 @@ type WatchIndexResponse struct {
 
 func (x *WatchIndexResponse) Reset() {
 	*x = WatchIndexResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1546,7 +2220,7 @@ func (x *WatchIndexResponse) String() string {
 func (*WatchIndexResponse) ProtoMessage() {}
 
 func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1559,7 +2233,7 @@ func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexResponse.ProtoReflect.Descriptor instead.
 func (*WatchIndexResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchIndexResponse) GetAgentId() string {
@@ -1672,7 +2346,7 @@ type FlushDecisionRequest struct {
 
 func (x *FlushDecisionRequest) Reset() {
 	*x = FlushDecisionRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1684,7 +2358,7 @@ func (x *FlushDecisionRequest) String() string {
 func (*FlushDecisionRequest) ProtoMessage() {}
 
 func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1697,7 +2371,7 @@ func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionRequest.ProtoReflect.Descriptor instead.
 func (*FlushDecisionRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FlushDecisionRequest) GetAgentId() string {
@@ -1827,7 +2501,7 @@ type FlushPrompts struct {
 
 func (x *FlushPrompts) Reset() {
 	*x = FlushPrompts{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +2513,7 @@ func (x *FlushPrompts) String() string {
 func (*FlushPrompts) ProtoMessage() {}
 
 func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +2526,7 @@ func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushPrompts.ProtoReflect.Descriptor instead.
 func (*FlushPrompts) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FlushPrompts) GetSystem() string {
@@ -1905,7 +2579,7 @@ type FlushDecisionResponse struct {
 
 func (x *FlushDecisionResponse) Reset() {
 	*x = FlushDecisionResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2591,7 @@ func (x *FlushDecisionResponse) String() string {
 func (*FlushDecisionResponse) ProtoMessage() {}
 
 func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1930,7 +2604,7 @@ func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionResponse.ProtoReflect.Descriptor instead.
 func (*FlushDecisionResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FlushDecisionResponse) GetFlush() bool {
@@ -2024,7 +2698,7 @@ type MemoryAppendRequest struct {
 
 func (x *MemoryAppendRequest) Reset() {
 	*x = MemoryAppendRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2036,7 +2710,7 @@ func (x *MemoryAppendRequest) String() string {
 func (*MemoryAppendRequest) ProtoMessage() {}
 
 func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2049,7 +2723,7 @@ func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendRequest.ProtoReflect.Descriptor instead.
 func (*MemoryAppendRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *MemoryAppendRequest) GetAgentId() string {
@@ -2121,7 +2795,7 @@ type MemoryAppendResponse struct {
 
 func (x *MemoryAppendResponse) Reset() {
 	*x = MemoryAppendResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2133,7 +2807,7 @@ func (x *MemoryAppendResponse) String() string {
 func (*MemoryAppendResponse) ProtoMessage() {}
 
 func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2146,7 +2820,7 @@ func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendResponse.ProtoReflect.Descriptor instead.
 func (*MemoryAppendResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *MemoryAppendResponse) GetPath() string {
@@ -2208,7 +2882,7 @@ type MemoryForgetRequest struct {
 
 func (x *MemoryForgetRequest) Reset() {
 	*x = MemoryForgetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2220,7 +2894,7 @@ func (x *MemoryForgetRequest) String() string {
 func (*MemoryForgetRequest) ProtoMessage() {}
 
 func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2233,7 +2907,7 @@ func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryForgetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MemoryForgetRequest) GetAgentId() string {
@@ -2339,7 +3013,7 @@ type MemoryForgetResponse struct {
 
 func (x *MemoryForgetResponse) Reset() {
 	*x = MemoryForgetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +3025,7 @@ func (x *MemoryForgetResponse) String() string {
 func (*MemoryForgetResponse) ProtoMessage() {}
 
 func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +3038,7 @@ func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryForgetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MemoryForgetResponse) GetChunks() int32 {
@@ -2457,7 +3131,7 @@ type SessionContextRequest struct {
 
 func (x *SessionContextRequest) Reset() {
 	*x = SessionContextRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2469,7 +3143,7 @@ func (x *SessionContextRequest) String() string {
 func (*SessionContextRequest) ProtoMessage() {}
 
 func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2482,7 +3156,7 @@ func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextRequest.ProtoReflect.Descriptor instead.
 func (*SessionContextRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SessionContextRequest) GetAgentId() string {
@@ -2572,7 +3246,7 @@ type SessionContextFile struct {
 
 func (x *SessionContextFile) Reset() {
 	*x = SessionContextFile{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2584,7 +3258,7 @@ func (x *SessionContextFile) String() string {
 func (*SessionContextFile) ProtoMessage() {}
 
 func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2597,7 +3271,7 @@ func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextFile.ProtoReflect.Descriptor instead.
 func (*SessionContextFile) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SessionContextFile) GetPath() string {
@@ -2665,7 +3339,7 @@ type ToolSchema struct {
 
 func (x *ToolSchema) Reset() {
 	*x = ToolSchema{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2677,7 +3351,7 @@ func (x *ToolSchema) String() string {
 func (*ToolSchema) ProtoMessage() {}
 
 func (x *ToolSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2690,7 +3364,7 @@ func (x *ToolSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSchema.ProtoReflect.Descriptor instead.
 func (*ToolSchema) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ToolSchema) GetName() string {
@@ -2735,7 +3409,7 @@ type SessionContextResponse struct {
 
 func (x *SessionContextResponse) Reset() {
 	*x = SessionContextResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2747,7 +3421,7 @@ func (x *SessionContextResponse) String() string {
 func (*SessionContextResponse) ProtoMessage() {}
 
 func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2760,7 +3434,7 @@ func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextResponse.ProtoReflect.Descriptor instead.
 func (*SessionContextResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SessionContextResponse) GetFiles() []*SessionContextFile {
@@ -2821,7 +3495,7 @@ type SessionArchiveRequest struct {
 
 func (x *SessionArchiveRequest) Reset() {
 	*x = SessionArchiveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2833,7 +3507,7 @@ func (x *SessionArchiveRequest) String() string {
 func (*SessionArchiveRequest) ProtoMessage() {}
 
 func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2846,7 +3520,7 @@ func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveRequest.ProtoReflect.Descriptor instead.
 func (*SessionArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *SessionArchiveRequest) GetAgentId() string {
@@ -2919,7 +3593,7 @@ type SessionArchiveResponse struct {
 
 func (x *SessionArchiveResponse) Reset() {
 	*x = SessionArchiveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2931,7 +3605,7 @@ func (x *SessionArchiveResponse) String() string {
 func (*SessionArchiveResponse) ProtoMessage() {}
 
 func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2944,7 +3618,7 @@ func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveResponse.ProtoReflect.Descriptor instead.
 func (*SessionArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SessionArchiveResponse) GetPath() string {
@@ -2989,7 +3663,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3675,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3688,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -3052,7 +3726,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3064,7 +3738,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3077,7 +3751,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3128,7 +3802,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3140,7 +3814,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3153,7 +3827,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -3180,14 +3854,18 @@ type ListFilesRequest struct {
 	PageSize int32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// The `next_page_token` of the previous page. Empty means the first page. If there are more than 5,000 files, a later
 	// page may show them as they were when the first page was returned, for up to 30 s.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Sources to list. Empty means all configured sources.
+	Sources []Source `protobuf:"varint,4,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
+	// Files to list. Unset means all. All pages of a list must have the same conditions.
+	Filter        *MemoryFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3877,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3890,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListFilesRequest) GetAgentId() string {
@@ -3234,6 +3912,20 @@ func (x *ListFilesRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListFilesRequest) GetSources() []Source {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+func (x *ListFilesRequest) GetFilter() *MemoryFilter {
+	if x != nil {
+		return x.Filter
+	}
+	return nil
 }
 
 // A memory file.
@@ -3260,7 +3952,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3272,7 +3964,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3285,7 +3977,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *File) GetPath() string {
@@ -3350,7 +4042,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +4054,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +4067,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListFilesResponse) GetFiles() []*File {
@@ -3397,7 +4089,7 @@ var File_memoryd_v1_memory_service_proto protoreflect.FileDescriptor
 const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fmemoryd/v1/memory_service.proto\x12\n" +
-	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xcd\x05\n" +
+	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xff\x05\n" +
 	"\x13MemorySearchRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12$\n" +
@@ -3416,7 +4108,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x0fmax_total_chars\x18\f \x01(\x05H\x04R\rmaxTotalChars\x88\x01\x01\x12,\n" +
 	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
 	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjects\x12(\n" +
-	"\rabstain_below\x18\x0f \x01(\x01H\x05R\fabstainBelow\x88\x01\x01B\x0e\n" +
+	"\rabstain_below\x18\x0f \x01(\x01H\x05R\fabstainBelow\x88\x01\x01\x120\n" +
+	"\x06filter\x18\x10 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filterB\x0e\n" +
 	"\f_max_resultsB\f\n" +
 	"\n" +
 	"_min_scoreB\x14\n" +
@@ -3426,7 +4119,63 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x0e_abstain_below\"v\n" +
 	"\x14MemorySearchResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.memoryd.v1.SearchResultR\aresults\x12*\n" +
-	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"\xf8\x01\n" +
+	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"@\n" +
+	"\x14FrontMatterCondition\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
+	"\x06values\x18\x02 \x03(\tR\x06values\"\xa4\x01\n" +
+	"\fMemoryFilter\x12\x14\n" +
+	"\x05since\x18\x01 \x01(\tR\x05since\x12\x14\n" +
+	"\x05until\x18\x02 \x01(\tR\x05until\x12#\n" +
+	"\rpath_prefixes\x18\x03 \x03(\tR\fpathPrefixes\x12C\n" +
+	"\ffront_matter\x18\x04 \x03(\v2 .memoryd.v1.FrontMatterConditionR\vfrontMatter\"_\n" +
+	"\x0fMemoryReference\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"start_line\x18\x02 \x01(\x05R\tstartLine\x12\x19\n" +
+	"\bend_line\x18\x03 \x01(\x05R\aendLine\"\xd9\x04\n" +
+	"\x13MemoryRecallRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
+	"\vsession_key\x18\x02 \x01(\tR\n" +
+	"sessionKey\x12\x12\n" +
+	"\x04text\x18\x03 \x01(\tR\x04text\x12'\n" +
+	"\x0frecent_messages\x18\x04 \x03(\tR\x0erecentMessages\x12\"\n" +
+	"\n" +
+	"max_tokens\x18\x05 \x01(\x05H\x00R\tmaxTokens\x88\x01\x01\x12 \n" +
+	"\tmax_chars\x18\x06 \x01(\x05H\x01R\bmaxChars\x88\x01\x01\x12,\n" +
+	"\asources\x18\a \x03(\x0e2\x12.memoryd.v1.SourceR\asources\x120\n" +
+	"\x06filter\x18\b \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filter\x12/\n" +
+	"\x04seen\x18\t \x03(\v2\x1b.memoryd.v1.MemoryReferenceR\x04seen\x12%\n" +
+	"\x0eremember_shown\x18\n" +
+	" \x01(\bR\rrememberShown\x12,\n" +
+	"\x03now\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
+	"\x0factive_projects\x18\f \x03(\tR\x0eactiveProjects\x12*\n" +
+	"\x0emin_confidence\x18\r \x01(\x01H\x02R\rminConfidence\x88\x01\x01\x12\x18\n" +
+	"\aexplain\x18\x0e \x01(\bR\aexplainB\r\n" +
+	"\v_max_tokensB\f\n" +
+	"\n" +
+	"_max_charsB\x11\n" +
+	"\x0f_min_confidence\"\xa0\x02\n" +
+	"\fRecalledItem\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"start_line\x18\x02 \x01(\x05R\tstartLine\x12\x19\n" +
+	"\bend_line\x18\x03 \x01(\x05R\aendLine\x12\x1a\n" +
+	"\bcitation\x18\x04 \x01(\tR\bcitation\x12\x12\n" +
+	"\x04date\x18\x05 \x01(\tR\x04date\x12\x14\n" +
+	"\x05score\x18\x06 \x01(\x01R\x05score\x12\x10\n" +
+	"\x03why\x18\a \x01(\tR\x03why\x12\x12\n" +
+	"\x04text\x18\b \x01(\tR\x04text\x12*\n" +
+	"\x06source\x18\t \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12*\n" +
+	"\x06origin\x18\n" +
+	" \x01(\x0e2\x12.memoryd.v1.OriginR\x06origin\"\x9d\x02\n" +
+	"\x14MemoryRecallResponse\x12\x14\n" +
+	"\x05block\x18\x01 \x01(\tR\x05block\x12.\n" +
+	"\x05items\x18\x02 \x03(\v2\x18.memoryd.v1.RecalledItemR\x05items\x12C\n" +
+	"\rsilent_reason\x18\x03 \x01(\x0e2\x1e.memoryd.v1.RecallSilentReasonR\fsilentReason\x12-\n" +
+	"\x12silent_explanation\x18\x04 \x01(\tR\x11silentExplanation\x12*\n" +
+	"\x04info\x18\x05 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\x12\x1f\n" +
+	"\vtokens_used\x18\x06 \x01(\x05R\n" +
+	"tokensUsed\"\xf8\x01\n" +
 	"\x10MemoryGetRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\"\n" +
@@ -3661,12 +4410,14 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"indexState\"g\n" +
 	"\x12ListAgentsResponse\x12)\n" +
 	"\x06agents\x18\x01 \x03(\v2\x11.memoryd.v1.AgentR\x06agents\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"i\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x01\n" +
 	"\x10ListFilesRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x03 \x01(\tR\tpageToken\"\x81\x02\n" +
+	"page_token\x18\x03 \x01(\tR\tpageToken\x12,\n" +
+	"\asources\x18\x04 \x03(\x0e2\x12.memoryd.v1.SourceR\asources\x120\n" +
+	"\x06filter\x18\x05 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filter\"\x81\x02\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12\x1d\n" +
@@ -3678,7 +4429,15 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x06chunks\x18\a \x01(\x05R\x06chunks\"c\n" +
 	"\x11ListFilesResponse\x12&\n" +
 	"\x05files\x18\x01 \x03(\v2\x10.memoryd.v1.FileR\x05files\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\x8f\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xa7\x02\n" +
+	"\x12RecallSilentReason\x12$\n" +
+	" RECALL_SILENT_REASON_UNSPECIFIED\x10\x00\x12!\n" +
+	"\x1dRECALL_SILENT_REASON_NO_QUERY\x10\x01\x12$\n" +
+	" RECALL_SILENT_REASON_EMPTY_INDEX\x10\x02\x12)\n" +
+	"%RECALL_SILENT_REASON_NOTHING_RELEVANT\x10\x03\x12%\n" +
+	"!RECALL_SILENT_REASON_ALREADY_SEEN\x10\x04\x12)\n" +
+	"%RECALL_SILENT_REASON_BUDGET_TOO_SMALL\x10\x05\x12%\n" +
+	"!RECALL_SILENT_REASON_SCOPE_DENIED\x10\x06*\x8f\x01\n" +
 	"\x0fWorkspaceAccess\x12 \n" +
 	"\x1cWORKSPACE_ACCESS_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x1bWORKSPACE_ACCESS_READ_WRITE\x10\x01\x12\x1e\n" +
@@ -3715,9 +4474,10 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x10FILE_STATE_STALE\x10\x03\x12\x15\n" +
 	"\x11FILE_STATE_FAILED\x10\x04\x12\x13\n" +
 	"\x0fFILE_STATE_GONE\x10\x05\x12\x18\n" +
-	"\x14FILE_STATE_FORGOTTEN\x10\x062\xbe\a\n" +
+	"\x14FILE_STATE_FORGOTTEN\x10\x062\x91\b\n" +
 	"\rMemoryService\x12Q\n" +
-	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12H\n" +
+	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12Q\n" +
+	"\fMemoryRecall\x12\x1f.memoryd.v1.MemoryRecallRequest\x1a .memoryd.v1.MemoryRecallResponse\x12H\n" +
 	"\tMemoryGet\x12\x1c.memoryd.v1.MemoryGetRequest\x1a\x1d.memoryd.v1.MemoryGetResponse\x12?\n" +
 	"\x06Status\x12\x19.memoryd.v1.StatusRequest\x1a\x1a.memoryd.v1.StatusResponse\x12;\n" +
 	"\x04Sync\x12\x17.memoryd.v1.SyncRequest\x1a\x18.memoryd.v1.SyncResponse0\x01\x12M\n" +
@@ -3745,164 +4505,187 @@ func file_memoryd_v1_memory_service_proto_rawDescGZIP() []byte {
 	return file_memoryd_v1_memory_service_proto_rawDescData
 }
 
-var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_memoryd_v1_memory_service_proto_goTypes = []any{
-	(WorkspaceAccess)(0),           // 0: memoryd.v1.WorkspaceAccess
-	(TurnKind)(0),                  // 1: memoryd.v1.TurnKind
-	(FlushReason)(0),               // 2: memoryd.v1.FlushReason
-	(PromptMode)(0),                // 3: memoryd.v1.PromptMode
-	(FileState)(0),                 // 4: memoryd.v1.FileState
-	(*MemorySearchRequest)(nil),    // 5: memoryd.v1.MemorySearchRequest
-	(*MemorySearchResponse)(nil),   // 6: memoryd.v1.MemorySearchResponse
-	(*MemoryGetRequest)(nil),       // 7: memoryd.v1.MemoryGetRequest
-	(*MemoryGetResponse)(nil),      // 8: memoryd.v1.MemoryGetResponse
-	(*StatusRequest)(nil),          // 9: memoryd.v1.StatusRequest
-	(*StatusResponse)(nil),         // 10: memoryd.v1.StatusResponse
-	(*ActiveSync)(nil),             // 11: memoryd.v1.ActiveSync
-	(*SyncRequest)(nil),            // 12: memoryd.v1.SyncRequest
-	(*SyncResponse)(nil),           // 13: memoryd.v1.SyncResponse
-	(*WatchIndexRequest)(nil),      // 14: memoryd.v1.WatchIndexRequest
-	(*WatchIndexResponse)(nil),     // 15: memoryd.v1.WatchIndexResponse
-	(*FlushDecisionRequest)(nil),   // 16: memoryd.v1.FlushDecisionRequest
-	(*FlushPrompts)(nil),           // 17: memoryd.v1.FlushPrompts
-	(*FlushDecisionResponse)(nil),  // 18: memoryd.v1.FlushDecisionResponse
-	(*MemoryAppendRequest)(nil),    // 19: memoryd.v1.MemoryAppendRequest
-	(*MemoryAppendResponse)(nil),   // 20: memoryd.v1.MemoryAppendResponse
-	(*MemoryForgetRequest)(nil),    // 21: memoryd.v1.MemoryForgetRequest
-	(*MemoryForgetResponse)(nil),   // 22: memoryd.v1.MemoryForgetResponse
-	(*SessionContextRequest)(nil),  // 23: memoryd.v1.SessionContextRequest
-	(*SessionContextFile)(nil),     // 24: memoryd.v1.SessionContextFile
-	(*ToolSchema)(nil),             // 25: memoryd.v1.ToolSchema
-	(*SessionContextResponse)(nil), // 26: memoryd.v1.SessionContextResponse
-	(*SessionArchiveRequest)(nil),  // 27: memoryd.v1.SessionArchiveRequest
-	(*SessionArchiveResponse)(nil), // 28: memoryd.v1.SessionArchiveResponse
-	(*ListAgentsRequest)(nil),      // 29: memoryd.v1.ListAgentsRequest
-	(*Agent)(nil),                  // 30: memoryd.v1.Agent
-	(*ListAgentsResponse)(nil),     // 31: memoryd.v1.ListAgentsResponse
-	(*ListFilesRequest)(nil),       // 32: memoryd.v1.ListFilesRequest
-	(*File)(nil),                   // 33: memoryd.v1.File
-	(*ListFilesResponse)(nil),      // 34: memoryd.v1.ListFilesResponse
-	(Source)(0),                    // 35: memoryd.v1.Source
-	(SearchMode)(0),                // 36: memoryd.v1.SearchMode
-	(CitationMode)(0),              // 37: memoryd.v1.CitationMode
-	(*timestamppb.Timestamp)(nil),  // 38: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 39: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 40: memoryd.v1.SearchInfo
-	(*ServiceStatus)(nil),          // 41: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 42: memoryd.v1.Backend
-	(*Degradation)(nil),            // 43: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 44: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 45: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 46: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 47: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 48: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 49: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 50: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 51: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 52: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 53: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 54: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 55: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 56: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 57: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 58: google.protobuf.Duration
-	(OnConflict)(0),                // 59: memoryd.v1.OnConflict
-	(*SyncStarted)(nil),            // 60: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 61: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 62: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 63: memoryd.v1.IndexState
+	(RecallSilentReason)(0),        // 0: memoryd.v1.RecallSilentReason
+	(WorkspaceAccess)(0),           // 1: memoryd.v1.WorkspaceAccess
+	(TurnKind)(0),                  // 2: memoryd.v1.TurnKind
+	(FlushReason)(0),               // 3: memoryd.v1.FlushReason
+	(PromptMode)(0),                // 4: memoryd.v1.PromptMode
+	(FileState)(0),                 // 5: memoryd.v1.FileState
+	(*MemorySearchRequest)(nil),    // 6: memoryd.v1.MemorySearchRequest
+	(*MemorySearchResponse)(nil),   // 7: memoryd.v1.MemorySearchResponse
+	(*FrontMatterCondition)(nil),   // 8: memoryd.v1.FrontMatterCondition
+	(*MemoryFilter)(nil),           // 9: memoryd.v1.MemoryFilter
+	(*MemoryReference)(nil),        // 10: memoryd.v1.MemoryReference
+	(*MemoryRecallRequest)(nil),    // 11: memoryd.v1.MemoryRecallRequest
+	(*RecalledItem)(nil),           // 12: memoryd.v1.RecalledItem
+	(*MemoryRecallResponse)(nil),   // 13: memoryd.v1.MemoryRecallResponse
+	(*MemoryGetRequest)(nil),       // 14: memoryd.v1.MemoryGetRequest
+	(*MemoryGetResponse)(nil),      // 15: memoryd.v1.MemoryGetResponse
+	(*StatusRequest)(nil),          // 16: memoryd.v1.StatusRequest
+	(*StatusResponse)(nil),         // 17: memoryd.v1.StatusResponse
+	(*ActiveSync)(nil),             // 18: memoryd.v1.ActiveSync
+	(*SyncRequest)(nil),            // 19: memoryd.v1.SyncRequest
+	(*SyncResponse)(nil),           // 20: memoryd.v1.SyncResponse
+	(*WatchIndexRequest)(nil),      // 21: memoryd.v1.WatchIndexRequest
+	(*WatchIndexResponse)(nil),     // 22: memoryd.v1.WatchIndexResponse
+	(*FlushDecisionRequest)(nil),   // 23: memoryd.v1.FlushDecisionRequest
+	(*FlushPrompts)(nil),           // 24: memoryd.v1.FlushPrompts
+	(*FlushDecisionResponse)(nil),  // 25: memoryd.v1.FlushDecisionResponse
+	(*MemoryAppendRequest)(nil),    // 26: memoryd.v1.MemoryAppendRequest
+	(*MemoryAppendResponse)(nil),   // 27: memoryd.v1.MemoryAppendResponse
+	(*MemoryForgetRequest)(nil),    // 28: memoryd.v1.MemoryForgetRequest
+	(*MemoryForgetResponse)(nil),   // 29: memoryd.v1.MemoryForgetResponse
+	(*SessionContextRequest)(nil),  // 30: memoryd.v1.SessionContextRequest
+	(*SessionContextFile)(nil),     // 31: memoryd.v1.SessionContextFile
+	(*ToolSchema)(nil),             // 32: memoryd.v1.ToolSchema
+	(*SessionContextResponse)(nil), // 33: memoryd.v1.SessionContextResponse
+	(*SessionArchiveRequest)(nil),  // 34: memoryd.v1.SessionArchiveRequest
+	(*SessionArchiveResponse)(nil), // 35: memoryd.v1.SessionArchiveResponse
+	(*ListAgentsRequest)(nil),      // 36: memoryd.v1.ListAgentsRequest
+	(*Agent)(nil),                  // 37: memoryd.v1.Agent
+	(*ListAgentsResponse)(nil),     // 38: memoryd.v1.ListAgentsResponse
+	(*ListFilesRequest)(nil),       // 39: memoryd.v1.ListFilesRequest
+	(*File)(nil),                   // 40: memoryd.v1.File
+	(*ListFilesResponse)(nil),      // 41: memoryd.v1.ListFilesResponse
+	(Source)(0),                    // 42: memoryd.v1.Source
+	(SearchMode)(0),                // 43: memoryd.v1.SearchMode
+	(CitationMode)(0),              // 44: memoryd.v1.CitationMode
+	(*timestamppb.Timestamp)(nil),  // 45: google.protobuf.Timestamp
+	(*SearchResult)(nil),           // 46: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 47: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 48: memoryd.v1.Origin
+	(*ServiceStatus)(nil),          // 49: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 50: memoryd.v1.Backend
+	(*Degradation)(nil),            // 51: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 52: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 53: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 54: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 55: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 56: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 57: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 58: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 59: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 60: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 61: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 62: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 63: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 64: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 65: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 66: google.protobuf.Duration
+	(OnConflict)(0),                // 67: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 68: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 69: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 70: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 71: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
-	35, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
-	36, // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
-	37, // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
-	38, // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
-	39, // 4: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	40, // 5: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
-	41, // 6: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	42, // 7: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	42, // 8: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	43, // 9: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	44, // 10: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	45, // 11: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	46, // 12: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	47, // 13: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	48, // 14: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	49, // 15: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	50, // 16: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	51, // 17: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
-	11, // 18: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	52, // 19: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	53, // 20: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	54, // 21: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	55, // 22: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	56, // 23: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	54, // 24: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	55, // 25: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	57, // 26: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	58, // 27: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	35, // 28: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	59, // 29: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	38, // 30: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	60, // 31: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	56, // 32: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	52, // 33: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	61, // 34: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	62, // 35: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	58, // 36: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	38, // 37: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	63, // 38: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	11, // 39: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	50, // 40: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	0,  // 41: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	1,  // 42: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	38, // 43: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	2,  // 44: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	17, // 45: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	16, // 46: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	38, // 47: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	38, // 48: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	3,  // 49: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	37, // 50: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	24, // 51: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	25, // 52: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	38, // 53: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	63, // 54: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	30, // 55: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	35, // 56: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	38, // 57: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	4,  // 58: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	33, // 59: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	5,  // 60: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	7,  // 61: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	9,  // 62: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	12, // 63: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	14, // 64: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	16, // 65: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	19, // 66: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	21, // 67: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	23, // 68: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	27, // 69: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	29, // 70: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	32, // 71: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	6,  // 72: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	8,  // 73: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	10, // 74: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	13, // 75: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	15, // 76: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	18, // 77: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	20, // 78: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	22, // 79: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	26, // 80: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	28, // 81: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	31, // 82: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	34, // 83: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	72, // [72:84] is the sub-list for method output_type
-	60, // [60:72] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
-	0,  // [0:60] is the sub-list for field type_name
+	42, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
+	43, // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
+	44, // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
+	45, // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
+	9,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	46, // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	47, // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	8,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
+	42, // 8: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	9,  // 9: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	10, // 10: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
+	45, // 11: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	42, // 12: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	48, // 13: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	12, // 14: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
+	0,  // 15: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
+	47, // 16: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	49, // 17: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	50, // 18: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	50, // 19: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	51, // 20: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	52, // 21: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	53, // 22: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	54, // 23: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	55, // 24: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	56, // 25: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	57, // 26: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	58, // 27: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	59, // 28: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	18, // 29: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	60, // 30: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	61, // 31: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	62, // 32: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	63, // 33: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	64, // 34: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	62, // 35: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	63, // 36: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	65, // 37: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	66, // 38: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	42, // 39: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	67, // 40: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	45, // 41: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	68, // 42: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	64, // 43: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	60, // 44: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	69, // 45: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	70, // 46: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	66, // 47: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	45, // 48: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	71, // 49: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	18, // 50: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	58, // 51: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	1,  // 52: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	2,  // 53: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	45, // 54: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	3,  // 55: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	24, // 56: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	23, // 57: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	45, // 58: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	45, // 59: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	4,  // 60: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	44, // 61: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	31, // 62: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	32, // 63: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	45, // 64: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	71, // 65: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	37, // 66: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	42, // 67: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	9,  // 68: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	42, // 69: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	45, // 70: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	5,  // 71: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	40, // 72: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	6,  // 73: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	11, // 74: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
+	14, // 75: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	16, // 76: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	19, // 77: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	21, // 78: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	23, // 79: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	26, // 80: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	28, // 81: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	30, // 82: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	34, // 83: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	36, // 84: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	39, // 85: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	7,  // 86: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	13, // 87: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	15, // 88: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	17, // 89: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	20, // 90: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	22, // 91: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	25, // 92: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	27, // 93: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	29, // 94: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	33, // 95: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	35, // 96: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	38, // 97: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	41, // 98: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	86, // [86:99] is the sub-list for method output_type
+	73, // [73:86] is the sub-list for method input_type
+	73, // [73:73] is the sub-list for extension type_name
+	73, // [73:73] is the sub-list for extension extendee
+	0,  // [0:73] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }
@@ -3913,31 +4696,32 @@ func file_memoryd_v1_memory_service_proto_init() {
 	file_memoryd_v1_memory_proto_init()
 	file_memoryd_v1_sync_event_proto_init()
 	file_memoryd_v1_memory_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[2].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[8].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[5].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[14].OneofWrappers = []any{
 		(*SyncResponse_Started)(nil),
 		(*SyncResponse_Progress)(nil),
 		(*SyncResponse_FileFailed)(nil),
 		(*SyncResponse_Heartbeat)(nil),
 		(*SyncResponse_Completed)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[11].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[15].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[16].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[17].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[21].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[22].OneofWrappers = []any{
 		(*MemoryForgetRequest_Path)(nil),
 		(*MemoryForgetRequest_SessionId)(nil),
 		(*MemoryForgetRequest_Text)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[18].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[22].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[28].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_service_proto_rawDesc), len(file_memoryd_v1_memory_service_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   30,
+			NumEnums:      6,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

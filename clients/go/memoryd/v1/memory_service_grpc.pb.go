@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	MemoryService_MemorySearch_FullMethodName   = "/memoryd.v1.MemoryService/MemorySearch"
+	MemoryService_MemoryRecall_FullMethodName   = "/memoryd.v1.MemoryService/MemoryRecall"
 	MemoryService_MemoryGet_FullMethodName      = "/memoryd.v1.MemoryService/MemoryGet"
 	MemoryService_Status_FullMethodName         = "/memoryd.v1.MemoryService/Status"
 	MemoryService_Sync_FullMethodName           = "/memoryd.v1.MemoryService/Sync"
@@ -51,6 +52,10 @@ type MemoryServiceClient interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
 	MemorySearch(ctx context.Context, in *MemorySearchRequest, opts ...grpc.CallOption) (*MemorySearchResponse, error)
+	// Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
+	// Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
+	// waits a short time only. Default client deadline: 2 s.
+	MemoryRecall(ctx context.Context, in *MemoryRecallRequest, opts ...grpc.CallOption) (*MemoryRecallResponse, error)
 	// Reads a range of lines of a memory file. Default client deadline: 2 s.
 	MemoryGet(ctx context.Context, in *MemoryGetRequest, opts ...grpc.CallOption) (*MemoryGetResponse, error)
 	// Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
@@ -95,6 +100,16 @@ func (c *memoryServiceClient) MemorySearch(ctx context.Context, in *MemorySearch
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemorySearchResponse)
 	err := c.cc.Invoke(ctx, MemoryService_MemorySearch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) MemoryRecall(ctx context.Context, in *MemoryRecallRequest, opts ...grpc.CallOption) (*MemoryRecallResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryRecallResponse)
+	err := c.cc.Invoke(ctx, MemoryService_MemoryRecall_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -247,6 +262,10 @@ type MemoryServiceServer interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
 	MemorySearch(context.Context, *MemorySearchRequest) (*MemorySearchResponse, error)
+	// Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
+	// Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
+	// waits a short time only. Default client deadline: 2 s.
+	MemoryRecall(context.Context, *MemoryRecallRequest) (*MemoryRecallResponse, error)
 	// Reads a range of lines of a memory file. Default client deadline: 2 s.
 	MemoryGet(context.Context, *MemoryGetRequest) (*MemoryGetResponse, error)
 	// Returns the status of the daemon and of one agent. Compares the index with the files on disk. Default client
@@ -289,6 +308,9 @@ type UnimplementedMemoryServiceServer struct{}
 
 func (UnimplementedMemoryServiceServer) MemorySearch(context.Context, *MemorySearchRequest) (*MemorySearchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemorySearch not implemented")
+}
+func (UnimplementedMemoryServiceServer) MemoryRecall(context.Context, *MemoryRecallRequest) (*MemoryRecallResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MemoryRecall not implemented")
 }
 func (UnimplementedMemoryServiceServer) MemoryGet(context.Context, *MemoryGetRequest) (*MemoryGetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemoryGet not implemented")
@@ -358,6 +380,24 @@ func _MemoryService_MemorySearch_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServiceServer).MemorySearch(ctx, req.(*MemorySearchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_MemoryRecall_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryRecallRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MemoryRecall(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MemoryRecall_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MemoryRecall(ctx, req.(*MemoryRecallRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -556,6 +596,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MemorySearch",
 			Handler:    _MemoryService_MemorySearch_Handler,
+		},
+		{
+			MethodName: "MemoryRecall",
+			Handler:    _MemoryService_MemoryRecall_Handler,
 		},
 		{
 			MethodName: "MemoryGet",

@@ -13,6 +13,7 @@ class Source(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     SOURCE_UNSPECIFIED: _ClassVar[Source]
     SOURCE_MEMORY: _ClassVar[Source]
     SOURCE_SESSIONS: _ClassVar[Source]
+    SOURCE_ENTRIES: _ClassVar[Source]
 
 class Origin(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -87,6 +88,7 @@ class WatcherMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 SOURCE_UNSPECIFIED: Source
 SOURCE_MEMORY: Source
 SOURCE_SESSIONS: Source
+SOURCE_ENTRIES: Source
 ORIGIN_UNSPECIFIED: Origin
 ORIGIN_OWNER: Origin
 ORIGIN_AGENT: Origin

@@ -10,6 +10,16 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class RecallSilentReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RECALL_SILENT_REASON_UNSPECIFIED: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_NO_QUERY: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_EMPTY_INDEX: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_NOTHING_RELEVANT: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_ALREADY_SEEN: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_BUDGET_TOO_SMALL: _ClassVar[RecallSilentReason]
+    RECALL_SILENT_REASON_SCOPE_DENIED: _ClassVar[RecallSilentReason]
+
 class WorkspaceAccess(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WORKSPACE_ACCESS_UNSPECIFIED: _ClassVar[WorkspaceAccess]
@@ -54,6 +64,13 @@ class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_STATE_FAILED: _ClassVar[FileState]
     FILE_STATE_GONE: _ClassVar[FileState]
     FILE_STATE_FORGOTTEN: _ClassVar[FileState]
+RECALL_SILENT_REASON_UNSPECIFIED: RecallSilentReason
+RECALL_SILENT_REASON_NO_QUERY: RecallSilentReason
+RECALL_SILENT_REASON_EMPTY_INDEX: RecallSilentReason
+RECALL_SILENT_REASON_NOTHING_RELEVANT: RecallSilentReason
+RECALL_SILENT_REASON_ALREADY_SEEN: RecallSilentReason
+RECALL_SILENT_REASON_BUDGET_TOO_SMALL: RecallSilentReason
+RECALL_SILENT_REASON_SCOPE_DENIED: RecallSilentReason
 WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess
 WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess
 WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess
@@ -86,7 +103,7 @@ FILE_STATE_GONE: FileState
 FILE_STATE_FORGOTTEN: FileState
 
 class MemorySearchRequest(_message.Message):
-    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below")
+    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below", "filter")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     MAX_RESULTS_FIELD_NUMBER: _ClassVar[int]
@@ -102,6 +119,7 @@ class MemorySearchRequest(_message.Message):
     NOW_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
     ABSTAIN_BELOW_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     query: str
     max_results: int
@@ -117,7 +135,8 @@ class MemorySearchRequest(_message.Message):
     now: _timestamp_pb2.Timestamp
     active_projects: _containers.RepeatedScalarFieldContainer[str]
     abstain_below: float
-    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ...) -> None: ...
+    filter: MemoryFilter
+    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ...) -> None: ...
 
 class MemorySearchResponse(_message.Message):
     __slots__ = ("results", "info")
@@ -126,6 +145,108 @@ class MemorySearchResponse(_message.Message):
     results: _containers.RepeatedCompositeFieldContainer[_memory_pb2.SearchResult]
     info: _memory_pb2.SearchInfo
     def __init__(self, results: _Optional[_Iterable[_Union[_memory_pb2.SearchResult, _Mapping]]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ...) -> None: ...
+
+class FrontMatterCondition(_message.Message):
+    __slots__ = ("key", "values")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class MemoryFilter(_message.Message):
+    __slots__ = ("since", "until", "path_prefixes", "front_matter")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    PATH_PREFIXES_FIELD_NUMBER: _ClassVar[int]
+    FRONT_MATTER_FIELD_NUMBER: _ClassVar[int]
+    since: str
+    until: str
+    path_prefixes: _containers.RepeatedScalarFieldContainer[str]
+    front_matter: _containers.RepeatedCompositeFieldContainer[FrontMatterCondition]
+    def __init__(self, since: _Optional[str] = ..., until: _Optional[str] = ..., path_prefixes: _Optional[_Iterable[str]] = ..., front_matter: _Optional[_Iterable[_Union[FrontMatterCondition, _Mapping]]] = ...) -> None: ...
+
+class MemoryReference(_message.Message):
+    __slots__ = ("path", "start_line", "end_line")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    start_line: int
+    end_line: int
+    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
+
+class MemoryRecallRequest(_message.Message):
+    __slots__ = ("agent_id", "session_key", "text", "recent_messages", "max_tokens", "max_chars", "sources", "filter", "seen", "remember_shown", "now", "active_projects", "min_confidence", "explain")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    RECENT_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    MAX_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CHARS_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
+    SEEN_FIELD_NUMBER: _ClassVar[int]
+    REMEMBER_SHOWN_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
+    MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    session_key: str
+    text: str
+    recent_messages: _containers.RepeatedScalarFieldContainer[str]
+    max_tokens: int
+    max_chars: int
+    sources: _containers.RepeatedScalarFieldContainer[_memory_pb2.Source]
+    filter: MemoryFilter
+    seen: _containers.RepeatedCompositeFieldContainer[MemoryReference]
+    remember_shown: bool
+    now: _timestamp_pb2.Timestamp
+    active_projects: _containers.RepeatedScalarFieldContainer[str]
+    min_confidence: float
+    explain: bool
+    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., text: _Optional[str] = ..., recent_messages: _Optional[_Iterable[str]] = ..., max_tokens: _Optional[int] = ..., max_chars: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ..., seen: _Optional[_Iterable[_Union[MemoryReference, _Mapping]]] = ..., remember_shown: bool = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., min_confidence: _Optional[float] = ..., explain: bool = ...) -> None: ...
+
+class RecalledItem(_message.Message):
+    __slots__ = ("path", "start_line", "end_line", "citation", "date", "score", "why", "text", "source", "origin")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    CITATION_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    ORIGIN_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    start_line: int
+    end_line: int
+    citation: str
+    date: str
+    score: float
+    why: str
+    text: str
+    source: _memory_pb2.Source
+    origin: _memory_pb2.Origin
+    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., citation: _Optional[str] = ..., date: _Optional[str] = ..., score: _Optional[float] = ..., why: _Optional[str] = ..., text: _Optional[str] = ..., source: _Optional[_Union[_memory_pb2.Source, str]] = ..., origin: _Optional[_Union[_memory_pb2.Origin, str]] = ...) -> None: ...
+
+class MemoryRecallResponse(_message.Message):
+    __slots__ = ("block", "items", "silent_reason", "silent_explanation", "info", "tokens_used")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_REASON_FIELD_NUMBER: _ClassVar[int]
+    SILENT_EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_USED_FIELD_NUMBER: _ClassVar[int]
+    block: str
+    items: _containers.RepeatedCompositeFieldContainer[RecalledItem]
+    silent_reason: RecallSilentReason
+    silent_explanation: str
+    info: _memory_pb2.SearchInfo
+    tokens_used: int
+    def __init__(self, block: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., silent_reason: _Optional[_Union[RecallSilentReason, str]] = ..., silent_explanation: _Optional[str] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ..., tokens_used: _Optional[int] = ...) -> None: ...
 
 class MemoryGetRequest(_message.Message):
     __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines")
@@ -558,14 +679,18 @@ class ListAgentsResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListFilesRequest(_message.Message):
-    __slots__ = ("agent_id", "page_size", "page_token")
+    __slots__ = ("agent_id", "page_size", "page_token", "sources", "filter")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    FILTER_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     page_size: int
     page_token: str
-    def __init__(self, agent_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+    sources: _containers.RepeatedScalarFieldContainer[_memory_pb2.Source]
+    filter: MemoryFilter
+    def __init__(self, agent_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ...) -> None: ...
 
 class File(_message.Message):
     __slots__ = ("path", "source", "size_bytes", "modified_time", "state", "error", "chunks")

@@ -49,6 +49,11 @@ class MemoryServiceStub(object):
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.SerializeToString,
                 response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.FromString,
                 _registered_method=True)
+        self.MemoryRecall = channel.unary_unary(
+                '/memoryd.v1.MemoryService/MemoryRecall',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallResponse.FromString,
+                _registered_method=True)
         self.MemoryGet = channel.unary_unary(
                 '/memoryd.v1.MemoryService/MemoryGet',
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryGetRequest.SerializeToString,
@@ -122,6 +127,15 @@ class MemoryServiceServicer(object):
     def MemorySearch(self, request, context):
         """Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
         is set. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MemoryRecall(self, request, context):
+        """Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
+        Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
+        waits a short time only. Default client deadline: 2 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -220,6 +234,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.FromString,
                     response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.SerializeToString,
             ),
+            'MemoryRecall': grpc.unary_unary_rpc_method_handler(
+                    servicer.MemoryRecall,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallResponse.SerializeToString,
+            ),
             'MemoryGet': grpc.unary_unary_rpc_method_handler(
                     servicer.MemoryGet,
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryGetRequest.FromString,
@@ -313,6 +332,33 @@ class MemoryService(object):
             '/memoryd.v1.MemoryService/MemorySearch',
             memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.SerializeToString,
             memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MemoryRecall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/MemoryRecall',
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallResponse.FromString,
             options,
             channel_credentials,
             insecure,

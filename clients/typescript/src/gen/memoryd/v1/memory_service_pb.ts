@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import { enumDesc, fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
-import type { Backend, BatchStatus, CacheStatus, CitationMode, Degradation, EmbeddingStatus, FulltextStatus, IndexState, IndexStatus, QmdStatus, RerankerStatus, SearchInfo, SearchMode, SearchResult, ServiceStatus, Source, VectorStatus, WatcherStatus } from "./memory_pb.js";
+import type { Backend, BatchStatus, CacheStatus, CitationMode, Degradation, EmbeddingStatus, FulltextStatus, IndexState, IndexStatus, Origin, QmdStatus, RerankerStatus, SearchInfo, SearchMode, SearchResult, ServiceStatus, Source, VectorStatus, WatcherStatus } from "./memory_pb.js";
 import { file_memoryd_v1_memory } from "./memory_pb.js";
 import type { OnConflict, OnDisconnect, SyncCompleted, SyncFileFailed, SyncHeartbeat, SyncMode, SyncProgress, SyncStarted, SyncTrigger } from "./sync_event_pb.js";
 import { file_memoryd_v1_sync_event } from "./sync_event_pb.js";
@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/memory_service.proto.
  */
 export const file_memoryd_v1_memory_service: GenFile = /*@__PURE__*/
-  fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxIqgEChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPYWN0aXZlX3Byb2plY3RzGA4gAygJEhoKDWFic3RhaW5fYmVsb3cYDyABKAFIBYgBAUIOCgxfbWF4X3Jlc3VsdHNCDAoKX21pbl9zY29yZUIUChJfbWF4X3NuaXBwZXRfY2hhcnNCDwoNX21pbl9yZXZpc2lvbkISChBfbWF4X3RvdGFsX2NoYXJzQhAKDl9hYnN0YWluX2JlbG93ImcKFE1lbW9yeVNlYXJjaFJlc3BvbnNlEikKB3Jlc3VsdHMYASADKAsyGC5tZW1vcnlkLnYxLlNlYXJjaFJlc3VsdBIkCgRpbmZvGAIgASgLMhYubWVtb3J5ZC52MS5TZWFyY2hJbmZvIswBChBNZW1vcnlHZXRSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEgwKBHBhdGgYAiABKAkSFwoKc3RhcnRfbGluZRgDIAEoBUgAiAEBEhcKCmxpbmVfY291bnQYBCABKAVIAYgBARIcCglmcm9tX2xpbmUYBSABKAVIAlIEZnJvbYgBARISCgVsaW5lcxgGIAEoBUgDiAEBQg0KC19zdGFydF9saW5lQg0KC19saW5lX2NvdW50QgwKCl9mcm9tX2xpbmVCCAoGX2xpbmVzIpYBChFNZW1vcnlHZXRSZXNwb25zZRIMCgRwYXRoGAEgASgJEgwKBHRleHQYAiABKAkSEgoKc3RhcnRfbGluZRgDIAEoBRIQCghlbmRfbGluZRgEIAEoBRITCgt0b3RhbF9saW5lcxgFIAEoBRIXCg9uZXh0X3N0YXJ0X2xpbmUYBiABKAUSEQoJdHJ1bmNhdGVkGAcgASgIIjAKDVN0YXR1c1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDQoFcHJvYmUYAiABKAgi4wUKDlN0YXR1c1Jlc3BvbnNlEioKB3NlcnZpY2UYASABKAsyGS5tZW1vcnlkLnYxLlNlcnZpY2VTdGF0dXMSEAoIYWdlbnRfaWQYAiABKAkSEQoJd29ya3NwYWNlGAMgASgJEi8KEmNvbmZpZ3VyZWRfYmFja2VuZBgEIAEoDjITLm1lbW9yeWQudjEuQmFja2VuZBIrCg5hY3RpdmVfYmFja2VuZBgFIAEoDjITLm1lbW9yeWQudjEuQmFja2VuZBItCgxkZWdyYWRhdGlvbnMYBiADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEiYKBWluZGV4GAcgASgLMhcubWVtb3J5ZC52MS5JbmRleFN0YXR1cxIuCgllbWJlZGRpbmcYCCABKAsyGy5tZW1vcnlkLnYxLkVtYmVkZGluZ1N0YXR1cxIoCgZ2ZWN0b3IYCSABKAsyGC5tZW1vcnlkLnYxLlZlY3RvclN0YXR1cxIsCghmdWxsdGV4dBgKIAEoCzIaLm1lbW9yeWQudjEuRnVsbHRleHRTdGF0dXMSJgoFY2FjaGUYCyABKAsyFy5tZW1vcnlkLnYxLkNhY2hlU3RhdHVzEiYKBWJhdGNoGAwgASgLMhcubWVtb3J5ZC52MS5CYXRjaFN0YXR1cxIrCgh3YXRjaGVycxgNIAMoCzIZLm1lbW9yeWQudjEuV2F0Y2hlclN0YXR1cxIiCgNxbWQYDiABKAsyFS5tZW1vcnlkLnYxLlFtZFN0YXR1cxIrCgthY3RpdmVfc3luYxgPIAEoCzIWLm1lbW9yeWQudjEuQWN0aXZlU3luYxIVCg1zb3VyY2VfaXNzdWVzGBAgAygJEjAKDGZhaWxlZF9maWxlcxgRIAMoCzIaLm1lbW9yeWQudjEuU3luY0ZpbGVGYWlsZWQSLAoIcmVyYW5rZXIYEiABKAsyGi5tZW1vcnlkLnYxLlJlcmFua2VyU3RhdHVzIpcBCgpBY3RpdmVTeW5jEg8KB3N5bmNfaWQYASABKAkSIgoEbW9kZRgCIAEoDjIULm1lbW9yeWQudjEuU3luY01vZGUSKAoHdHJpZ2dlchgDIAEoDjIXLm1lbW9yeWQudjEuU3luY1RyaWdnZXISKgoIcHJvZ3Jlc3MYBCABKAsyGC5tZW1vcnlkLnYxLlN5bmNQcm9ncmVzcyKBAwoLU3luY1JlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSIgoEbW9kZRgCIAEoDjIULm1lbW9yeWQudjEuU3luY01vZGUSKAoHdHJpZ2dlchgDIAEoDjIXLm1lbW9yeWQudjEuU3luY1RyaWdnZXISDgoGY3Vyc29yGAQgASgJEi8KDW9uX2Rpc2Nvbm5lY3QYBSABKA4yGC5tZW1vcnlkLnYxLk9uRGlzY29ubmVjdBI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYBiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SDwoHZHJ5X3J1bhgHIAEoCBIjCgdzb3VyY2VzGAggAygOMhIubWVtb3J5ZC52MS5Tb3VyY2USDgoGcmVhc29uGAkgASgJEhIKCnRyYW5zY3JpcHQYCiABKAkSEwoLc2Vzc2lvbl9rZXkYCyABKAkSKwoLb25fY29uZmxpY3QYDCABKA4yFi5tZW1vcnlkLnYxLk9uQ29uZmxpY3Qi4QIKDFN5bmNSZXNwb25zZRIPCgdzeW5jX2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgDEg4KBmN1cnNvchgDIAEoCRIoCgR0aW1lGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgdzdGFydGVkGAUgASgLMhcubWVtb3J5ZC52MS5TeW5jU3RhcnRlZEgAEiwKCHByb2dyZXNzGAYgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3NIABIxCgtmaWxlX2ZhaWxlZBgHIAEoCzIaLm1lbW9yeWQudjEuU3luY0ZpbGVGYWlsZWRIABIuCgloZWFydGJlYXQYCCABKAsyGS5tZW1vcnlkLnYxLlN5bmNIZWFydGJlYXRIABIuCgljb21wbGV0ZWQYCSABKAsyGS5tZW1vcnlkLnYxLlN5bmNDb21wbGV0ZWRIAEIHCgVldmVudCJcChFXYXRjaEluZGV4UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRI1ChJoZWFydGJlYXRfaW50ZXJ2YWwYAiABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iogIKEldhdGNoSW5kZXhSZXNwb25zZRIQCghhZ2VudF9pZBgBIAEoCRIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIlCgVzdGF0ZRgDIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZRIWCg5pbmRleF9yZXZpc2lvbhgEIAEoAxINCgVkaXJ0eRgFIAEoCBIVCg1wZW5kaW5nX2ZpbGVzGAYgASgFEisKC2FjdGl2ZV9zeW5jGAcgASgLMhYubWVtb3J5ZC52MS5BY3RpdmVTeW5jEisKCHdhdGNoZXJzGAggAygLMhkubWVtb3J5ZC52MS5XYXRjaGVyU3RhdHVzEhEKCWhlYXJ0YmVhdBgJIAEoCCLZBQoURmx1c2hEZWNpc2lvblJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSGQoMdG90YWxfdG9rZW5zGAIgASgDSACIAQESHwoSdG90YWxfdG9rZW5zX2ZyZXNoGAMgASgISAGIAQESHgoWaW5jb21pbmdfcHJvbXB0X3Rva2VucxgEIAEoAxIaChJsYXN0X291dHB1dF90b2tlbnMYBSABKAMSHQoVY29udGV4dF93aW5kb3dfdG9rZW5zGAYgASgDEiEKFHJlc2VydmVfdG9rZW5zX2Zsb29yGAcgASgDSAKIAQESJQoYZWZmZWN0aXZlX3Jlc2VydmVfdG9rZW5zGAggASgDSAOIAQESIgoVc29mdF90aHJlc2hvbGRfdG9rZW5zGAkgASgDSASIAQESHQoQdHJhbnNjcmlwdF9ieXRlcxgKIAEoA0gFiAEBEhgKEGNvbXBhY3Rpb25fY291bnQYCyABKAMSKAobbGFzdF9mbHVzaF9jb21wYWN0aW9uX2NvdW50GAwgASgDSAaIAQESNQoQd29ya3NwYWNlX2FjY2VzcxgNIAEoDjIbLm1lbW9yeWQudjEuV29ya3NwYWNlQWNjZXNzEicKCXR1cm5fa2luZBgOIAEoDjIULm1lbW9yeWQudjEuVHVybktpbmQSEQoJdGltZV96b25lGA8gASgJEicKA25vdxgQIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXBCDwoNX3RvdGFsX3Rva2Vuc0IVChNfdG90YWxfdG9rZW5zX2ZyZXNoQhcKFV9yZXNlcnZlX3Rva2Vuc19mbG9vckIbChlfZWZmZWN0aXZlX3Jlc2VydmVfdG9rZW5zQhgKFl9zb2Z0X3RocmVzaG9sZF90b2tlbnNCEwoRX3RyYW5zY3JpcHRfYnl0ZXNCHgocX2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudCJCCgxGbHVzaFByb21wdHMSDgoGc3lzdGVtGAEgASgJEgwKBHVzZXIYAiABKAkSFAoMc2lsZW50X3JlcGx5GAMgASgJIq8CChVGbHVzaERlY2lzaW9uUmVzcG9uc2USDQoFZmx1c2gYASABKAgSJwoGcmVhc29uGAIgASgOMhcubWVtb3J5ZC52MS5GbHVzaFJlYXNvbhIYChB0aHJlc2hvbGRfdG9rZW5zGAMgASgDEhgKEHByb2plY3RlZF90b2tlbnMYBCABKAMSGAoQcmVtYWluaW5nX3Rva2VucxgFIAEoAxIpCgdwcm9tcHRzGAYgASgLMhgubWVtb3J5ZC52MS5GbHVzaFByb21wdHMSEwoLdGFyZ2V0X3BhdGgYByABKAkSHgoWZmx1c2hfY29tcGFjdGlvbl9jb3VudBgIIAEoAxIwCgZpbnB1dHMYCSABKAsyIC5tZW1vcnlkLnYxLkZsdXNoRGVjaXNpb25SZXF1ZXN0IqkBChNNZW1vcnlBcHBlbmRSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEgwKBHRleHQYAiABKAkSDAoEcGF0aBgDIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBCABKAkSDwoHaGVhZGluZxgFIAEoCRIRCgl0aW1lX3pvbmUYBiABKAkSJwoDbm93GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKUAQoUTWVtb3J5QXBwZW5kUmVzcG9uc2USDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEhsKDmluZGV4X3JldmlzaW9uGAQgASgDSACIAQESGAoQYWxyZWFkeV9hcHBlbmRlZBgFIAEoCEIRCg9faW5kZXhfcmV2aXNpb24ifgoTTWVtb3J5Rm9yZ2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIOCgRwYXRoGAIgASgJSAASFAoKc2Vzc2lvbl9pZBgDIAEoCUgAEg4KBHRleHQYBCABKAlIABIVCg1kZWxldGVfc291cmNlGAUgASgIQggKBnRhcmdldCLHAQoUTWVtb3J5Rm9yZ2V0UmVzcG9uc2USDgoGY2h1bmtzGAEgASgFEhcKD2tleXdvcmRfZW50cmllcxgCIAEoBRIPCgd2ZWN0b3JzGAMgASgFEhkKEWNhY2hlZF9lbWJlZGRpbmdzGAQgASgFEhUKDXFtZF9kb2N1bWVudHMYBSABKAUSFAoMc291cmNlX2ZpbGVzGAYgASgFEhYKDmluZGV4X3JldmlzaW9uGAcgASgDEhUKDXB1cmdlX3BlbmRpbmcYCCABKAgitAIKFVNlc3Npb25Db250ZXh0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRITCgtzZXNzaW9uX2tleRgCIAEoCRIRCgl0aW1lX3pvbmUYAyABKAkSJwoDbm93GAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIcCg9tYXhfdG90YWxfY2hhcnMYBSABKAVIAIgBARIdChVpbmNsdWRlX3JlY2FsbF9wcm9tcHQYBiABKAgSKwoLcHJvbXB0X21vZGUYByABKA4yFi5tZW1vcnlkLnYxLlByb21wdE1vZGUSDQoFdG9vbHMYCCADKAkSKwoJY2l0YXRpb25zGAkgASgOMhgubWVtb3J5ZC52MS5DaXRhdGlvbk1vZGVCEgoQX21heF90b3RhbF9jaGFycyKKAQoSU2Vzc2lvbkNvbnRleHRGaWxlEgwKBHBhdGgYASABKAkSDAoEdGV4dBgCIAEoCRIRCgl0cnVuY2F0ZWQYAyABKAgSDgoGZXhpc3RzGAQgASgIEhIKCnN0YXJ0X2xpbmUYBSABKAUSEAoIZW5kX2xpbmUYBiABKAUSDwoHcHJvYmxlbRgHIAEoCSJICgpUb29sU2NoZW1hEgwKBG5hbWUYASABKAkSEwoLZGVzY3JpcHRpb24YAiABKAkSFwoPcGFyYW1ldGVyc19qc29uGAMgASgJIqIBChZTZXNzaW9uQ29udGV4dFJlc3BvbnNlEi0KBWZpbGVzGAEgAygLMh4ubWVtb3J5ZC52MS5TZXNzaW9uQ29udGV4dEZpbGUSFQoNcmVjYWxsX3Byb21wdBgCIAEoCRIsCgx0b29sX3NjaGVtYXMYAyADKAsyFi5tZW1vcnlkLnYxLlRvb2xTY2hlbWESFAoMbWFpbl9zZXNzaW9uGAQgASgIIsoBChVTZXNzaW9uQXJjaGl2ZVJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEgoKdHJhbnNjcmlwdBgCIAEoCRIMCgRzbHVnGAMgASgJEhoKDW1lc3NhZ2VfY291bnQYBCABKAVIAIgBARIRCgl0aW1lX3pvbmUYBSABKAkSJwoDbm93GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgtzZXNzaW9uX2tleRgHIAEoCUIQCg5fbWVzc2FnZV9jb3VudCKCAQoWU2Vzc2lvbkFyY2hpdmVSZXNwb25zZRIMCgRwYXRoGAEgASgJEhAKCG1lc3NhZ2VzGAIgASgFEhsKDmluZGV4X3JldmlzaW9uGAMgASgDSACIAQESGAoQYWxyZWFkeV9hcmNoaXZlZBgEIAEoCEIRCg9faW5kZXhfcmV2aXNpb24iOgoRTGlzdEFnZW50c1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgFEhIKCnBhZ2VfdG9rZW4YAiABKAkiewoFQWdlbnQSEAoIYWdlbnRfaWQYASABKAkSEQoJd29ya3NwYWNlGAIgASgJEg8KB2RlZmF1bHQYAyABKAgSDwoHZW5hYmxlZBgEIAEoCBIrCgtpbmRleF9zdGF0ZRgFIAEoDjIWLm1lbW9yeWQudjEuSW5kZXhTdGF0ZSJQChJMaXN0QWdlbnRzUmVzcG9uc2USIQoGYWdlbnRzGAEgAygLMhEubWVtb3J5ZC52MS5BZ2VudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiSwoQTGlzdEZpbGVzUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIRCglwYWdlX3NpemUYAiABKAUSEgoKcGFnZV90b2tlbhgDIAEoCSLEAQoERmlsZRIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhIKCnNpemVfYnl0ZXMYAyABKAMSMQoNbW9kaWZpZWRfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJAoFc3RhdGUYBSABKA4yFS5tZW1vcnlkLnYxLkZpbGVTdGF0ZRINCgVlcnJvchgGIAEoCRIOCgZjaHVua3MYByABKAUiTQoRTGlzdEZpbGVzUmVzcG9uc2USHwoFZmlsZXMYASADKAsyEC5tZW1vcnlkLnYxLkZpbGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJKo8BCg9Xb3Jrc3BhY2VBY2Nlc3MSIAocV09SS1NQQUNFX0FDQ0VTU19VTlNQRUNJRklFRBAAEh8KG1dPUktTUEFDRV9BQ0NFU1NfUkVBRF9XUklURRABEh4KGldPUktTUEFDRV9BQ0NFU1NfUkVBRF9PTkxZEAISGQoVV09SS1NQQUNFX0FDQ0VTU19OT05FEAMqZQoIVHVybktpbmQSGQoVVFVSTl9LSU5EX1VOU1BFQ0lGSUVEEAASEgoOVFVSTl9LSU5EX1VTRVIQARIXChNUVVJOX0tJTkRfSEVBUlRCRUFUEAISEQoNVFVSTl9LSU5EX0NMSRADKvMCCgtGbHVzaFJlYXNvbhIcChhGTFVTSF9SRUFTT05fVU5TUEVDSUZJRUQQABIgChxGTFVTSF9SRUFTT05fVE9LRU5fVEhSRVNIT0xEEAESIAocRkxVU0hfUkVBU09OX1RSQU5TQ1JJUFRfU0laRRACEhkKFUZMVVNIX1JFQVNPTl9ESVNBQkxFRBADEicKI0ZMVVNIX1JFQVNPTl9XT1JLU1BBQ0VfTk9UX1dSSVRBQkxFEAQSHwobRkxVU0hfUkVBU09OX0hFQVJUQkVBVF9UVVJOEAUSGQoVRkxVU0hfUkVBU09OX0NMSV9UVVJOEAYSIAocRkxVU0hfUkVBU09OX0FMUkVBRFlfRkxVU0hFRBAHEh8KG0ZMVVNIX1JFQVNPTl9UT0tFTlNfVU5LTk9XThAIEiAKHEZMVVNIX1JFQVNPTl9CRUxPV19USFJFU0hPTEQQCRIdChlGTFVTSF9SRUFTT05fTk9fVEhSRVNIT0xEEAoqbgoKUHJvbXB0TW9kZRIbChdQUk9NUFRfTU9ERV9VTlNQRUNJRklFRBAAEhQKEFBST01QVF9NT0RFX0ZVTEwQARIXChNQUk9NUFRfTU9ERV9NSU5JTUFMEAISFAoQUFJPTVBUX01PREVfTk9ORRADKrMBCglGaWxlU3RhdGUSGgoWRklMRV9TVEFURV9VTlNQRUNJRklFRBAAEhYKEkZJTEVfU1RBVEVfSU5ERVhFRBABEhYKEkZJTEVfU1RBVEVfUEVORElORxACEhQKEEZJTEVfU1RBVEVfU1RBTEUQAxIVChFGSUxFX1NUQVRFX0ZBSUxFRBAEEhMKD0ZJTEVfU1RBVEVfR09ORRAFEhgKFEZJTEVfU1RBVEVfRk9SR09UVEVOEAYyvgcKDU1lbW9yeVNlcnZpY2USUQoMTWVtb3J5U2VhcmNoEh8ubWVtb3J5ZC52MS5NZW1vcnlTZWFyY2hSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlTZWFyY2hSZXNwb25zZRJICglNZW1vcnlHZXQSHC5tZW1vcnlkLnYxLk1lbW9yeUdldFJlcXVlc3QaHS5tZW1vcnlkLnYxLk1lbW9yeUdldFJlc3BvbnNlEj8KBlN0YXR1cxIZLm1lbW9yeWQudjEuU3RhdHVzUmVxdWVzdBoaLm1lbW9yeWQudjEuU3RhdHVzUmVzcG9uc2USOwoEU3luYxIXLm1lbW9yeWQudjEuU3luY1JlcXVlc3QaGC5tZW1vcnlkLnYxLlN5bmNSZXNwb25zZTABEk0KCldhdGNoSW5kZXgSHS5tZW1vcnlkLnYxLldhdGNoSW5kZXhSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVzcG9uc2UwARJUCg1GbHVzaERlY2lzaW9uEiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdBohLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlc3BvbnNlElEKDE1lbW9yeUFwcGVuZBIfLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVzcG9uc2USUQoMTWVtb3J5Rm9yZ2V0Eh8ubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXNwb25zZRJXCg5TZXNzaW9uQ29udGV4dBIhLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQ29udGV4dFJlc3BvbnNlElcKDlNlc3Npb25BcmNoaXZlEiEubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlcXVlc3QaIi5tZW1vcnlkLnYxLlNlc3Npb25BcmNoaXZlUmVzcG9uc2USSwoKTGlzdEFnZW50cxIdLm1lbW9yeWQudjEuTGlzdEFnZW50c1JlcXVlc3QaHi5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXNwb25zZRJICglMaXN0RmlsZXMSHC5tZW1vcnlkLnYxLkxpc3RGaWxlc1JlcXVlc3QaHS5tZW1vcnlkLnYxLkxpc3RGaWxlc1Jlc3BvbnNlQmEKDWlvLm1lbW9yeWQudjFCEk1lbW9yeVNlcnZpY2VQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
+  fileDesc("Ch9tZW1vcnlkL3YxL21lbW9yeV9zZXJ2aWNlLnByb3RvEgptZW1vcnlkLnYxItIEChNNZW1vcnlTZWFyY2hSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXF1ZXJ5GAIgASgJEhgKC21heF9yZXN1bHRzGAMgASgFSACIAQESFgoJbWluX3Njb3JlGAQgASgBSAGIAQESIwoHc291cmNlcxgFIAMoDjISLm1lbW9yeWQudjEuU291cmNlEiQKBG1vZGUYBiABKA4yFi5tZW1vcnlkLnYxLlNlYXJjaE1vZGUSHgoRbWF4X3NuaXBwZXRfY2hhcnMYByABKAVIAogBARIPCgdleHBsYWluGAggASgIEhMKC3Nlc3Npb25fa2V5GAkgASgJEisKCWNpdGF0aW9ucxgKIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlEhkKDG1pbl9yZXZpc2lvbhgLIAEoA0gDiAEBEhwKD21heF90b3RhbF9jaGFycxgMIAEoBUgEiAEBEicKA25vdxgNIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPYWN0aXZlX3Byb2plY3RzGA4gAygJEhoKDWFic3RhaW5fYmVsb3cYDyABKAFIBYgBARIoCgZmaWx0ZXIYECABKAsyGC5tZW1vcnlkLnYxLk1lbW9yeUZpbHRlckIOCgxfbWF4X3Jlc3VsdHNCDAoKX21pbl9zY29yZUIUChJfbWF4X3NuaXBwZXRfY2hhcnNCDwoNX21pbl9yZXZpc2lvbkISChBfbWF4X3RvdGFsX2NoYXJzQhAKDl9hYnN0YWluX2JlbG93ImcKFE1lbW9yeVNlYXJjaFJlc3BvbnNlEikKB3Jlc3VsdHMYASADKAsyGC5tZW1vcnlkLnYxLlNlYXJjaFJlc3VsdBIkCgRpbmZvGAIgASgLMhYubWVtb3J5ZC52MS5TZWFyY2hJbmZvIjMKFEZyb250TWF0dGVyQ29uZGl0aW9uEgsKA2tleRgBIAEoCRIOCgZ2YWx1ZXMYAiADKAkiewoMTWVtb3J5RmlsdGVyEg0KBXNpbmNlGAEgASgJEg0KBXVudGlsGAIgASgJEhUKDXBhdGhfcHJlZml4ZXMYAyADKAkSNgoMZnJvbnRfbWF0dGVyGAQgAygLMiAubWVtb3J5ZC52MS5Gcm9udE1hdHRlckNvbmRpdGlvbiJFCg9NZW1vcnlSZWZlcmVuY2USDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFIsYDChNNZW1vcnlSZWNhbGxSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhMKC3Nlc3Npb25fa2V5GAIgASgJEgwKBHRleHQYAyABKAkSFwoPcmVjZW50X21lc3NhZ2VzGAQgAygJEhcKCm1heF90b2tlbnMYBSABKAVIAIgBARIWCgltYXhfY2hhcnMYBiABKAVIAYgBARIjCgdzb3VyY2VzGAcgAygOMhIubWVtb3J5ZC52MS5Tb3VyY2USKAoGZmlsdGVyGAggASgLMhgubWVtb3J5ZC52MS5NZW1vcnlGaWx0ZXISKQoEc2VlbhgJIAMoCzIbLm1lbW9yeWQudjEuTWVtb3J5UmVmZXJlbmNlEhYKDnJlbWVtYmVyX3Nob3duGAogASgIEicKA25vdxgLIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFwoPYWN0aXZlX3Byb2plY3RzGAwgAygJEhsKDm1pbl9jb25maWRlbmNlGA0gASgBSAKIAQESDwoHZXhwbGFpbhgOIAEoCEINCgtfbWF4X3Rva2Vuc0IMCgpfbWF4X2NoYXJzQhEKD19taW5fY29uZmlkZW5jZSLUAQoMUmVjYWxsZWRJdGVtEgwKBHBhdGgYASABKAkSEgoKc3RhcnRfbGluZRgCIAEoBRIQCghlbmRfbGluZRgDIAEoBRIQCghjaXRhdGlvbhgEIAEoCRIMCgRkYXRlGAUgASgJEg0KBXNjb3JlGAYgASgBEgsKA3doeRgHIAEoCRIMCgR0ZXh0GAggASgJEiIKBnNvdXJjZRgJIAEoDjISLm1lbW9yeWQudjEuU291cmNlEiIKBm9yaWdpbhgKIAEoDjISLm1lbW9yeWQudjEuT3JpZ2luItwBChRNZW1vcnlSZWNhbGxSZXNwb25zZRINCgVibG9jaxgBIAEoCRInCgVpdGVtcxgCIAMoCzIYLm1lbW9yeWQudjEuUmVjYWxsZWRJdGVtEjUKDXNpbGVudF9yZWFzb24YAyABKA4yHi5tZW1vcnlkLnYxLlJlY2FsbFNpbGVudFJlYXNvbhIaChJzaWxlbnRfZXhwbGFuYXRpb24YBCABKAkSJAoEaW5mbxgFIAEoCzIWLm1lbW9yeWQudjEuU2VhcmNoSW5mbxITCgt0b2tlbnNfdXNlZBgGIAEoBSLMAQoQTWVtb3J5R2V0UmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgRwYXRoGAIgASgJEhcKCnN0YXJ0X2xpbmUYAyABKAVIAIgBARIXCgpsaW5lX2NvdW50GAQgASgFSAGIAQESHAoJZnJvbV9saW5lGAUgASgFSAJSBGZyb22IAQESEgoFbGluZXMYBiABKAVIA4gBAUINCgtfc3RhcnRfbGluZUINCgtfbGluZV9jb3VudEIMCgpfZnJvbV9saW5lQggKBl9saW5lcyKWAQoRTWVtb3J5R2V0UmVzcG9uc2USDAoEcGF0aBgBIAEoCRIMCgR0ZXh0GAIgASgJEhIKCnN0YXJ0X2xpbmUYAyABKAUSEAoIZW5kX2xpbmUYBCABKAUSEwoLdG90YWxfbGluZXMYBSABKAUSFwoPbmV4dF9zdGFydF9saW5lGAYgASgFEhEKCXRydW5jYXRlZBgHIAEoCCIwCg1TdGF0dXNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEg0KBXByb2JlGAIgASgIIuMFCg5TdGF0dXNSZXNwb25zZRIqCgdzZXJ2aWNlGAEgASgLMhkubWVtb3J5ZC52MS5TZXJ2aWNlU3RhdHVzEhAKCGFnZW50X2lkGAIgASgJEhEKCXdvcmtzcGFjZRgDIAEoCRIvChJjb25maWd1cmVkX2JhY2tlbmQYBCABKA4yEy5tZW1vcnlkLnYxLkJhY2tlbmQSKwoOYWN0aXZlX2JhY2tlbmQYBSABKA4yEy5tZW1vcnlkLnYxLkJhY2tlbmQSLQoMZGVncmFkYXRpb25zGAYgAygLMhcubWVtb3J5ZC52MS5EZWdyYWRhdGlvbhImCgVpbmRleBgHIAEoCzIXLm1lbW9yeWQudjEuSW5kZXhTdGF0dXMSLgoJZW1iZWRkaW5nGAggASgLMhsubWVtb3J5ZC52MS5FbWJlZGRpbmdTdGF0dXMSKAoGdmVjdG9yGAkgASgLMhgubWVtb3J5ZC52MS5WZWN0b3JTdGF0dXMSLAoIZnVsbHRleHQYCiABKAsyGi5tZW1vcnlkLnYxLkZ1bGx0ZXh0U3RhdHVzEiYKBWNhY2hlGAsgASgLMhcubWVtb3J5ZC52MS5DYWNoZVN0YXR1cxImCgViYXRjaBgMIAEoCzIXLm1lbW9yeWQudjEuQmF0Y2hTdGF0dXMSKwoId2F0Y2hlcnMYDSADKAsyGS5tZW1vcnlkLnYxLldhdGNoZXJTdGF0dXMSIgoDcW1kGA4gASgLMhUubWVtb3J5ZC52MS5RbWRTdGF0dXMSKwoLYWN0aXZlX3N5bmMYDyABKAsyFi5tZW1vcnlkLnYxLkFjdGl2ZVN5bmMSFQoNc291cmNlX2lzc3VlcxgQIAMoCRIwCgxmYWlsZWRfZmlsZXMYESADKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkEiwKCHJlcmFua2VyGBIgASgLMhoubWVtb3J5ZC52MS5SZXJhbmtlclN0YXR1cyKXAQoKQWN0aXZlU3luYxIPCgdzeW5jX2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEioKCHByb2dyZXNzGAQgASgLMhgubWVtb3J5ZC52MS5TeW5jUHJvZ3Jlc3MigQMKC1N5bmNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEiIKBG1vZGUYAiABKA4yFC5tZW1vcnlkLnYxLlN5bmNNb2RlEigKB3RyaWdnZXIYAyABKA4yFy5tZW1vcnlkLnYxLlN5bmNUcmlnZ2VyEg4KBmN1cnNvchgEIAEoCRIvCg1vbl9kaXNjb25uZWN0GAUgASgOMhgubWVtb3J5ZC52MS5PbkRpc2Nvbm5lY3QSNQoSaGVhcnRiZWF0X2ludGVydmFsGAYgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg8KB2RyeV9ydW4YByABKAgSIwoHc291cmNlcxgIIAMoDjISLm1lbW9yeWQudjEuU291cmNlEg4KBnJlYXNvbhgJIAEoCRISCgp0cmFuc2NyaXB0GAogASgJEhMKC3Nlc3Npb25fa2V5GAsgASgJEisKC29uX2NvbmZsaWN0GAwgASgOMhYubWVtb3J5ZC52MS5PbkNvbmZsaWN0IuECCgxTeW5jUmVzcG9uc2USDwoHc3luY19pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoAxIOCgZjdXJzb3IYAyABKAkSKAoEdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoHc3RhcnRlZBgFIAEoCzIXLm1lbW9yeWQudjEuU3luY1N0YXJ0ZWRIABIsCghwcm9ncmVzcxgGIAEoCzIYLm1lbW9yeWQudjEuU3luY1Byb2dyZXNzSAASMQoLZmlsZV9mYWlsZWQYByABKAsyGi5tZW1vcnlkLnYxLlN5bmNGaWxlRmFpbGVkSAASLgoJaGVhcnRiZWF0GAggASgLMhkubWVtb3J5ZC52MS5TeW5jSGVhcnRiZWF0SAASLgoJY29tcGxldGVkGAkgASgLMhkubWVtb3J5ZC52MS5TeW5jQ29tcGxldGVkSABCBwoFZXZlbnQiXAoRV2F0Y2hJbmRleFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSNQoSaGVhcnRiZWF0X2ludGVydmFsGAIgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIqICChJXYXRjaEluZGV4UmVzcG9uc2USEAoIYWdlbnRfaWQYASABKAkSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJQoFc3RhdGUYAyABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUSFgoOaW5kZXhfcmV2aXNpb24YBCABKAMSDQoFZGlydHkYBSABKAgSFQoNcGVuZGluZ19maWxlcxgGIAEoBRIrCgthY3RpdmVfc3luYxgHIAEoCzIWLm1lbW9yeWQudjEuQWN0aXZlU3luYxIrCgh3YXRjaGVycxgIIAMoCzIZLm1lbW9yeWQudjEuV2F0Y2hlclN0YXR1cxIRCgloZWFydGJlYXQYCSABKAgi2QUKFEZsdXNoRGVjaXNpb25SZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhkKDHRvdGFsX3Rva2VucxgCIAEoA0gAiAEBEh8KEnRvdGFsX3Rva2Vuc19mcmVzaBgDIAEoCEgBiAEBEh4KFmluY29taW5nX3Byb21wdF90b2tlbnMYBCABKAMSGgoSbGFzdF9vdXRwdXRfdG9rZW5zGAUgASgDEh0KFWNvbnRleHRfd2luZG93X3Rva2VucxgGIAEoAxIhChRyZXNlcnZlX3Rva2Vuc19mbG9vchgHIAEoA0gCiAEBEiUKGGVmZmVjdGl2ZV9yZXNlcnZlX3Rva2VucxgIIAEoA0gDiAEBEiIKFXNvZnRfdGhyZXNob2xkX3Rva2VucxgJIAEoA0gEiAEBEh0KEHRyYW5zY3JpcHRfYnl0ZXMYCiABKANIBYgBARIYChBjb21wYWN0aW9uX2NvdW50GAsgASgDEigKG2xhc3RfZmx1c2hfY29tcGFjdGlvbl9jb3VudBgMIAEoA0gGiAEBEjUKEHdvcmtzcGFjZV9hY2Nlc3MYDSABKA4yGy5tZW1vcnlkLnYxLldvcmtzcGFjZUFjY2VzcxInCgl0dXJuX2tpbmQYDiABKA4yFC5tZW1vcnlkLnYxLlR1cm5LaW5kEhEKCXRpbWVfem9uZRgPIAEoCRInCgNub3cYECABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQg8KDV90b3RhbF90b2tlbnNCFQoTX3RvdGFsX3Rva2Vuc19mcmVzaEIXChVfcmVzZXJ2ZV90b2tlbnNfZmxvb3JCGwoZX2VmZmVjdGl2ZV9yZXNlcnZlX3Rva2Vuc0IYChZfc29mdF90aHJlc2hvbGRfdG9rZW5zQhMKEV90cmFuc2NyaXB0X2J5dGVzQh4KHF9sYXN0X2ZsdXNoX2NvbXBhY3Rpb25fY291bnQiQgoMRmx1c2hQcm9tcHRzEg4KBnN5c3RlbRgBIAEoCRIMCgR1c2VyGAIgASgJEhQKDHNpbGVudF9yZXBseRgDIAEoCSKvAgoVRmx1c2hEZWNpc2lvblJlc3BvbnNlEg0KBWZsdXNoGAEgASgIEicKBnJlYXNvbhgCIAEoDjIXLm1lbW9yeWQudjEuRmx1c2hSZWFzb24SGAoQdGhyZXNob2xkX3Rva2VucxgDIAEoAxIYChBwcm9qZWN0ZWRfdG9rZW5zGAQgASgDEhgKEHJlbWFpbmluZ190b2tlbnMYBSABKAMSKQoHcHJvbXB0cxgGIAEoCzIYLm1lbW9yeWQudjEuRmx1c2hQcm9tcHRzEhMKC3RhcmdldF9wYXRoGAcgASgJEh4KFmZsdXNoX2NvbXBhY3Rpb25fY291bnQYCCABKAMSMAoGaW5wdXRzGAkgASgLMiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdCKpAQoTTWVtb3J5QXBwZW5kUmVxdWVzdBIQCghhZ2VudF9pZBgBIAEoCRIMCgR0ZXh0GAIgASgJEgwKBHBhdGgYAyABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAQgASgJEg8KB2hlYWRpbmcYBSABKAkSEQoJdGltZV96b25lGAYgASgJEicKA25vdxgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAilAEKFE1lbW9yeUFwcGVuZFJlc3BvbnNlEgwKBHBhdGgYASABKAkSEgoKc3RhcnRfbGluZRgCIAEoBRIQCghlbmRfbGluZRgDIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgEIAEoA0gAiAEBEhgKEGFscmVhZHlfYXBwZW5kZWQYBSABKAhCEQoPX2luZGV4X3JldmlzaW9uIn4KE01lbW9yeUZvcmdldFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSDgoEcGF0aBgCIAEoCUgAEhQKCnNlc3Npb25faWQYAyABKAlIABIOCgR0ZXh0GAQgASgJSAASFQoNZGVsZXRlX3NvdXJjZRgFIAEoCEIICgZ0YXJnZXQixwEKFE1lbW9yeUZvcmdldFJlc3BvbnNlEg4KBmNodW5rcxgBIAEoBRIXCg9rZXl3b3JkX2VudHJpZXMYAiABKAUSDwoHdmVjdG9ycxgDIAEoBRIZChFjYWNoZWRfZW1iZWRkaW5ncxgEIAEoBRIVCg1xbWRfZG9jdW1lbnRzGAUgASgFEhQKDHNvdXJjZV9maWxlcxgGIAEoBRIWCg5pbmRleF9yZXZpc2lvbhgHIAEoAxIVCg1wdXJnZV9wZW5kaW5nGAggASgIIrQCChVTZXNzaW9uQ29udGV4dFJlcXVlc3QSEAoIYWdlbnRfaWQYASABKAkSEwoLc2Vzc2lvbl9rZXkYAiABKAkSEQoJdGltZV96b25lGAMgASgJEicKA25vdxgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASHAoPbWF4X3RvdGFsX2NoYXJzGAUgASgFSACIAQESHQoVaW5jbHVkZV9yZWNhbGxfcHJvbXB0GAYgASgIEisKC3Byb21wdF9tb2RlGAcgASgOMhYubWVtb3J5ZC52MS5Qcm9tcHRNb2RlEg0KBXRvb2xzGAggAygJEisKCWNpdGF0aW9ucxgJIAEoDjIYLm1lbW9yeWQudjEuQ2l0YXRpb25Nb2RlQhIKEF9tYXhfdG90YWxfY2hhcnMiigEKElNlc3Npb25Db250ZXh0RmlsZRIMCgRwYXRoGAEgASgJEgwKBHRleHQYAiABKAkSEQoJdHJ1bmNhdGVkGAMgASgIEg4KBmV4aXN0cxgEIAEoCBISCgpzdGFydF9saW5lGAUgASgFEhAKCGVuZF9saW5lGAYgASgFEg8KB3Byb2JsZW0YByABKAkiSAoKVG9vbFNjaGVtYRIMCgRuYW1lGAEgASgJEhMKC2Rlc2NyaXB0aW9uGAIgASgJEhcKD3BhcmFtZXRlcnNfanNvbhgDIAEoCSKiAQoWU2Vzc2lvbkNvbnRleHRSZXNwb25zZRItCgVmaWxlcxgBIAMoCzIeLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRGaWxlEhUKDXJlY2FsbF9wcm9tcHQYAiABKAkSLAoMdG9vbF9zY2hlbWFzGAMgAygLMhYubWVtb3J5ZC52MS5Ub29sU2NoZW1hEhQKDG1haW5fc2Vzc2lvbhgEIAEoCCLKAQoVU2Vzc2lvbkFyY2hpdmVSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhIKCnRyYW5zY3JpcHQYAiABKAkSDAoEc2x1ZxgDIAEoCRIaCg1tZXNzYWdlX2NvdW50GAQgASgFSACIAQESEQoJdGltZV96b25lGAUgASgJEicKA25vdxgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLc2Vzc2lvbl9rZXkYByABKAlCEAoOX21lc3NhZ2VfY291bnQiggEKFlNlc3Npb25BcmNoaXZlUmVzcG9uc2USDAoEcGF0aBgBIAEoCRIQCghtZXNzYWdlcxgCIAEoBRIbCg5pbmRleF9yZXZpc2lvbhgDIAEoA0gAiAEBEhgKEGFscmVhZHlfYXJjaGl2ZWQYBCABKAhCEQoPX2luZGV4X3JldmlzaW9uIjoKEUxpc3RBZ2VudHNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoBRISCgpwYWdlX3Rva2VuGAIgASgJInsKBUFnZW50EhAKCGFnZW50X2lkGAEgASgJEhEKCXdvcmtzcGFjZRgCIAEoCRIPCgdkZWZhdWx0GAMgASgIEg8KB2VuYWJsZWQYBCABKAgSKwoLaW5kZXhfc3RhdGUYBSABKA4yFi5tZW1vcnlkLnYxLkluZGV4U3RhdGUiUAoSTGlzdEFnZW50c1Jlc3BvbnNlEiEKBmFnZW50cxgBIAMoCzIRLm1lbW9yeWQudjEuQWdlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIpoBChBMaXN0RmlsZXNSZXF1ZXN0EhAKCGFnZW50X2lkGAEgASgJEhEKCXBhZ2Vfc2l6ZRgCIAEoBRISCgpwYWdlX3Rva2VuGAMgASgJEiMKB3NvdXJjZXMYBCADKA4yEi5tZW1vcnlkLnYxLlNvdXJjZRIoCgZmaWx0ZXIYBSABKAsyGC5tZW1vcnlkLnYxLk1lbW9yeUZpbHRlciLEAQoERmlsZRIMCgRwYXRoGAEgASgJEiIKBnNvdXJjZRgCIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhIKCnNpemVfYnl0ZXMYAyABKAMSMQoNbW9kaWZpZWRfdGltZRgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJAoFc3RhdGUYBSABKA4yFS5tZW1vcnlkLnYxLkZpbGVTdGF0ZRINCgVlcnJvchgGIAEoCRIOCgZjaHVua3MYByABKAUiTQoRTGlzdEZpbGVzUmVzcG9uc2USHwoFZmlsZXMYASADKAsyEC5tZW1vcnlkLnYxLkZpbGUSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJKqcCChJSZWNhbGxTaWxlbnRSZWFzb24SJAogUkVDQUxMX1NJTEVOVF9SRUFTT05fVU5TUEVDSUZJRUQQABIhCh1SRUNBTExfU0lMRU5UX1JFQVNPTl9OT19RVUVSWRABEiQKIFJFQ0FMTF9TSUxFTlRfUkVBU09OX0VNUFRZX0lOREVYEAISKQolUkVDQUxMX1NJTEVOVF9SRUFTT05fTk9USElOR19SRUxFVkFOVBADEiUKIVJFQ0FMTF9TSUxFTlRfUkVBU09OX0FMUkVBRFlfU0VFThAEEikKJVJFQ0FMTF9TSUxFTlRfUkVBU09OX0JVREdFVF9UT09fU01BTEwQBRIlCiFSRUNBTExfU0lMRU5UX1JFQVNPTl9TQ09QRV9ERU5JRUQQBiqPAQoPV29ya3NwYWNlQWNjZXNzEiAKHFdPUktTUEFDRV9BQ0NFU1NfVU5TUEVDSUZJRUQQABIfChtXT1JLU1BBQ0VfQUNDRVNTX1JFQURfV1JJVEUQARIeChpXT1JLU1BBQ0VfQUNDRVNTX1JFQURfT05MWRACEhkKFVdPUktTUEFDRV9BQ0NFU1NfTk9ORRADKmUKCFR1cm5LaW5kEhkKFVRVUk5fS0lORF9VTlNQRUNJRklFRBAAEhIKDlRVUk5fS0lORF9VU0VSEAESFwoTVFVSTl9LSU5EX0hFQVJUQkVBVBACEhEKDVRVUk5fS0lORF9DTEkQAyrzAgoLRmx1c2hSZWFzb24SHAoYRkxVU0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASIAocRkxVU0hfUkVBU09OX1RPS0VOX1RIUkVTSE9MRBABEiAKHEZMVVNIX1JFQVNPTl9UUkFOU0NSSVBUX1NJWkUQAhIZChVGTFVTSF9SRUFTT05fRElTQUJMRUQQAxInCiNGTFVTSF9SRUFTT05fV09SS1NQQUNFX05PVF9XUklUQUJMRRAEEh8KG0ZMVVNIX1JFQVNPTl9IRUFSVEJFQVRfVFVSThAFEhkKFUZMVVNIX1JFQVNPTl9DTElfVFVSThAGEiAKHEZMVVNIX1JFQVNPTl9BTFJFQURZX0ZMVVNIRUQQBxIfChtGTFVTSF9SRUFTT05fVE9LRU5TX1VOS05PV04QCBIgChxGTFVTSF9SRUFTT05fQkVMT1dfVEhSRVNIT0xEEAkSHQoZRkxVU0hfUkVBU09OX05PX1RIUkVTSE9MRBAKKm4KClByb21wdE1vZGUSGwoXUFJPTVBUX01PREVfVU5TUEVDSUZJRUQQABIUChBQUk9NUFRfTU9ERV9GVUxMEAESFwoTUFJPTVBUX01PREVfTUlOSU1BTBACEhQKEFBST01QVF9NT0RFX05PTkUQAyqzAQoJRmlsZVN0YXRlEhoKFkZJTEVfU1RBVEVfVU5TUEVDSUZJRUQQABIWChJGSUxFX1NUQVRFX0lOREVYRUQQARIWChJGSUxFX1NUQVRFX1BFTkRJTkcQAhIUChBGSUxFX1NUQVRFX1NUQUxFEAMSFQoRRklMRV9TVEFURV9GQUlMRUQQBBITCg9GSUxFX1NUQVRFX0dPTkUQBRIYChRGSUxFX1NUQVRFX0ZPUkdPVFRFThAGMpEICg1NZW1vcnlTZXJ2aWNlElEKDE1lbW9yeVNlYXJjaBIfLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5U2VhcmNoUmVzcG9uc2USUQoMTWVtb3J5UmVjYWxsEh8ubWVtb3J5ZC52MS5NZW1vcnlSZWNhbGxSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlSZWNhbGxSZXNwb25zZRJICglNZW1vcnlHZXQSHC5tZW1vcnlkLnYxLk1lbW9yeUdldFJlcXVlc3QaHS5tZW1vcnlkLnYxLk1lbW9yeUdldFJlc3BvbnNlEj8KBlN0YXR1cxIZLm1lbW9yeWQudjEuU3RhdHVzUmVxdWVzdBoaLm1lbW9yeWQudjEuU3RhdHVzUmVzcG9uc2USOwoEU3luYxIXLm1lbW9yeWQudjEuU3luY1JlcXVlc3QaGC5tZW1vcnlkLnYxLlN5bmNSZXNwb25zZTABEk0KCldhdGNoSW5kZXgSHS5tZW1vcnlkLnYxLldhdGNoSW5kZXhSZXF1ZXN0Gh4ubWVtb3J5ZC52MS5XYXRjaEluZGV4UmVzcG9uc2UwARJUCg1GbHVzaERlY2lzaW9uEiAubWVtb3J5ZC52MS5GbHVzaERlY2lzaW9uUmVxdWVzdBohLm1lbW9yeWQudjEuRmx1c2hEZWNpc2lvblJlc3BvbnNlElEKDE1lbW9yeUFwcGVuZBIfLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVxdWVzdBogLm1lbW9yeWQudjEuTWVtb3J5QXBwZW5kUmVzcG9uc2USUQoMTWVtb3J5Rm9yZ2V0Eh8ubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXF1ZXN0GiAubWVtb3J5ZC52MS5NZW1vcnlGb3JnZXRSZXNwb25zZRJXCg5TZXNzaW9uQ29udGV4dBIhLm1lbW9yeWQudjEuU2Vzc2lvbkNvbnRleHRSZXF1ZXN0GiIubWVtb3J5ZC52MS5TZXNzaW9uQ29udGV4dFJlc3BvbnNlElcKDlNlc3Npb25BcmNoaXZlEiEubWVtb3J5ZC52MS5TZXNzaW9uQXJjaGl2ZVJlcXVlc3QaIi5tZW1vcnlkLnYxLlNlc3Npb25BcmNoaXZlUmVzcG9uc2USSwoKTGlzdEFnZW50cxIdLm1lbW9yeWQudjEuTGlzdEFnZW50c1JlcXVlc3QaHi5tZW1vcnlkLnYxLkxpc3RBZ2VudHNSZXNwb25zZRJICglMaXN0RmlsZXMSHC5tZW1vcnlkLnYxLkxpc3RGaWxlc1JlcXVlc3QaHS5tZW1vcnlkLnYxLkxpc3RGaWxlc1Jlc3BvbnNlQmEKDWlvLm1lbW9yeWQudjFCEk1lbW9yeVNlcnZpY2VQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp, file_memoryd_v1_memory, file_memoryd_v1_sync_event]);
 
 /**
  * Request message for MemorySearch.
@@ -59,7 +59,7 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
   minScore?: number;
 
   /**
-   * Sources to search. Empty means all configured sources.
+   * Sources to search. Empty means all configured sources except ENTRIES, which are searched only if they are named.
    *
    * @generated from field: repeated memoryd.v1.Source sources = 5;
    */
@@ -146,6 +146,13 @@ export type MemorySearchRequest = Message<"memoryd.v1.MemorySearchRequest"> & {
    * @generated from field: optional double abstain_below = 15;
    */
   abstainBelow?: number;
+
+  /**
+   * Files to search. Unset means all.
+   *
+   * @generated from field: memoryd.v1.MemoryFilter filter = 16;
+   */
+  filter?: MemoryFilter;
 };
 
 /**
@@ -183,6 +190,386 @@ export type MemorySearchResponse = Message<"memoryd.v1.MemorySearchResponse"> & 
  */
 export const MemorySearchResponseSchema: GenMessage<MemorySearchResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory_service, 1);
+
+/**
+ * A condition on the front matter of a file, that is, on the YAML block at its start.
+ *
+ * @generated from message memoryd.v1.FrontMatterCondition
+ */
+export type FrontMatterCondition = Message<"memoryd.v1.FrontMatterCondition"> & {
+  /**
+   * Key in the front matter, for example `tags`, `project` or `type`, 1..128 bytes. Keys of nested mappings are joined by
+   * dots.
+   *
+   * @generated from field: string key = 1;
+   */
+  key: string;
+
+  /**
+   * Values, 1..32 of 1..256 bytes. The condition is true if the front matter has any of them. If the value in the front
+   * matter is a list, each of its elements counts. Case, and a leading `#` of a value, do not matter. A text value of
+   * `tags` is a list separated by commas.
+   *
+   * @generated from field: repeated string values = 2;
+   */
+  values: string[];
+};
+
+/**
+ * Describes the message memoryd.v1.FrontMatterCondition.
+ * Use `create(FrontMatterConditionSchema)` to create a new message.
+ */
+export const FrontMatterConditionSchema: GenMessage<FrontMatterCondition> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 2);
+
+/**
+ * Conditions on files. All conditions that are set must be true. They are applied before ranking, so that a search that
+ * finds enough matches returns `max_results` results. They do not change the scores of the results that remain: word
+ * frequencies are those of all files.
+ *
+ * The date of a file is the one that its name begins with (`2026-05-01-trip.md`) or, if there is none, the date in its
+ * front matter (`date`, `day` or `created`), or else the date of its last modification in UTC. Entries have the date at
+ * which they were stored. They have no path and no front matter, so they do not match conditions on these.
+ *
+ * @generated from message memoryd.v1.MemoryFilter
+ */
+export type MemoryFilter = Message<"memoryd.v1.MemoryFilter"> & {
+  /**
+   * First date: `YYYY-MM-DD`, or `YYYY-MM` or `YYYY` for the first day of a month or year. Empty means no limit.
+   *
+   * @generated from field: string since = 1;
+   */
+  since: string;
+
+  /**
+   * Last date, which is included: `YYYY-MM-DD`, or `YYYY-MM` or `YYYY` for the last day of a month or year. Empty means no
+   * limit.
+   *
+   * @generated from field: string until = 2;
+   */
+  until: string;
+
+  /**
+   * Beginnings of paths, at most 32 of 1..4,096 bytes, for example `projects/`. A path must begin with one of them, in
+   * the form that search results have. Empty means any path.
+   *
+   * @generated from field: repeated string path_prefixes = 3;
+   */
+  pathPrefixes: string[];
+
+  /**
+   * Conditions on the front matter, at most 16. A file that is not indexed yet does not match.
+   *
+   * @generated from field: repeated memoryd.v1.FrontMatterCondition front_matter = 4;
+   */
+  frontMatter: FrontMatterCondition[];
+};
+
+/**
+ * Describes the message memoryd.v1.MemoryFilter.
+ * Use `create(MemoryFilterSchema)` to create a new message.
+ */
+export const MemoryFilterSchema: GenMessage<MemoryFilter> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 3);
+
+/**
+ * A passage that a session has already seen.
+ *
+ * @generated from message memoryd.v1.MemoryReference
+ */
+export type MemoryReference = Message<"memoryd.v1.MemoryReference"> & {
+  /**
+   * Path as in search results.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * First line.
+   *
+   * @generated from field: int32 start_line = 2;
+   */
+  startLine: number;
+
+  /**
+   * Last line, at least `start_line`.
+   *
+   * @generated from field: int32 end_line = 3;
+   */
+  endLine: number;
+};
+
+/**
+ * Describes the message memoryd.v1.MemoryReference.
+ * Use `create(MemoryReferenceSchema)` to create a new message.
+ */
+export const MemoryReferenceSchema: GenMessage<MemoryReference> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 4);
+
+/**
+ * Request message for MemoryRecall.
+ *
+ * @generated from message memoryd.v1.MemoryRecallRequest
+ */
+export type MemoryRecallRequest = Message<"memoryd.v1.MemoryRecallRequest"> & {
+  /**
+   * Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+   * is no `main`.
+   *
+   * @generated from field: string agent_id = 1;
+   */
+  agentId: string;
+
+  /**
+   * Session key, at most 1,024 bytes. If `sync.onSessionStart` is true, the first request with a new key starts a sync in
+   * the background.
+   *
+   * @generated from field: string session_key = 2;
+   */
+  sessionKey: string;
+
+  /**
+   * Text of the turn: the user's message, at most 2 MiB. Long texts are reduced to a short query (docs/recall.md).
+   *
+   * @generated from field: string text = 3;
+   */
+  text: string;
+
+  /**
+   * Messages before the turn, oldest first, at most 64 and 2 MiB in total. Only the last one is used, and only if `text`
+   * is a question with few words of its own, such as "And when was that?".
+   *
+   * @generated from field: repeated string recent_messages = 4;
+   */
+  recentMessages: string[];
+
+  /**
+   * Maximum length of the block in tokens, at least 1. If neither this nor `max_chars` is set, the setting
+   * `memoryd.recall.maxTokens` applies (1,500 by default). An ASCII character counts as a quarter of a token, any other
+   * code point as one token.
+   *
+   * @generated from field: optional int32 max_tokens = 5;
+   */
+  maxTokens?: number;
+
+  /**
+   * Maximum length of the block in code points, at least 1. If `max_tokens` is also set, both apply.
+   *
+   * @generated from field: optional int32 max_chars = 6;
+   */
+  maxChars?: number;
+
+  /**
+   * Sources to recall from. Empty means all configured sources, with entries if they are enabled.
+   *
+   * @generated from field: repeated memoryd.v1.Source sources = 7;
+   */
+  sources: Source[];
+
+  /**
+   * Files to recall from. Unset means all.
+   *
+   * @generated from field: memoryd.v1.MemoryFilter filter = 8;
+   */
+  filter?: MemoryFilter;
+
+  /**
+   * Passages that the session has already seen, at most 4,096. They are not returned again.
+   *
+   * @generated from field: repeated memoryd.v1.MemoryReference seen = 9;
+   */
+  seen: MemoryReference[];
+
+  /**
+   * Whether the daemon remembers what it returns for `session_key`, which must not be empty then, and does not return it
+   * again. It forgets this with SessionArchive for the key, after 24 hours without a call for the key, and when it stops.
+   * What SessionContext returned for the key counts as seen.
+   *
+   * @generated from field: bool remember_shown = 10;
+   */
+  rememberShown: boolean;
+
+  /**
+   * The caller's time, used for relative dates such as "yesterday". If unset, the daemon's clock is used.
+   *
+   * @generated from field: google.protobuf.Timestamp now = 11;
+   */
+  now?: Timestamp;
+
+  /**
+   * Keys of the projects that the session works on, as in MemorySearchRequest.
+   *
+   * @generated from field: repeated string active_projects = 12;
+   */
+  activeProjects: string[];
+
+  /**
+   * Minimum confidence, 0..1, as in MemorySearchRequest. If unset, the settings `memoryd.recall.minConfidence` and
+   * `memoryd.recall.minKeywordConfidence` apply.
+   *
+   * @generated from field: optional double min_confidence = 13;
+   */
+  minConfidence?: number;
+
+  /**
+   * Whether to set `info.legs`.
+   *
+   * @generated from field: bool explain = 14;
+   */
+  explain: boolean;
+};
+
+/**
+ * Describes the message memoryd.v1.MemoryRecallRequest.
+ * Use `create(MemoryRecallRequestSchema)` to create a new message.
+ */
+export const MemoryRecallRequestSchema: GenMessage<MemoryRecallRequest> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 5);
+
+/**
+ * A passage in a recall block.
+ *
+ * @generated from message memoryd.v1.RecalledItem
+ */
+export type RecalledItem = Message<"memoryd.v1.RecalledItem"> & {
+  /**
+   * Path as in search results; `entries/<entry ID>` for an entry.
+   *
+   * @generated from field: string path = 1;
+   */
+  path: string;
+
+  /**
+   * First line; 0 for an entry.
+   *
+   * @generated from field: int32 start_line = 2;
+   */
+  startLine: number;
+
+  /**
+   * Last line; 0 for an entry.
+   *
+   * @generated from field: int32 end_line = 3;
+   */
+  endLine: number;
+
+  /**
+   * Citation, as in search results.
+   *
+   * @generated from field: string citation = 4;
+   */
+  citation: string;
+
+  /**
+   * Date of the passage, `YYYY-MM-DD`: that of its file as described for MemoryFilter, or the day that an entry of a file
+   * begins with.
+   *
+   * @generated from field: string date = 5;
+   */
+  date: string;
+
+  /**
+   * Score, 0..1, as in search results.
+   *
+   * @generated from field: double score = 6;
+   */
+  score: number;
+
+  /**
+   * Why the passage is in the block, in words: the words of the turn that it contains, and its similarity.
+   *
+   * @generated from field: string why = 7;
+   */
+  why: string;
+
+  /**
+   * The text as it was stored, without the escapes of the block.
+   *
+   * @generated from field: string text = 8;
+   */
+  text: string;
+
+  /**
+   * Source of the passage.
+   *
+   * @generated from field: memoryd.v1.Source source = 9;
+   */
+  source: Source;
+
+  /**
+   * Who wrote the passage.
+   *
+   * @generated from field: memoryd.v1.Origin origin = 10;
+   */
+  origin: Origin;
+};
+
+/**
+ * Describes the message memoryd.v1.RecalledItem.
+ * Use `create(RecalledItemSchema)` to create a new message.
+ */
+export const RecalledItemSchema: GenMessage<RecalledItem> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 6);
+
+/**
+ * Response message for MemoryRecall.
+ *
+ * @generated from message memoryd.v1.MemoryRecallResponse
+ */
+export type MemoryRecallResponse = Message<"memoryd.v1.MemoryRecallResponse"> & {
+  /**
+   * Text to insert before the turn: a `<relevant-memories>` element with a warning that its content is untrusted, and the
+   * items. Stored text is escaped, so that it cannot end the element. Empty if there are no items. Do not store it in the
+   * session's transcript, where it would be indexed again.
+   *
+   * @generated from field: string block = 1;
+   */
+  block: string;
+
+  /**
+   * Items of the block, in its order. Only text of the origins OWNER and AGENT is returned, unless the setting
+   * `memoryd.recall.includeUntrusted` is true.
+   *
+   * @generated from field: repeated memoryd.v1.RecalledItem items = 2;
+   */
+  items: RecalledItem[];
+
+  /**
+   * Why the block is empty. UNSPECIFIED if it is not empty.
+   *
+   * @generated from field: memoryd.v1.RecallSilentReason silent_reason = 3;
+   */
+  silentReason: RecallSilentReason;
+
+  /**
+   * Explanation of `silent_reason`. Empty if the block is not empty.
+   *
+   * @generated from field: string silent_explanation = 4;
+   */
+  silentExplanation: string;
+
+  /**
+   * How the items were found. If the embedding model is too slow, `degradations` says that only keyword search ran.
+   *
+   * @generated from field: memoryd.v1.SearchInfo info = 5;
+   */
+  info?: SearchInfo;
+
+  /**
+   * Length of the block in tokens, estimated as described for `max_tokens`.
+   *
+   * @generated from field: int32 tokens_used = 6;
+   */
+  tokensUsed: number;
+};
+
+/**
+ * Describes the message memoryd.v1.MemoryRecallResponse.
+ * Use `create(MemoryRecallResponseSchema)` to create a new message.
+ */
+export const MemoryRecallResponseSchema: GenMessage<MemoryRecallResponse> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory_service, 7);
 
 /**
  * Request message for MemoryGet.
@@ -244,7 +631,7 @@ export type MemoryGetRequest = Message<"memoryd.v1.MemoryGetRequest"> & {
  * Use `create(MemoryGetRequestSchema)` to create a new message.
  */
 export const MemoryGetRequestSchema: GenMessage<MemoryGetRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 2);
+  messageDesc(file_memoryd_v1_memory_service, 8);
 
 /**
  * Response message for MemoryGet.
@@ -308,7 +695,7 @@ export type MemoryGetResponse = Message<"memoryd.v1.MemoryGetResponse"> & {
  * Use `create(MemoryGetResponseSchema)` to create a new message.
  */
 export const MemoryGetResponseSchema: GenMessage<MemoryGetResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 3);
+  messageDesc(file_memoryd_v1_memory_service, 9);
 
 /**
  * Request message for Status.
@@ -336,7 +723,7 @@ export type StatusRequest = Message<"memoryd.v1.StatusRequest"> & {
  * Use `create(StatusRequestSchema)` to create a new message.
  */
 export const StatusRequestSchema: GenMessage<StatusRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 4);
+  messageDesc(file_memoryd_v1_memory_service, 10);
 
 /**
  * Response message for Status. Contains no secrets.
@@ -477,7 +864,7 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
  * Use `create(StatusResponseSchema)` to create a new message.
  */
 export const StatusResponseSchema: GenMessage<StatusResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 5);
+  messageDesc(file_memoryd_v1_memory_service, 11);
 
 /**
  * A sync run in progress.
@@ -519,7 +906,7 @@ export type ActiveSync = Message<"memoryd.v1.ActiveSync"> & {
  * Use `create(ActiveSyncSchema)` to create a new message.
  */
 export const ActiveSyncSchema: GenMessage<ActiveSync> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 6);
+  messageDesc(file_memoryd_v1_memory_service, 12);
 
 /**
  * Request message for Sync.
@@ -626,7 +1013,7 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
  * Use `create(SyncRequestSchema)` to create a new message.
  */
 export const SyncRequestSchema: GenMessage<SyncRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 7);
+  messageDesc(file_memoryd_v1_memory_service, 13);
 
 /**
  * An event of a sync run. At most ten `progress` events are sent per second, and each one replaces the previous one;
@@ -718,7 +1105,7 @@ export type SyncResponse = Message<"memoryd.v1.SyncResponse"> & {
  * Use `create(SyncResponseSchema)` to create a new message.
  */
 export const SyncResponseSchema: GenMessage<SyncResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 8);
+  messageDesc(file_memoryd_v1_memory_service, 14);
 
 /**
  * Request message for WatchIndex.
@@ -746,7 +1133,7 @@ export type WatchIndexRequest = Message<"memoryd.v1.WatchIndexRequest"> & {
  * Use `create(WatchIndexRequestSchema)` to create a new message.
  */
 export const WatchIndexRequestSchema: GenMessage<WatchIndexRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 9);
+  messageDesc(file_memoryd_v1_memory_service, 15);
 
 /**
  * The complete state of an agent's index. Each response replaces the previous one. At most ten responses are sent per
@@ -824,7 +1211,7 @@ export type WatchIndexResponse = Message<"memoryd.v1.WatchIndexResponse"> & {
  * Use `create(WatchIndexResponseSchema)` to create a new message.
  */
 export const WatchIndexResponseSchema: GenMessage<WatchIndexResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 10);
+  messageDesc(file_memoryd_v1_memory_service, 16);
 
 /**
  * Request message for FlushDecision: the state of a session. Numbers must be at least 0.
@@ -956,7 +1343,7 @@ export type FlushDecisionRequest = Message<"memoryd.v1.FlushDecisionRequest"> & 
  * Use `create(FlushDecisionRequestSchema)` to create a new message.
  */
 export const FlushDecisionRequestSchema: GenMessage<FlushDecisionRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 11);
+  messageDesc(file_memoryd_v1_memory_service, 17);
 
 /**
  * Prompts for a flush turn.
@@ -991,7 +1378,7 @@ export type FlushPrompts = Message<"memoryd.v1.FlushPrompts"> & {
  * Use `create(FlushPromptsSchema)` to create a new message.
  */
 export const FlushPromptsSchema: GenMessage<FlushPrompts> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 12);
+  messageDesc(file_memoryd_v1_memory_service, 18);
 
 /**
  * Response message for FlushDecision.
@@ -1070,7 +1457,7 @@ export type FlushDecisionResponse = Message<"memoryd.v1.FlushDecisionResponse"> 
  * Use `create(FlushDecisionResponseSchema)` to create a new message.
  */
 export const FlushDecisionResponseSchema: GenMessage<FlushDecisionResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 13);
+  messageDesc(file_memoryd_v1_memory_service, 19);
 
 /**
  * Request message for MemoryAppend.
@@ -1138,7 +1525,7 @@ export type MemoryAppendRequest = Message<"memoryd.v1.MemoryAppendRequest"> & {
  * Use `create(MemoryAppendRequestSchema)` to create a new message.
  */
 export const MemoryAppendRequestSchema: GenMessage<MemoryAppendRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 14);
+  messageDesc(file_memoryd_v1_memory_service, 20);
 
 /**
  * Response message for MemoryAppend.
@@ -1188,7 +1575,7 @@ export type MemoryAppendResponse = Message<"memoryd.v1.MemoryAppendResponse"> & 
  * Use `create(MemoryAppendResponseSchema)` to create a new message.
  */
 export const MemoryAppendResponseSchema: GenMessage<MemoryAppendResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 15);
+  messageDesc(file_memoryd_v1_memory_service, 21);
 
 /**
  * Request message for MemoryForget. Exactly one target must be set.
@@ -1251,7 +1638,7 @@ export type MemoryForgetRequest = Message<"memoryd.v1.MemoryForgetRequest"> & {
  * Use `create(MemoryForgetRequestSchema)` to create a new message.
  */
 export const MemoryForgetRequestSchema: GenMessage<MemoryForgetRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 16);
+  messageDesc(file_memoryd_v1_memory_service, 22);
 
 /**
  * Response message for MemoryForget: the number of removed items per store. A retry counts only the items that the
@@ -1325,7 +1712,7 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
  * Use `create(MemoryForgetResponseSchema)` to create a new message.
  */
 export const MemoryForgetResponseSchema: GenMessage<MemoryForgetResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 17);
+  messageDesc(file_memoryd_v1_memory_service, 23);
 
 /**
  * Request message for SessionContext.
@@ -1409,7 +1796,7 @@ export type SessionContextRequest = Message<"memoryd.v1.SessionContextRequest"> 
  * Use `create(SessionContextRequestSchema)` to create a new message.
  */
 export const SessionContextRequestSchema: GenMessage<SessionContextRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 18);
+  messageDesc(file_memoryd_v1_memory_service, 24);
 
 /**
  * A memory file that a session loads.
@@ -1473,7 +1860,7 @@ export type SessionContextFile = Message<"memoryd.v1.SessionContextFile"> & {
  * Use `create(SessionContextFileSchema)` to create a new message.
  */
 export const SessionContextFileSchema: GenMessage<SessionContextFile> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 19);
+  messageDesc(file_memoryd_v1_memory_service, 25);
 
 /**
  * A tool definition for a model.
@@ -1509,7 +1896,7 @@ export type ToolSchema = Message<"memoryd.v1.ToolSchema"> & {
  * Use `create(ToolSchemaSchema)` to create a new message.
  */
 export const ToolSchemaSchema: GenMessage<ToolSchema> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 20);
+  messageDesc(file_memoryd_v1_memory_service, 26);
 
 /**
  * Response message for SessionContext.
@@ -1555,7 +1942,7 @@ export type SessionContextResponse = Message<"memoryd.v1.SessionContextResponse"
  * Use `create(SessionContextResponseSchema)` to create a new message.
  */
 export const SessionContextResponseSchema: GenMessage<SessionContextResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 21);
+  messageDesc(file_memoryd_v1_memory_service, 27);
 
 /**
  * Request message for SessionArchive.
@@ -1625,7 +2012,7 @@ export type SessionArchiveRequest = Message<"memoryd.v1.SessionArchiveRequest"> 
  * Use `create(SessionArchiveRequestSchema)` to create a new message.
  */
 export const SessionArchiveRequestSchema: GenMessage<SessionArchiveRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 22);
+  messageDesc(file_memoryd_v1_memory_service, 28);
 
 /**
  * Response message for SessionArchive. An existing file is never overwritten; if the name is taken, a number is added
@@ -1671,7 +2058,7 @@ export type SessionArchiveResponse = Message<"memoryd.v1.SessionArchiveResponse"
  * Use `create(SessionArchiveResponseSchema)` to create a new message.
  */
 export const SessionArchiveResponseSchema: GenMessage<SessionArchiveResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 23);
+  messageDesc(file_memoryd_v1_memory_service, 29);
 
 /**
  * Request message for ListAgents.
@@ -1700,7 +2087,7 @@ export type ListAgentsRequest = Message<"memoryd.v1.ListAgentsRequest"> & {
  * Use `create(ListAgentsRequestSchema)` to create a new message.
  */
 export const ListAgentsRequestSchema: GenMessage<ListAgentsRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 24);
+  messageDesc(file_memoryd_v1_memory_service, 30);
 
 /**
  * A configured agent.
@@ -1751,7 +2138,7 @@ export type Agent = Message<"memoryd.v1.Agent"> & {
  * Use `create(AgentSchema)` to create a new message.
  */
 export const AgentSchema: GenMessage<Agent> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 25);
+  messageDesc(file_memoryd_v1_memory_service, 31);
 
 /**
  * Response message for ListAgents: one page of agents.
@@ -1779,7 +2166,7 @@ export type ListAgentsResponse = Message<"memoryd.v1.ListAgentsResponse"> & {
  * Use `create(ListAgentsResponseSchema)` to create a new message.
  */
 export const ListAgentsResponseSchema: GenMessage<ListAgentsResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 26);
+  messageDesc(file_memoryd_v1_memory_service, 32);
 
 /**
  * Request message for ListFiles.
@@ -1809,6 +2196,20 @@ export type ListFilesRequest = Message<"memoryd.v1.ListFilesRequest"> & {
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Sources to list. Empty means all configured sources.
+   *
+   * @generated from field: repeated memoryd.v1.Source sources = 4;
+   */
+  sources: Source[];
+
+  /**
+   * Files to list. Unset means all. All pages of a list must have the same conditions.
+   *
+   * @generated from field: memoryd.v1.MemoryFilter filter = 5;
+   */
+  filter?: MemoryFilter;
 };
 
 /**
@@ -1816,7 +2217,7 @@ export type ListFilesRequest = Message<"memoryd.v1.ListFilesRequest"> & {
  * Use `create(ListFilesRequestSchema)` to create a new message.
  */
 export const ListFilesRequestSchema: GenMessage<ListFilesRequest> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 27);
+  messageDesc(file_memoryd_v1_memory_service, 33);
 
 /**
  * A memory file.
@@ -1880,7 +2281,7 @@ export type File = Message<"memoryd.v1.File"> & {
  * Use `create(FileSchema)` to create a new message.
  */
 export const FileSchema: GenMessage<File> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 28);
+  messageDesc(file_memoryd_v1_memory_service, 34);
 
 /**
  * Response message for ListFiles: one page of files.
@@ -1908,7 +2309,69 @@ export type ListFilesResponse = Message<"memoryd.v1.ListFilesResponse"> & {
  * Use `create(ListFilesResponseSchema)` to create a new message.
  */
 export const ListFilesResponseSchema: GenMessage<ListFilesResponse> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory_service, 29);
+  messageDesc(file_memoryd_v1_memory_service, 35);
+
+/**
+ * Why a recall block is empty.
+ *
+ * @generated from enum memoryd.v1.RecallSilentReason
+ */
+export enum RecallSilentReason {
+  /**
+   * The block is not empty.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * The turn has nothing to search for: it has no words except very common ones, or is a command such as `/reset`.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_NO_QUERY = 1;
+   */
+  NO_QUERY = 1,
+
+  /**
+   * Nothing is indexed for this agent yet.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_EMPTY_INDEX = 2;
+   */
+  EMPTY_INDEX = 2,
+
+  /**
+   * Nothing in the memory is relevant enough.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_NOTHING_RELEVANT = 3;
+   */
+  NOTHING_RELEVANT = 3,
+
+  /**
+   * The session has already seen everything that is relevant.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_ALREADY_SEEN = 4;
+   */
+  ALREADY_SEEN = 4,
+
+  /**
+   * Not even one passage fits the budget.
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_BUDGET_TOO_SMALL = 5;
+   */
+  BUDGET_TOO_SMALL = 5,
+
+  /**
+   * The session is not allowed to search this memory (`memory.qmd.scope`).
+   *
+   * @generated from enum value: RECALL_SILENT_REASON_SCOPE_DENIED = 6;
+   */
+  SCOPE_DENIED = 6,
+}
+
+/**
+ * Describes the enum memoryd.v1.RecallSilentReason.
+ */
+export const RecallSilentReasonSchema: GenEnum<RecallSilentReason> = /*@__PURE__*/
+  enumDesc(file_memoryd_v1_memory_service, 0);
 
 /**
  * Whether the agent's tools can write to its workspace during the turn.
@@ -1949,7 +2412,7 @@ export enum WorkspaceAccess {
  * Describes the enum memoryd.v1.WorkspaceAccess.
  */
 export const WorkspaceAccessSchema: GenEnum<WorkspaceAccess> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory_service, 0);
+  enumDesc(file_memoryd_v1_memory_service, 1);
 
 /**
  * What started the turn.
@@ -1990,7 +2453,7 @@ export enum TurnKind {
  * Describes the enum memoryd.v1.TurnKind.
  */
 export const TurnKindSchema: GenEnum<TurnKind> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory_service, 1);
+  enumDesc(file_memoryd_v1_memory_service, 2);
 
 /**
  * Reason for a flush decision.
@@ -2080,7 +2543,7 @@ export enum FlushReason {
  * Describes the enum memoryd.v1.FlushReason.
  */
 export const FlushReasonSchema: GenEnum<FlushReason> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory_service, 2);
+  enumDesc(file_memoryd_v1_memory_service, 3);
 
 /**
  * How much of a system prompt the gateway writes for the session.
@@ -2121,7 +2584,7 @@ export enum PromptMode {
  * Describes the enum memoryd.v1.PromptMode.
  */
 export const PromptModeSchema: GenEnum<PromptMode> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory_service, 3);
+  enumDesc(file_memoryd_v1_memory_service, 4);
 
 /**
  * Whether a file is indexed.
@@ -2183,7 +2646,7 @@ export enum FileState {
  * Describes the enum memoryd.v1.FileState.
  */
 export const FileStateSchema: GenEnum<FileState> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory_service, 4);
+  enumDesc(file_memoryd_v1_memory_service, 5);
 
 /**
  * Searches, reads, writes and indexes the memory of AI agents, which consists of Markdown files.
@@ -2210,6 +2673,18 @@ export const MemoryService: GenService<{
     methodKind: "unary";
     input: typeof MemorySearchRequestSchema;
     output: typeof MemorySearchResponseSchema;
+  },
+  /**
+   * Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
+   * Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
+   * waits a short time only. Default client deadline: 2 s.
+   *
+   * @generated from rpc memoryd.v1.MemoryService.MemoryRecall
+   */
+  memoryRecall: {
+    methodKind: "unary";
+    input: typeof MemoryRecallRequestSchema;
+    output: typeof MemoryRecallResponseSchema;
   },
   /**
    * Reads a range of lines of a memory file. Default client deadline: 2 s.

@@ -1,0 +1,60 @@
+"""The turns that no memory answers, with which the recall before a turn is measured."""
+
+import json
+from collections import Counter
+from pathlib import Path
+
+SMALL_TALK = Path(__file__).parents[2] / "golden" / "small_talk.jsonl"
+ROWS = [json.loads(line) for line in SMALL_TALK.read_text("utf-8").splitlines()]
+TURNS = 200
+KINDS = {
+    "acknowledgement",
+    "chit-chat",
+    "code",
+    "command",
+    "data",
+    "farewell",
+    "greeting",
+    "instruction",
+    "knowledge",
+    "log",
+    "thanks",
+}
+PASTED = {"code", "data", "log"}
+MOST_LINES = 45
+MOST_CHARS_OF_A_MESSAGE = 120
+
+
+def test_each_row_is_a_turn_with_its_kind_and_language():
+    assert all(list(row) == ["kind", "language", "text"] for row in ROWS)
+    assert all(isinstance(value, str) and value == value.strip() != "" for row in ROWS for value in row.values())
+
+
+def test_there_are_200_different_turns():
+    assert len(ROWS) == len({row["text"] for row in ROWS}) == TURNS
+
+
+def test_each_kind_has_at_least_ten_turns():
+    counts = Counter(row["kind"] for row in ROWS)
+    assert set(counts) == KINDS
+    assert min(counts.values()) >= 10, counts
+
+
+def test_most_turns_are_in_english_and_the_others_in_many_scripts():
+    languages = Counter(row["language"] for row in ROWS)
+    assert 0.6 <= languages["en"] / TURNS <= 0.8
+    assert len(languages) >= 9
+    others = "".join(row["text"] for row in ROWS if row["language"] != "en")
+    # Greek, Cyrillic, Hebrew, Arabic, Devanagari, Thai, Hangul, kana and Han.
+    for first, last in ("αω", "ая", "את", "اي", "अह", "กฮ", "가힣", "あん", "一龥"):
+        assert any(first <= character <= last for character in others), first
+
+
+def test_messages_are_one_short_line_and_pasted_texts_have_several_lines():
+    for row in ROWS:
+        lines = row["text"].count("\n") + 1
+        if row["kind"] in PASTED:
+            assert 3 <= lines <= MOST_LINES, row["text"]
+        else:
+            assert lines == 1, row["text"]
+            assert len(row["text"]) <= MOST_CHARS_OF_A_MESSAGE, row["text"]

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from memoryd_server.search.cutoff import CosineScale
 from memoryd_server.search.keyword import KeywordAnswer
@@ -55,10 +55,17 @@ def coverage(
     """
     if words is None:
         words = [(term,) for term in idf_of]
-    weighted = [(min(idf_of.get(term, 0.0) for term in word), word) for word in words if word]
-    total = sum(weight for weight, _ in weighted)
-    covered = sum(weight for weight, word in weighted if any(term in found for term in word))
-    return min(1.0, covered / total) if total > 0 else 0.0
+    total = sum(weight for weight, _ in _weighted(idf_of, words))
+    return min(1.0, information(found, idf_of, words) / total) if total > 0 else 0.0
+
+
+def information(found: Collection[str], idf_of: Mapping[str, float], words: Sequence[Collection[str]]) -> float:
+    """Return the sum of the inverse document frequencies of those `words` of a query that a chunk contains."""
+    return sum(weight for weight, word in _weighted(idf_of, words) if any(term in found for term in word))
+
+
+def _weighted(idf_of: Mapping[str, float], words: Sequence[Collection[str]]) -> Iterator[tuple[float, Collection[str]]]:
+    return ((min(idf_of.get(term, 0.0) for term in word), word) for word in words if word)
 
 
 def names_in(query: str) -> list[str]:

@@ -82,7 +82,9 @@ class Hit:
     `score` is within 0..1. The other scores and the ranks are None as in `Candidate`. `coverage` is None if the keyword
     retriever did not run or the query has no words; `decay` is None if decay is off. `annotation_factor` is None if no
     annotation changed the score, `date` and `adjacent` are None if they are 0. `rerank` is the score of the reranker,
-    None if it did not score the hit.
+    None if it did not score the hit. `words` are the words of the query that the hit contains. `information` is the sum
+    of their inverse document frequencies, relative to that of a word in one chunk only; None as `coverage`. `day` is the
+    date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
     """
 
     path: str
@@ -107,6 +109,9 @@ class Hit:
     date: float | None = None
     adjacent: float | None = None
     rerank: float | None = None
+    words: tuple[str, ...] = ()
+    information: float | None = None
+    day: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from memoryd_server.model import Source
-from memoryd_server.search.coverage import alternatives, coverage, weights
+from memoryd_server.search.coverage import alternatives, coverage, information, smoothed_idf, weights
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.neighbours import RankedRow, merged_into
 from memoryd_server.search.query import Candidate, Hit, clamp
@@ -161,13 +161,15 @@ def best_rows(rows: Sequence[RankedRow], places: int, *, share: bool) -> list[Ra
 
 @dataclass(frozen=True, slots=True)
 class RenderedHit:
-    """A snippet, and the share of the query's words that the chunk contains.
+    """A snippet, the words of the query that the chunk contains, and their shares; see `Hit`.
 
-    The share is None if keyword search did not run or the query has no words.
+    The shares are None if keyword search did not run or the query has no words.
     """
 
     snippet: Snippet
-    coverage: float | None
+    words: tuple[str, ...]
+    coverage: float | None = None
+    information: float | None = None
 
 
 class HitRenderer:
@@ -181,6 +183,8 @@ class HitRenderer:
         self._alternatives = alternatives(analyzed.terms)
         # SQLite's weights are near 0 in a small index; these are not.
         self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
+        self._rarest = smoothed_idf(1, max(keyword.chunk_count, 1))
+        self._originals = {term.text: term.original or term.text for term in analyzed.terms}
 
     def render(self, row: ChunkRow) -> RenderedHit:
         """Return the part of the chunk that answers the query best, cited if requested, and the chunk's coverage."""
@@ -200,9 +204,11 @@ class HitRenderer:
             snippet = replace(snippet, start_line=first, end_line=last)
         if self._query.citations:
             snippet = replace(snippet, text=cited(snippet.text, citation(row.path, row.start_line, row.end_line)))
+        shown = tuple(dict.fromkeys(word for term, word in self._originals.items() if term in found))
         if not self._keyword.frequencies:
-            return RenderedHit(snippet, None)
-        return RenderedHit(snippet, coverage(found, self._weights, self._alternatives))
+            return RenderedHit(snippet, shown)
+        share = coverage(found, self._weights, self._alternatives)
+        return RenderedHit(snippet, shown, share, information(found, self._weights, self._alternatives) / self._rarest)
 
 
 def hits(
@@ -239,6 +245,9 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ran
         date=candidate.date or None,
         adjacent=candidate.adjacent or None,
         rerank=rerank,
+        words=rendered.words,
+        information=rendered.information,
+        day=row.day,
     )
 
 

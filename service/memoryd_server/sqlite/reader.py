@@ -332,7 +332,7 @@ class SqliteReader(VectorRows):
         """Return chunks by id; unknown ids are left out."""
         columns = (
             "chunks.id, path, source, start_line, end_line, breadcrumb, size_bytes, mtime_ns, language, line_numbers,"
-            " origin, importance, triggers, projects"
+            " origin, importance, triggers, projects, coalesce(chunks.day, files.day, '')"
         )
         rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
         return {row[0]: _chunk_row(row) for row in rows}
@@ -397,13 +397,13 @@ def _chunk_head(row: Sequence[Any]) -> ChunkHead:
 
 
 def _chunk_row(row: Sequence[Any]) -> ChunkRow:
-    chunk_id, path, source, start, end, *fields, numbers, origin, importance, triggers, projects, text = row
+    chunk_id, path, source, start, end, *fields, numbers, origin, importance, triggers, projects, day, text = row
     source = _SOURCES[source]
     # A row of an older version has no origin yet.
     origin = _ORIGINS.get(origin) or origin_of_file(source, path)
     has_none = importance is None and triggers is None and projects is None
     annotations = NO_ANNOTATIONS if has_none else Annotations(importance, unpacked(triggers), unpacked(projects))
-    values = (chunk_id, path, source, start, end, text, *fields, line_numbers(numbers), origin, annotations)
+    values = (chunk_id, path, source, start, end, text, *fields, line_numbers(numbers), origin, annotations, day)
     return ChunkRow(*values)
 
 

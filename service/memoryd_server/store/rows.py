@@ -64,7 +64,10 @@ class ChunkHead(NamedTuple):
 
 
 class ChunkRow(NamedTuple):
-    """A chunk with the fields of its file that a hit reports. `line_numbers` are as in `model.Chunk`."""
+    """A chunk with the fields of its file that a hit reports. `line_numbers` are as in `model.Chunk`.
+
+    `day` is that of the chunk, or else of its file, as YYYY-MM-DD; empty if neither has one.
+    """
 
     id: int
     path: str
@@ -79,6 +82,7 @@ class ChunkRow(NamedTuple):
     line_numbers: tuple[int, ...] = ()
     origin: Origin = Origin.UNTRUSTED
     annotations: Annotations = NO_ANNOTATIONS
+    day: str = ""
 
 
 class KeywordHit(NamedTuple):

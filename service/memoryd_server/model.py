@@ -7,6 +7,7 @@ separator. Paths of extra files outside the workspace begin with "../".
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 
 
@@ -133,6 +134,14 @@ class Degradation:
     wanted: str
     used: str
     reason: str
+
+
+def utc_day(unix_seconds: float) -> str:
+    """Return the day of a time in UTC, as YYYY-MM-DD; empty for a time outside the calendar."""
+    try:
+        return datetime.fromtimestamp(unix_seconds, UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        return ""
 
 
 # A file that changed less than this long before it was read may change again without a new stat, so it is hashed again.

@@ -9,7 +9,8 @@ import pytest
 
 from memoryd_server.chunk.front_matter import split_front_matter
 from memoryd_server.chunk.markdown import chunk_markdown
-from memoryd_server.entries.capture import escape_line, suggest
+from memoryd_server.entries.capture import MOST_TEXT_CHARS, suggest
+from memoryd_server.recall import escape_line, read_turn
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.snippet import TermMatcher, best_snippet
 from memoryd_server.sources.secrets import mask_secrets
@@ -151,7 +152,8 @@ WORK = {
     "when": when,
     "show": show,
     "mask": mask_secrets,
-    "recall": escape_line,
+    "recall": lambda text: escape_line(text, MOST_TEXT_CHARS),
+    "turn": read_turn,
     "capture": lambda text: suggest([text], SIZE),
 }
 

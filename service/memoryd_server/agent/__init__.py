@@ -9,13 +9,17 @@ imports no package below this one.
 
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.agents import Agents, AgentSummary
-from memoryd_server.agent.config import AgentConfig, SyncConfig
+from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.embedding import EmbeddingStatus
+from memoryd_server.agent.entry_search import EntryAnswer, EntryHit, EntryQuery, EntrySearch, SharedEntrySearch
 from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
+from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.query_embedding import QueryEmbedder
+from memoryd_server.agent.recall import RecallAnswer, SilentReason
+from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
     MOST_KEY_BYTES,
     MOST_QUERY_BYTES,
@@ -53,6 +57,7 @@ from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, Shared
 from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
 from memoryd_server.providers import ProviderProbe
+from memoryd_server.recall import FileLines, Passage
 from memoryd_server.search import CitationMode, Hit, RerankReport, RetrieverReport, SearchMode, citation
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
 from memoryd_server.sources import WatchedRoot
@@ -65,6 +70,7 @@ __all__ = [
     "ANALYZER_VERSION",
     "MOST_KEY_BYTES",
     "MOST_QUERY_BYTES",
+    "NO_FILTER",
     "TOKENIZER",
     "ActiveSync",
     "Agent",
@@ -84,8 +90,14 @@ __all__ = [
     "Deadline",
     "DetachedTasks",
     "EmbeddingStatus",
+    "EntryAnswer",
+    "EntryHit",
+    "EntryQuery",
+    "EntrySearch",
     "FieldChecks",
+    "FileLines",
     "FileRange",
+    "FilterRequest",
     "FlushDecision",
     "FlushRequest",
     "ForgetReceipt",
@@ -96,7 +108,9 @@ __all__ = [
     "IndexStatus",
     "IndexUpdate",
     "ListedFile",
+    "MemoryRecallRequest",
     "PageRequest",
+    "Passage",
     "PromptMode",
     "ProviderExecutors",
     "ProviderModel",
@@ -104,6 +118,8 @@ __all__ = [
     "ProviderUsage",
     "QueryEmbedder",
     "ReadRequest",
+    "RecallAnswer",
+    "RecallConfig",
     "RerankPolicy",
     "RerankReport",
     "RerankStatus",
@@ -120,8 +136,10 @@ __all__ = [
     "SessionContext",
     "SessionContextRequest",
     "SettingsReport",
+    "SharedEntrySearch",
     "SharedReranking",
     "SharedResources",
+    "SilentReason",
     "SyncConfig",
     "SyncEvent",
     "SyncMode",

@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, can_match, with_entries
 from memoryd_server.agent.files import (
     LISTING_SECONDS,
     FileListing,
@@ -28,6 +29,8 @@ from memoryd_server.agent.files import (
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.lifecycle import Deadline
+from memoryd_server.agent.recall import RecallAnswer, Recaller
+from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
     AppendRequest,
     ForgetRequest,
@@ -48,7 +51,7 @@ from memoryd_server.errors import CursorExpired, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter, SearchFinished
 from memoryd_server.providers import ProviderSelection
-from memoryd_server.search import BUILTIN, SearchAnswer, SearchEngine, SearchQuery
+from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources, ReadStopped
 from memoryd_server.sync import SyncScope
@@ -95,6 +98,7 @@ class Agent:
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
         self._listing = FileListing(compare, self.forgotten, clock.monotonic)
         self._seen_sessions = SeenSessions()
+        self._recaller = Recaller(self._answer, self._search.result, threads.analyzer, threads.entries, clock)
         self._backend: SearchBackend | None = None
 
     def use_backend(self, backend: SearchBackend) -> None:
@@ -170,10 +174,47 @@ class Agent:
         """
         began = self._clock.monotonic()
         query = request.resolve(self.config, self._now(), deadline.at)
+        answer = NO_ANSWER
+        if request.files:
+            answer = await self._answer(query, request.session_key, request.min_revision)
+        if request.entries:
+            answer = with_entries(answer, await self._find_entries(query), query)
+        result = self._search.result(answer, self._clock.monotonic() - began)
+        self._count_search(result)
+        return result
+
+    async def recall(self, request: MemoryRecallRequest, deadline: Deadline) -> RecallAnswer:
+        """Return what the memory contains about a turn, as a block to insert before it, or why that is nothing.
+
+        Raises:
+            BackendUnavailable: as `search`.
+        """
+        plan = request.resolve(self.config, self._now(), deadline.at)
+        counts = self.index.store.last_counts
+        languages = () if counts is None else counts.languages
+        result = await deadline.limit(self._recaller.recall(plan, self.config, languages, self.index.quick))
+        self._count_search(result.search)
+        return result
+
+    async def _answer(self, query: SearchQuery, session_key: str, min_revision: int | None = None) -> SearchAnswer:
         search = self.search_builtin if self._backend is None else self._backend.search
-        answer = await search(query, session_key=request.session_key, min_revision=request.min_revision)
-        seconds = self._clock.monotonic() - began
-        result = self._search.result(answer, seconds)
+        return await search(query, session_key=session_key, min_revision=min_revision)
+
+    async def _find_entries(self, query: SearchQuery) -> EntryAnswer:
+        if not can_match(query.files):
+            return EntryAnswer()
+        wanted = EntryQuery(
+            text=query.text,
+            limit=query.max_results,
+            min_score=query.min_score or 0.0,
+            deadline=query.deadline,
+            since=query.files.since,
+            until=query.files.until,
+        )
+        return await self._threads.entries.find(self.config, wanted)
+
+    def _count_search(self, result: SearchResult) -> None:
+        answer = result.answer
         retriever_seconds = {
             str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran
         }
@@ -182,10 +223,14 @@ class Agent:
         kinds = [degradation.kind for degradation in result.degradations]
         self._meter.search_ended(
             SearchFinished(
-                self.config.agent_id, answer.served_mode, seconds, kinds, retriever_seconds, answer.empty_reason or ""
+                self.config.agent_id,
+                answer.served_mode,
+                result.elapsed_seconds,
+                kinds,
+                retriever_seconds,
+                answer.empty_reason or "",
             )
         )
-        return result
 
     async def search_builtin(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
         """Return the answer of memoryd's own index.
@@ -250,6 +295,7 @@ class Agent:
             MemorydError: as `AgentWorkspace.archive`.
         """
         receipt = await self.workspace.archive(request, deadline)
+        self._recaller.forget_session(request.session_key)
         if not receipt.path:
             return receipt
         revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
@@ -282,6 +328,7 @@ class Agent:
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
         """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
         context = await self.workspace.session_context(request, deadline)
+        self._recaller.record_context(request.session_key, context)
         await self.prepare_search(request.session_key, None, deadline.at)
         return context
 

@@ -33,6 +33,23 @@ class SyncConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RecallConfig:
+    """What `Agent.recall` returns.
+
+    The block has at most `max_tokens` estimated tokens, if the request sets no other budget. An answer is relevant if
+    its confidence is at least `min_confidence`, or `min_keyword_confidence` if keyword search alone answered. Text of
+    other people and programs is only returned if `include_untrusted`. A recall waits `embedding_seconds` for the vector
+    of its query.
+    """
+
+    max_tokens: int = 1_500
+    min_confidence: float = 0.4
+    min_keyword_confidence: float = 0.1
+    include_untrusted: bool = False
+    embedding_seconds: float = 0.15
+
+
+@dataclass(frozen=True, slots=True)
 class AgentConfig:
     """One agent.
 
@@ -45,7 +62,7 @@ class AgentConfig:
     the search backend's. `sessions_folder` is where the gateway writes the agent's transcripts, and `session_database`
     the database that it uses instead; `sources` says whether they are indexed. `searched_sources` are the sources of a
     search that names none; empty for all of `sources`. `read_chars` is the length of the longest text of a read; None
-    if only the API limits it. `startup` says which daily notes a session loads.
+    if only the API limits it. `startup` says which daily notes a session loads, `recall` what is recalled for a turn.
     """
 
     agent_id: str
@@ -83,6 +100,7 @@ class AgentConfig:
     store_driver: str = "sqlite"
     searched_sources: tuple[Source, ...] = ()
     read_chars: int | None = None
+    recall: RecallConfig = field(default_factory=RecallConfig)
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -129,6 +147,7 @@ _TAKEN_OVER = (
     "flush",
     "startup",
     "ranking",
+    "recall",
     "impairments",
     "idle_seconds",
     "plugins",

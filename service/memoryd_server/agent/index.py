@@ -27,7 +27,7 @@ from memoryd_server.agent.threads import SharedResources
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
-from memoryd_server.model import Clock, Degradation, DegradationKind, Source
+from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.providers import EmbeddingProvider, ProviderSelection
 from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
 from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
@@ -294,8 +294,8 @@ class AgentIndex:
         """Return why keyword search fails; empty if it answers. Runs a search as callers do. Blocks."""
         try:
             with self.store.read() as reader:
-                # Named sources, because the scores in memory would answer a query over all sources.
-                reader.keyword_hits([_PROBE], tuple(Source), 1)
+                # Not a search for hits, which the scores in memory would answer.
+                reader.keyword_scores([_PROBE], [1])
         except MemorydError as error:
             return error.message
         return ""

@@ -26,6 +26,9 @@ ENOUGH_SECONDS = 1.0
 
 REMEMBERED_QUERIES = 512
 
+MOST_LATE_CALLS = 4
+"""Calls that continue although nobody waits for them any more."""
+
 Vector = NDArray[np.float32]
 
 
@@ -59,6 +62,7 @@ class QueryEmbedder:
         self._paused_until = 0.0
         self._failed_at = 0.0
         self._last_error: MemorydError | None = None
+        self._late: dict[str, asyncio.Task[QueryEmbedding]] = {}
 
     def known(self, text: str, dimensions: int = 0) -> QueryEmbedding | None:
         """Return the remembered vector, or why the provider is not called for now; None if it has to be called.
@@ -108,6 +112,25 @@ class QueryEmbedder:
             raise EmbeddingUnavailable(
                 f"{self.provider.spec.provider}: the vector has {vector.size} dimensions instead of {dimensions}"
             )
+
+    async def embed_soon(self, text: str, dimensions: int, seconds: float) -> QueryEmbedding:
+        """Return the vector of `text` if the provider makes it within `seconds`.
+
+        A call that takes longer continues, so that its connection is not closed and its vector is known the next time.
+        While there are too many of them, no other is made.
+        """
+        call = self._late.get(text)
+        if call is None:
+            if len(self._late) >= MOST_LATE_CALLS:
+                return QueryEmbedding(None, self._too_slow(seconds))
+            deadline = time.monotonic() + self._longest_wait_seconds + LEFT_FOR_THE_SEARCH_SECONDS
+            call = self._late[text] = asyncio.ensure_future(self.embed(text, deadline, dimensions))
+            call.add_done_callback(lambda _: self._late.pop(text, None))
+        done, _ = await asyncio.wait([call], timeout=seconds)
+        return call.result() if done else QueryEmbedding(None, self._too_slow(seconds))
+
+    def _too_slow(self, seconds: float) -> EmbeddingOutage:
+        return EmbeddingOutage(f"{self.provider.spec.provider} did not embed the query within {seconds:g} s")
 
     async def _ask(self, text: str, latest: float) -> Vector:
         loop = asyncio.get_running_loop()

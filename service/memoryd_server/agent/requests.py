@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.chunk import project_key
 from memoryd_server.errors import FieldViolation, InvalidRequest
@@ -196,7 +197,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest(Request):
-    """A query. No `sources` means those that the agent's configuration searches by default."""
+    """A query. No `sources` means those that the agent's configuration searches by default.
+
+    `entries` is whether entries are searched too, and `files` whether files are.
+    """
 
     query: str
     max_results: int | None = None
@@ -211,6 +215,9 @@ class SearchRequest(Request):
     now: datetime | None = None
     active_projects: tuple[str, ...] = ()
     abstain_below: float | None = None
+    filter: FilterRequest = NO_FILTER
+    entries: bool = False
+    files: bool = True
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
@@ -231,6 +238,7 @@ class SearchRequest(Request):
             now=self.now or now,
             active_projects=checks.projects(),
             abstain_below=checks.share("abstain_below"),
+            files=self.filter.resolve(checks.violation),
         )
         checks.optional_count("min_revision")
         checks.check()

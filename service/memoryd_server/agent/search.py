@@ -89,7 +89,7 @@ class IndexSearch:
                 await asyncio.wait(keyword_searches)
         early = _early_hits(keyword_searches)
         arguments = (query, vector.vector, vector.reason, early, vector.identity)
-        reranker = self._reranking.current
+        reranker = self._reranking.current if query.rerank else None
         if reranker is None:
             search = partial(self.engine.search, *arguments)
             answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from weakref import WeakKeyDictionary
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.entry_search import SharedEntrySearch
 from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.providers import EmbeddingProvider
@@ -104,7 +105,8 @@ class SharedResources:
     providers. `native` delivers file events, `make_storage` creates the storage of an agent, and `freed` returns
     memory to the system. `first_syncs` limits the concurrent syncs that the daemon starts by itself at its start.
     There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
-    exceptions of background tasks. `reranking` has the reranker, if the settings configure one.
+    exceptions of background tasks. `reranking` has the reranker, if the settings configure one. `entries` searches the
+    agents' entries.
     """
 
     quick: SharedPool
@@ -117,3 +119,4 @@ class SharedResources:
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))
     failures: TaskFailures = field(default_factory=TaskFailures)
     reranking: SharedReranking = field(default_factory=SharedReranking)
+    entries: SharedEntrySearch = field(default_factory=SharedEntrySearch)

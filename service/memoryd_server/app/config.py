@@ -20,7 +20,7 @@ from memoryd_server.access import (
     parse_address,
     refuse_exposed,
 )
-from memoryd_server.agent import AgentConfig, RerankPolicy, SyncConfig
+from memoryd_server.agent import AgentConfig, RecallConfig, RerankPolicy, SyncConfig
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
 from memoryd_server.app.session_places import session_places
@@ -41,6 +41,7 @@ from memoryd_server.settings import (
     ExtraPathSettings,
     LimitsSettings,
     ProviderAccess,
+    RecallSettings,
     ResolvedSettings,
     ServiceSettings,
     default_model,
@@ -95,6 +96,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch=_batch_policy(agent, settings.service),
         impairments=(),
+        recall=_recall_config(settings.service.recall),
         plugins=plugin_configs(agent, roots, settings, embedding),
     )
 
@@ -141,6 +143,10 @@ def check_listeners(settings: ResolvedSettings) -> None:
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:
     return fill(FlushPolicy, agent.compaction.memory_flush, agent.compaction, time_zone=zone)
+
+
+def _recall_config(recall: RecallSettings) -> RecallConfig:
+    return fill(RecallConfig, recall, embedding_seconds=recall.embedding_timeout_ms / 1000)
 
 
 def _sync_config(agent: AgentSettings, service: ServiceSettings) -> SyncConfig:

@@ -136,7 +136,7 @@ class Daemon:
         )
         # A command that runs without a daemon opens no part of an extension that it does not need.
         failures = self.resources.failures
-        parts = ExtensionParts(self.agents, self._select, self.resources.embed, log, self.service, background, failures)
+        parts = ExtensionParts(self.agents, self._select, self.resources, log, self.service, background, failures)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         services = [extension.service for extension in self.extensions]
         readiness = HealthReporter(self.agents, services, log=log, failures=failures)

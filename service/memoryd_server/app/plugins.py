@@ -18,7 +18,7 @@ from memoryd_server.agent import (
     AgentConfig,
     Agents,
     AgentStorage,
-    ProviderExecutors,
+    EntrySearch,
     SearchBackend,
     SharedResources,
 )
@@ -78,12 +78,13 @@ class BackendFactory(Protocol):
 class ExtensionParts:
     """The arguments of an extension.
 
-    `select` returns the provider of a configuration. `background` allows work that no caller requested.
+    `select` returns the provider of a configuration, and the agents share `resources`. `background` allows work that no
+    caller requested.
     """
 
     agents: Agents
     select: Callable[[EmbeddingConfig], ProviderSelection]
-    embed_threads: ProviderExecutors
+    resources: SharedResources
     log: Log
     memory_service: MemoryService
     background: bool
@@ -239,8 +240,9 @@ class EntryExtension:
     def __init__(self, parts: ExtensionParts) -> None:
         self._log = parts.log
         self.directory = EntryMemories(
-            parts.select, parts.embed_threads, self._report, parts.failures, parts.agents.stopping
+            parts.select, parts.resources.embed, self._report, parts.failures, parts.agents.stopping
         )
+        parts.resources.entries.current = EntrySearch(self.directory.search, self.directory.recalls)
         self.service = make_entry_service(parts.agents, self.directory, parts.memory_service, checked=parts.background)
 
     @staticmethod

@@ -10,7 +10,15 @@ from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from memoryd_server.agent import AgentConfig, Deadline, DetachedTasks, InUseCounter, ProviderExecutors
+from memoryd_server.agent import (
+    AgentConfig,
+    Deadline,
+    DetachedTasks,
+    EntryAnswer,
+    EntryQuery,
+    InUseCounter,
+    ProviderExecutors,
+)
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.entries.maintenance import EntryEmbedder
 from memoryd_server.entries.memory import EntryMemory
@@ -179,6 +187,22 @@ class EntryMemories:
 
         tasks = BackgroundTasks(self._task_failures, agent_id)
         return EntryMemory(config, store, embedder, threads, report, tasks=tasks)
+
+    async def search(self, config: AgentConfig, query: EntryQuery) -> EntryAnswer:
+        """Return the entries of an agent that answer a query.
+
+        Raises:
+            MemorydError: as `use`, and as `EntryMemory.search`.
+        """
+        self.require_config(config)
+        deadline = Deadline(query.deadline)
+        async with self.use(config, deadline) as memory:
+            return await deadline.limit(memory.search(query))
+
+    def recalls(self, config: AgentConfig) -> bool:
+        """Return whether a recall includes an agent's entries if the request does not name them."""
+        entries = EntryConfig.from_plugins(config.plugins)
+        return entries is not None and entries.enabled and entries.auto_recall
 
     def approve_cost(self, config: AgentConfig) -> None:
         """Approve the cost of an agent's missing vectors, opening its entries in the background."""

@@ -93,11 +93,16 @@ class EntryEmbedder:
         parts = (spec.provider, spec.model, spec.endpoint, spec.document_prefix)
         return f"{spec.provider}/{spec.model} {hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]}"
 
-    async def embed_query(self, text: str, deadline: float) -> VectorResult:
-        """Embed a query before `deadline`, in seconds of `time.monotonic()`."""
+    async def embed_query(self, text: str, deadline: float, seconds: float | None = None) -> VectorResult:
+        """Embed a query before `deadline`, in seconds of `time.monotonic()`, and within `seconds` if they are given."""
         if self._query_embedder is None:
             return VectorResult(None, self.reason)
-        query = await self._query_embedder.embed(text, deadline, self._dimensions)
+        if seconds is None:
+            query = await self._query_embedder.embed(text, deadline, self._dimensions)
+        else:
+            query = self._query_embedder.known(text, self._dimensions) or await self._query_embedder.embed_soon(
+                text, self._dimensions, seconds
+            )
         if query.vector is None:
             return VectorResult(None, "" if query.error is None else query.error.message)
         return self._check_vector(query.vector)

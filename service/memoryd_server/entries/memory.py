@@ -6,17 +6,20 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
+from memoryd_server.agent import EntryAnswer, EntryHit, EntryQuery
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.embedding import CostLimit
 from memoryd_server.entries.capture import BLOCK_ENTRIES
 from memoryd_server.entries.maintenance import EntryEmbedder, EntryMaintenance, MaintenanceConfig, VectorResult
 from memoryd_server.entries.model import (
+    ALL_ENTRIES,
     CANDIDATE_SCORE,
     CANDIDATES,
     CLEAR_SCORE,
     Entry,
     EntryCategory,
     EntryConfig,
+    EntryFilter,
     EntryPage,
     IdentifiedVector,
     ListPosition,
@@ -138,26 +141,24 @@ class EntryMemory:
         Raises:
             EntriesUnavailable: they cannot be read.
         """
-        found = await self._find_nearest(query, limit, categories, deadline)
+        found = await self._find_nearest(query, limit, EntryFilter(categories), deadline)
         return RecallResult(tuple(each for each in found.entries if each.score >= min_score), found.degradations)
 
     async def _find_nearest(
-        self, query: str, limit: int, categories: Collection[EntryCategory], deadline: float
+        self, query: str, limit: int, among: EntryFilter, deadline: float, *, seconds: float | None = None
     ) -> _Nearest:
-        result = await self._embedder.embed_query(query, deadline)
+        result = await self._embedder.embed_query(query, deadline, seconds)
         if result.embedded is None:
-            return await self._match_words(query, limit, categories, result.reason)
+            return await self._match_words(query, limit, among, result.reason)
         if await self._run(lambda: self._store.dimensions) not in {0, result.embedded.vector.size}:
-            return await self._match_words(query, limit, categories, await self._report_other_length(result.embedded))
+            return await self._match_words(query, limit, among, await self._report_other_length(result.embedded))
         # Read before the search, which does not see vectors stored while it runs.
         pending = self._pending()
-        found = await self._run(self._store.nearest, result.embedded, limit, categories)
+        found = await self._run(self._store.nearest, result.embedded, limit, among)
         return _Nearest(tuple(found), pending, result.embedded)
 
-    async def _match_words(
-        self, query: str, limit: int, categories: Collection[EntryCategory], reason: str
-    ) -> _Nearest:
-        found = await self._run(self._store.match_words, query, limit, categories)
+    async def _match_words(self, query: str, limit: int, among: EntryFilter, reason: str) -> _Nearest:
+        found = await self._run(self._store.match_words, query, limit, among)
         return _Nearest(tuple(found), self._vector_search_skipped(reason, "words"))
 
     async def _report_other_length(self, embedded: IdentifiedVector) -> str:
@@ -172,7 +173,31 @@ class EntryMemory:
         Raises:
             EntriesUnavailable: they cannot be read.
         """
-        found = await self._find_nearest(prompt, BLOCK_ENTRIES, (), deadline)
+        return await self._concerning(prompt, BLOCK_ENTRIES, ALL_ENTRIES, deadline)
+
+    async def search(self, query: EntryQuery) -> EntryAnswer:
+        """Return the entries that answer a query of the agent's search or recall.
+
+        Raises:
+            EntriesUnavailable: they cannot be read.
+        """
+        among = EntryFilter((), query.since_ms, query.before_ms)
+        if query.for_prompt:
+            found = await self._concerning(
+                query.text, query.limit, among, query.deadline, seconds=query.embedding_seconds
+            )
+            entries = found.entries
+        else:
+            nearest = await self._find_nearest(query.text, query.limit, among, query.deadline)
+            found = RecallResult(nearest.entries, nearest.degradations)
+            entries = tuple(each for each in nearest.entries if each.score >= query.min_score)
+        hits = (EntryHit(each.entry.entry_id, each.entry.text, each.entry.created_ms, each.score) for each in entries)
+        return EntryAnswer(tuple(hits), found.degradations)
+
+    async def _concerning(
+        self, prompt: str, limit: int, among: EntryFilter, deadline: float, *, seconds: float | None = None
+    ) -> RecallResult:
+        found = await self._find_nearest(prompt, limit, among, deadline, seconds=seconds)
         if found.embedded is None:
             entries = tuple(each for each in found.entries if each.score >= WORDS_SCORE)
         elif found.entries:
@@ -212,7 +237,7 @@ class EntryMemory:
             EntryNotFound: another call deleted it first.
             DiskFull, EntriesUnavailable: it cannot be deleted.
         """
-        nearest = await self._find_nearest(query, CANDIDATES, (), deadline)
+        nearest = await self._find_nearest(query, CANDIDATES, ALL_ENTRIES, deadline)
         same = await self._run(self._store.find_by_text, query)
         by_meaning = nearest.embedded is not None
         found = [each for each in nearest.entries if not by_meaning or each.score >= CANDIDATE_SCORE]

@@ -1,6 +1,6 @@
 """The values that describe entries, and how scores are computed. No I/O."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -60,6 +60,21 @@ class IdentifiedVector:
 
     vector: Vector
     identity: str
+
+
+@dataclass(frozen=True, slots=True)
+class EntryFilter:
+    """The entries to search: those of these categories, stored from `since_ms` on and before `before_ms`.
+
+    No categories means all; times are in milliseconds since 1970, None means no limit.
+    """
+
+    categories: Collection[EntryCategory] = ()
+    since_ms: int | None = None
+    before_ms: int | None = None
+
+
+ALL_ENTRIES = EntryFilter()
 
 
 class RememberAction(StrEnum):

@@ -14,10 +14,12 @@ from memoryd_server.entries.dataset import (
     vector_fields,
 )
 from memoryd_server.entries.model import (
+    ALL_ENTRIES,
     DUPLICATE_SCORE,
     DatasetLocation,
     Entry,
     EntryCategory,
+    EntryFilter,
     EntryPage,
     IdentifiedVector,
     ListPosition,
@@ -146,13 +148,11 @@ class EntryStore:
         found = self._dataset.rows(f"hash = {sql_string(text_hash(text))}")
         return row_to_entry(found[0]) if found else None
 
-    def nearest(
-        self, embedded: IdentifiedVector, limit: int, categories: Collection[EntryCategory] = ()
-    ) -> list[ScoredEntry]:
+    def nearest(self, embedded: IdentifiedVector, limit: int, among: EntryFilter = ALL_ENTRIES) -> list[ScoredEntry]:
         """Return the entries nearest to a vector, best first, among those with a vector of the same identity."""
         if self._dataset.dimensions != embedded.vector.size:
             return []
-        condition = _all_of(f"embedding = {sql_string(embedded.identity)}", _within(categories))
+        condition = _all_of(f"embedding = {sql_string(embedded.identity)}", _within(among))
         found = self._dataset.nearest(embedded.vector, condition, limit)
         return [ScoredEntry(row_to_entry(row), distance_score(row["_distance"])) for row in found]
 
@@ -162,14 +162,14 @@ class EntryStore:
             return []
         return self._dataset.vectors(f"embedding = {sql_string(identity)}", limit)
 
-    def match_words(self, query: str, limit: int, categories: Collection[EntryCategory] = ()) -> list[ScoredEntry]:
+    def match_words(self, query: str, limit: int, among: EntryFilter = ALL_ENTRIES) -> list[ScoredEntry]:
         """Return the entries that match the words of a query best, best first."""
         terms = dict.fromkeys(
             term.text for term in self._analyzer.query_terms(query) if term.kind is not TermKind.GUESS
         )
         if not terms:
             return []
-        found = self._dataset.match_words(" ".join(terms), _within(categories), limit)
+        found = self._dataset.match_words(" ".join(terms), _within(among), limit)
         return [ScoredEntry(row_to_entry(row), bm25_score(row["_score"])) for row in found]
 
     def forget(self, entry_id: str) -> Entry:
@@ -189,7 +189,7 @@ class EntryStore:
 
     def page(self, after: ListPosition | None, limit: int, categories: Collection[EntryCategory] = ()) -> EntryPage:
         """Return at most `limit` entries after a position, newest first."""
-        within = _within(categories)
+        within = _within(EntryFilter(categories))
         older = "" if after is None else _older_than(after)
         found = self._dataset.rows(_all_of(within, older), limit + 1)
         return EntryPage(tuple(map(row_to_entry, found[:limit])), self._dataset.count(within), len(found) > limit)
@@ -252,8 +252,13 @@ class EntryStore:
             return 0.0 if was_optimized else next_seconds
 
 
-def _within(categories: Collection[EntryCategory]) -> str:
-    return f"category IN ({', '.join(sql_string(category) for category in categories)})" if categories else ""
+def _within(among: EntryFilter) -> str:
+    names = ", ".join(sql_string(category) for category in among.categories)
+    return _all_of(
+        f"category IN ({names})" if names else "",
+        "" if among.since_ms is None else f"createdAt >= {among.since_ms}",
+        "" if among.before_ms is None else f"createdAt < {among.before_ms}",
+    )
 
 
 def _older_than(after: ListPosition) -> str:

@@ -40,6 +40,12 @@ class MemoryService(MemoryServiceServicer):
             result = await agent.search(requests.search_request(request), self.deadline(context))
             return responses.search_response(result, explain=request.explain)
 
+    async def MemoryRecall(self, request: pb.MemoryRecallRequest, context: Context) -> pb.MemoryRecallResponse:
+        """Return what the memory contains about a turn, as a block to insert before it."""
+        async with self._agents.use(request.agent_id) as agent:
+            result = await agent.recall(requests.recall_request(request), self.deadline(context))
+            return responses.recall_response(result, explain=request.explain)
+
     async def MemoryGet(self, request: pb.MemoryGetRequest, context: Context) -> pb.MemoryGetResponse:
         """Return a line range of a memory file."""
         async with self._agents.use(request.agent_id) as agent:

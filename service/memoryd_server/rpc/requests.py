@@ -16,11 +16,15 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.agent import (
+    NO_FILTER,
     AppendRequest,
     CitationMode,
     FieldChecks,
+    FileLines,
+    FilterRequest,
     FlushRequest,
     ForgetRequest,
+    MemoryRecallRequest,
     PageRequest,
     PromptMode,
     ReadRequest,
@@ -154,6 +158,25 @@ class FieldReader(FieldChecks):
         named = self.choices("sources", _SOURCES)
         return () if None in named else tuple(source for source in named if source is not None)
 
+    def sources_and_entries(self) -> tuple[tuple[Source, ...], bool, bool]:
+        """Return the named sources of files as `sources` does, whether entries are named, and whether files are."""
+        named = self.choices("sources", _SOURCES_AND_ENTRIES)
+        sources = tuple(source for source in named if isinstance(source, Source))
+        entries = _ENTRIES in named
+        return (() if None in named else sources), entries, None in named or bool(sources) or not entries
+
+    def filter(self) -> FilterRequest:
+        """Return the conditions on files."""
+        message: memory_service_pb2.MemoryFilter | None = self.value("filter")
+        if message is None:
+            return NO_FILTER
+        return FilterRequest(
+            since=message.since,
+            until=message.until,
+            path_prefixes=tuple(message.path_prefixes),
+            front_matter=tuple((each.key, tuple(each.values)) for each in message.front_matter),
+        )
+
     def now(self) -> datetime | None:
         """Return the caller's clock in UTC; None if it is not set."""
         stamp: Timestamp | None = self.value("now")
@@ -176,6 +199,8 @@ _SOURCES: Mapping[int, Source | None] = {
     memory_pb2.SOURCE_MEMORY: Source.MEMORY,
     memory_pb2.SOURCE_SESSIONS: Source.SESSIONS,
 }
+_ENTRIES = "entries"
+_SOURCES_AND_ENTRIES: Mapping[int, Source | str | None] = {**_SOURCES, memory_pb2.SOURCE_ENTRIES: _ENTRIES}
 _MODES: Mapping[int, SearchMode] = dict(enumerate(SearchMode))
 _CITATIONS: Mapping[int, CitationMode | None] = {
     memory_pb2.CITATION_MODE_UNSPECIFIED: None,
@@ -234,11 +259,15 @@ def name_agent(request: Any) -> None:
 def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchRequest:
     """Return the request of a MemorySearch."""
     fields = FieldReader(message)
+    sources, entries, files = fields.sources_and_entries()
     return SearchRequest(
         query=message.query,
         max_results=fields.value("max_results"),
         min_score=fields.value("min_score"),
-        sources=fields.sources(),
+        sources=sources,
+        entries=entries,
+        files=files,
+        filter=fields.filter(),
         mode=fields.choice("mode", _MODES),
         max_snippet_chars=fields.value("max_snippet_chars"),
         citations=fields.choice("citations", _CITATIONS),
@@ -248,6 +277,29 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         now=fields.now(),
         active_projects=tuple(message.active_projects),
         abstain_below=fields.value("abstain_below"),
+        unreadable=tuple(fields.violations),
+    )
+
+
+def recall_request(message: memory_service_pb2.MemoryRecallRequest) -> MemoryRecallRequest:
+    """Return the request of a MemoryRecall."""
+    fields = FieldReader(message)
+    sources, entries, files = fields.sources_and_entries()
+    return MemoryRecallRequest(
+        text=message.text,
+        session_key=message.session_key,
+        recent_messages=tuple(message.recent_messages),
+        max_tokens=fields.value("max_tokens"),
+        max_chars=fields.value("max_chars"),
+        sources=sources,
+        entries=entries,
+        files=files,
+        filter=fields.filter(),
+        seen=tuple(FileLines(seen.path, seen.start_line, seen.end_line) for seen in message.seen),
+        remember_shown=message.remember_shown,
+        now=fields.now(),
+        active_projects=tuple(message.active_projects),
+        min_confidence=fields.value("min_confidence"),
         unreadable=tuple(fields.violations),
     )
 

@@ -17,6 +17,8 @@ from memoryd_server.agent import (
     Hit,
     IndexUpdate,
     ListedFile,
+    Passage,
+    RecallAnswer,
     RerankReport,
     RetrieverReport,
     RunCompleted,
@@ -44,10 +46,46 @@ from memoryd_server.rpc.wire import (
 
 def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2.MemorySearchResponse:
     """Return the answer to a search; `explain` adds the details of scores and legs."""
+    return memory_service_pb2.MemorySearchResponse(
+        results=[search_result(hit, explain) for hit in value.answer.hits], info=_search_info(value, explain=explain)
+    )
+
+
+def recall_response(value: RecallAnswer, *, explain: bool) -> memory_service_pb2.MemoryRecallResponse:
+    """Return the block for a turn; `explain` adds the legs of its search."""
+    info = _search_info(value.search, explain=explain)
+    return build_message(
+        memory_service_pb2.MemoryRecallResponse,
+        block=value.block.text,
+        items=[_recalled_item(passage) for passage in value.block.passages],
+        silent_reason=f"RECALL_SILENT_REASON_{value.silent_reason or 'UNSPECIFIED'}",
+        silent_explanation=value.explanation,
+        info=info,
+        tokens_used=value.block.tokens,
+    )
+
+
+def _recalled_item(passage: Passage) -> memory_service_pb2.RecalledItem:
+    return build_message(
+        memory_service_pb2.RecalledItem,
+        path=passage.path,
+        start_line=passage.start_line,
+        end_line=passage.end_line,
+        citation=passage.citation,
+        date=passage.day,
+        score=passage.score,
+        why=passage.why,
+        text=passage.text,
+        source=wire.source(passage.source),
+        origin=wire.origin(passage.origin),
+    )
+
+
+def _search_info(value: SearchResult, *, explain: bool) -> memory_pb2.SearchInfo:
     answer, embedding = value.answer, None
     if value.provider:
         embedding = build_message(memory_pb2.EmbeddingInfo, provider=value.provider, model=value.model)
-    info = build_message(
+    return build_message(
         memory_pb2.SearchInfo,
         backend=wire.backend(answer.backend),
         served_mode=wire.search_mode(answer.served_mode),
@@ -67,9 +105,6 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
         legs=[leg_report(report) for report in answer.retrievers] if explain else [],
         matched_any_word=answer.matched_any_word,
         reranking=None if answer.reranking is None else _reranking(answer.reranking),
-    )
-    return memory_service_pb2.MemorySearchResponse(
-        results=[search_result(hit, explain) for hit in answer.hits], info=info
     )
 
 
@@ -96,7 +131,7 @@ def search_result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
         snippet_start_line=hit.snippet_start_line,
         snippet_end_line=hit.snippet_end_line,
         source=wire.source(hit.source),
-        citation=citation(hit.path, hit.start_line, hit.end_line),
+        citation=hit.path if hit.source is None else citation(hit.path, hit.start_line, hit.end_line),
         modified_time=timestamp(hit.mtime_ns),
         score_detail=_score_detail(hit) if explain else None,
         origin=wire.origin(hit.origin),

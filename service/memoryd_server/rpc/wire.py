@@ -40,8 +40,10 @@ def _value(enum: type[_E], name: str) -> _E:
     return value
 
 
-def source(value: StrEnum) -> memory_pb2.Source:
-    """Return a source."""
+def source(value: StrEnum | None) -> memory_pb2.Source:
+    """Return a source; that of entries for None."""
+    if value is None:
+        return memory_pb2.SOURCE_ENTRIES
     return _value(memory_pb2.Source, f"SOURCE_{value.upper()}")
 
 

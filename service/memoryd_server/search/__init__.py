@@ -4,6 +4,7 @@ from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
 from memoryd_server.search.query import (
     BUILTIN,
+    NO_ANSWER,
     CitationMode,
     EmptyReason,
     Hit,
@@ -22,6 +23,7 @@ from memoryd_server.search.snippet import cut_text
 __all__ = [
     "BUILTIN",
     "LEAST_COSINE",
+    "NO_ANSWER",
     "UNCALIBRATED",
     "CitationMode",
     "CosineScale",

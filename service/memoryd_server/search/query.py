@@ -49,7 +49,8 @@ class SearchQuery:
     `sources` means all. `active_projects` are keys of `chunk.project_key`; if there are none, projects do not matter.
     An answer whose confidence is below `abstain_below` has no hits; None means the setting, for keyword search only.
     Only chunks of these `files` and `origins` are ranked; empty `origins` mean all. `embedding_seconds` is how long the
-    search waits for the query's vector; None means as long as the deadline allows.
+    search waits for the query's vector; None means as long as the deadline allows. `rerank` is whether a reranker, if
+    one is configured, orders the results.
     """
 
     text: str
@@ -68,6 +69,7 @@ class SearchQuery:
     files: FileFilter = ALL_FILES
     origins: tuple[Origin, ...] = ()
     embedding_seconds: float | None = None
+    rerank: bool = True
 
 
 def text_score(bm25: float, best: float) -> float:
@@ -79,16 +81,18 @@ def text_score(bm25: float, best: float) -> float:
 class Hit:
     """A result: a line range of a file, its score, and a snippet of its text. Ranks count from 1.
 
+    The source is None for an entry, which has no lines.
+
     `score` is within 0..1. The other scores and the ranks are None as in `Candidate`. `coverage` is None if the keyword
     retriever did not run or the query has no words; `decay` is None if decay is off. `annotation_factor` is None if no
     annotation changed the score, `date` and `adjacent` are None if they are 0. `rerank` is the score of the reranker,
-    None if it did not score the hit. `words` are the words of the query that the hit contains. `information` is the sum
-    of their inverse document frequencies, relative to that of a word in one chunk only; None as `coverage`. `day` is the
+    None if it did not score the hit. `words` are those of the query that the hit contains. `information` is the sum of
+    their inverse document frequencies, relative to that of a word in only one chunk; None as `coverage`. `day` is the
     date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
     """
 
     path: str
-    source: Source
+    source: Source | None
     start_line: int
     end_line: int
     score: float
@@ -165,6 +169,18 @@ class SearchAnswer:
     backend: str = BUILTIN
     matched_any_word: bool = False
     reranking: RerankReport | None = None
+
+
+NO_ANSWER = SearchAnswer(
+    hits=(),
+    served_mode=SearchMode.UNSPECIFIED,
+    revision=0,
+    indexed_files=0,
+    keyword_candidates=0,
+    dropped_by_min_score=0,
+    stale=False,
+)
+"""The answer if no index was searched."""
 
 
 @dataclass(frozen=True, slots=True)

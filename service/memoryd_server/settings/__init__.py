@@ -9,7 +9,7 @@ from memoryd_server.settings.provider_access import ProviderAccess
 from memoryd_server.settings.provider_address import OWN_HOSTS
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.settings.rules import fill
-from memoryd_server.settings.service import LimitsSettings, ServiceSettings
+from memoryd_server.settings.service import LimitsSettings, RecallSettings, ServiceSettings
 
 __all__ = [
     "OWN_HOSTS",
@@ -19,6 +19,7 @@ __all__ = [
     "LimitsSettings",
     "ProviderAccess",
     "QmdSettings",
+    "RecallSettings",
     "RefusedSettings",
     "ResolvedSettings",
     "ServiceSettings",

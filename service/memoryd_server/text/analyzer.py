@@ -55,6 +55,9 @@ class CacheLimits:
     pieces_by_token: int = 500
 
 
+_WORD_KINDS = frozenset({TermKind.WORD, TermKind.GRAM, TermKind.WHOLE})
+
+
 class Analyzer:
     """Turns text into tokens and queries into terms, so that a text is found by any of its own words.
 
@@ -101,6 +104,15 @@ class Analyzer:
                     self._queries = {}
                 self._queries[key] = terms
         return terms
+
+    def content_words(self, query: str, languages: Collection[str] = ()) -> tuple[str, ...]:
+        """Return the words of `query`, each once, without case and accents, that are not stop words of these languages.
+
+        A word of a script without spaces is divided as in the index.
+        """
+        dropped = stop_words(map(accented, _pieces(query)), languages)
+        words = (term.original or term.text for term in self.query_terms(query, languages) if term.kind in _WORD_KINDS)
+        return tuple(dict.fromkeys(word for word in words if word not in dropped))
 
     def _analyze_query(self, query: str, languages: Collection[str]) -> tuple[QueryTerm, ...]:
         pieces = _pieces(query)

@@ -12,7 +12,7 @@ import pytest
 
 from entry_fixture import dataset_of, embedded, needs_lancedb, new, store_at, texts
 from memoryd_server.entries.dataset import COMMIT_ATTEMPTS
-from memoryd_server.entries.model import EntryCategory, IdentifiedVector, ListPosition, RememberAction
+from memoryd_server.entries.model import EntryCategory, EntryFilter, IdentifiedVector, ListPosition, RememberAction
 from memoryd_server.errors import (
     DiskFull,
     EntriesUnavailable,
@@ -133,8 +133,8 @@ def test_only_the_categories_asked_for_are_found(store):
     keep(store, "heron one", category=EntryCategory.FACT)
     keep(store, "heron two", category=EntryCategory.ENTITY)
     keep(store, "heron three", category=EntryCategory.OTHER)
-    assert texts(store.match_words("heron", 9, [EntryCategory.FACT])) == ["heron one"]
-    found = texts(store.nearest(embedded("heron"), 9, [EntryCategory.FACT, EntryCategory.ENTITY]))
+    assert texts(store.match_words("heron", 9, EntryFilter([EntryCategory.FACT]))) == ["heron one"]
+    found = texts(store.nearest(embedded("heron"), 9, EntryFilter([EntryCategory.FACT, EntryCategory.ENTITY])))
     assert sorted(found) == ["heron one", "heron two"]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from entry_fixture import dataset_of, needs_lancedb, store_at, table_of
 from memoryd_server.entries.dataset import MOST_PARTS, VECTOR, entry_to_row, refine_factor
-from memoryd_server.entries.model import EntryCategory, IdentifiedVector
+from memoryd_server.entries.model import EntryCategory, EntryFilter, IdentifiedVector
 from memoryd_server.entries.store import NewEntry
 
 pytestmark = needs_lancedb
@@ -63,7 +63,7 @@ class EntryIndexFixture:
             question = self.made()
             distances = np.sum((matrix - question) ** 2, axis=1)
             best = np.argsort(distances)[:limit]
-            found = self.store.nearest(IdentifiedVector(question, identity), limit, categories)
+            found = self.store.nearest(IdentifiedVector(question, identity), limit, EntryFilter(categories))
             assert [each.entry.entry_id for each in found] == [ids[place] for place in best]
             assert [each.score for each in found] == pytest.approx([1 / (1 + distances[at]) for at in best], abs=1e-5)
 

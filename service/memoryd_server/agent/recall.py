@@ -1,0 +1,213 @@
+"""Recall: what an agent's memory contains about a turn of a session, or why that is nothing.
+
+The turn is reduced to a short query, which is searched like any other. What is found is returned only if the answer is
+relevant enough: a block is inserted before a turn without a request of the user, so for most turns it must be empty.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, SharedEntrySearch, alternating, can_match
+from memoryd_server.agent.files import SessionContext
+from memoryd_server.agent.index import run_on
+from memoryd_server.agent.recall_request import RecallPlan
+from memoryd_server.agent.search import SearchResult
+from memoryd_server.model import Clock, utc_day
+from memoryd_server.recall import (
+    Block,
+    Chosen,
+    FileLines,
+    Passage,
+    SeenPassages,
+    ShownPassages,
+    TurnText,
+    choose,
+    fingerprint,
+    make_block,
+    read_turn,
+    with_context,
+)
+from memoryd_server.search import NO_ANSWER, EmptyReason, Hit, SearchAnswer, SearchMode, SearchQuery, citation
+from memoryd_server.text import Analyzer
+
+# A question with fewer words of its own is searched together with the message before it.
+_FEW_WORDS = 3
+_ENTRIES = 3
+_ENTRY_CHARS = 1_000
+
+
+class SilentReason(StrEnum):
+    """Why a block is empty. The names are those of the wire's enum."""
+
+    NO_QUERY = "NO_QUERY"
+    EMPTY_INDEX = "EMPTY_INDEX"
+    NOTHING_RELEVANT = "NOTHING_RELEVANT"
+    ALREADY_SEEN = "ALREADY_SEEN"
+    BUDGET_TOO_SMALL = "BUDGET_TOO_SMALL"
+    SCOPE_DENIED = "SCOPE_DENIED"
+
+
+@dataclass(frozen=True, slots=True)
+class RecallAnswer:
+    """A block and its passages, or the reason why it is empty; and the search that found them."""
+
+    block: Block
+    search: SearchResult
+    silent_reason: SilentReason | None = None
+    explanation: str = ""
+
+
+class Recaller:
+    """Recalls for one agent. Use it on the event loop's thread.
+
+    `search` searches the agent's files, and `result` adds the agent's state to an answer.
+    """
+
+    def __init__(
+        self,
+        search: Callable[[SearchQuery, str], Awaitable[SearchAnswer]],
+        result: Callable[[SearchAnswer, float], SearchResult],
+        analyzer: Analyzer,
+        entries: SharedEntrySearch,
+        clock: Clock,
+    ) -> None:
+        self._search = search
+        self._result = result
+        self._analyzer = analyzer
+        self._entries = entries
+        self._clock = clock
+        self._shown = ShownPassages(clock.monotonic)
+
+    def forget_session(self, session_key: str) -> None:
+        """Forget what a session has seen."""
+        self._shown.forget(session_key)
+
+    def record_context(self, session_key: str, context: SessionContext) -> None:
+        """Record the files that a session has read at its start."""
+        read = [FileLines(file.path, file.start_line, file.end_line) for file in context.files if file.text]
+        if session_key and read:
+            self._shown.add_lines(session_key, read, self._clock.now_ns())
+
+    async def recall(
+        self, plan: RecallPlan, config: AgentConfig, languages: Sequence[str], threads: Executor
+    ) -> RecallAnswer:
+        """Return the block for a turn. `languages` are those of the index."""
+        began = self._clock.monotonic()
+        text = await run_on(threads, self._query_text, plan, languages)
+        if not text:
+            return self._silent(NO_ANSWER, began, SilentReason.NO_QUERY, "the turn has no words to search for")
+        query = replace(plan.query, text=text)
+        answer, entries = await asyncio.gather(self._search_files(plan, query), self._find_entries(plan, config, query))
+        answer = replace(answer, degradations=(*answer.degradations, *entries.degradations))
+        seen = self._seen(plan)
+        relevant = _is_relevant(answer, plan)
+        of_entries = [hit.as_hit(_ENTRY_CHARS, citations=False) for hit in entries.hits]
+        passages = [_passage(hit) for hit in alternating(of_entries, answer.hits if relevant else ())]
+        chosen, block = await run_on(threads, _compose, passages, seen, plan)
+        if block.passages:
+            if plan.remember_shown:
+                hashes = [value for passage in block.passages for value in fingerprint(passage.text)]
+                self._shown.add(plan.session_key, hashes)
+            return RecallAnswer(block, self._ended(answer, began))
+        return self._silent(answer, began, *_reason(answer, chosen, plan, relevant=relevant))
+
+    def _query_text(self, plan: RecallPlan, languages: Sequence[str]) -> str:
+        """Return what to search for; empty for a turn without a word that says anything."""
+        turn = read_turn(plan.text)
+        words = self._analyzer.content_words(turn.query, languages) if turn.query else ()
+        if _needs_context(turn, words) and plan.recent_messages:
+            combined = with_context(turn, plan.recent_messages[-1])
+            return combined if self._analyzer.content_words(combined, languages) else ""
+        return turn.query if words else ""
+
+    async def _search_files(self, plan: RecallPlan, query: SearchQuery) -> SearchAnswer:
+        return await self._search(query, plan.session_key) if plan.files else NO_ANSWER
+
+    async def _find_entries(self, plan: RecallPlan, config: AgentConfig, query: SearchQuery) -> EntryAnswer:
+        wanted = plan.entries_are_named or (plan.entries and self._entries.recalls(config))
+        if not wanted or not can_match(query.files):
+            return EntryAnswer()
+        entry_query = EntryQuery(
+            text=query.text,
+            limit=_ENTRIES,
+            min_score=0.0,
+            deadline=query.deadline,
+            for_prompt=True,
+            since=query.files.since,
+            until=query.files.until,
+            embedding_seconds=query.embedding_seconds,
+        )
+        return await self._entries.find(config, entry_query)
+
+    def _seen(self, plan: RecallPlan) -> SeenPassages:
+        seen = self._shown.seen(plan.session_key) if plan.remember_shown else SeenPassages()
+        # The caller knows what the session has seen, whatever has become of the file.
+        return seen._replace(ranges=(*seen.ranges, *((lines, _EVER) for lines in plan.seen)))
+
+    def _silent(self, answer: SearchAnswer, began: float, reason: SilentReason, explanation: str) -> RecallAnswer:
+        return RecallAnswer(Block(""), self._ended(answer, began), reason, explanation)
+
+    def _ended(self, answer: SearchAnswer, began: float) -> SearchResult:
+        return self._result(answer, self._clock.monotonic() - began)
+
+
+_EVER = 2**63 - 1
+
+
+def _needs_context(turn: TurnText, words: Sequence[str]) -> bool:
+    return turn.is_question and len(words) < _FEW_WORDS
+
+
+def _is_relevant(answer: SearchAnswer, plan: RecallPlan) -> bool:
+    """Return whether the hits of an answer say something about the turn."""
+    if not answer.hits:
+        return False
+    least = plan.min_keyword_confidence if answer.served_mode is SearchMode.KEYWORD else plan.min_confidence
+    return answer.confidence is None or answer.confidence >= least
+
+
+def _compose(passages: Sequence[Passage], seen: SeenPassages, plan: RecallPlan) -> tuple[Chosen, Block]:
+    chosen = choose(passages, seen)
+    return chosen, make_block(chosen.passages, plan.budget)
+
+
+def _reason(answer: SearchAnswer, chosen: Chosen, plan: RecallPlan, *, relevant: bool) -> tuple[SilentReason, str]:
+    if chosen.passages:
+        return SilentReason.BUDGET_TOO_SMALL, "not even one passage fits the budget; raise max_tokens or max_chars"
+    if chosen.seen_any:
+        return SilentReason.ALREADY_SEEN, "the session has already seen everything that is relevant"
+    if answer.empty_reason is EmptyReason.SCOPE_DENIED:
+        return SilentReason.SCOPE_DENIED, answer.empty_explanation
+    if answer.empty_reason is EmptyReason.EMPTY_INDEX:
+        return SilentReason.EMPTY_INDEX, answer.empty_explanation
+    if answer.hits and not relevant:
+        explanation = f"the confidence of the best results is {answer.confidence or 0:.2f}, which is too low"
+    else:
+        explanation = answer.empty_explanation or "no text matches the turn"
+    if plan.query.origins:
+        explanation += "; text of other people and programs is left out (memoryd.recall.includeUntrusted is false)"
+    return SilentReason.NOTHING_RELEVANT, explanation
+
+
+def _passage(hit: Hit) -> Passage:
+    words = f"words: {', '.join(hit.words)}" if hit.words else ""
+    nearness = "" if hit.vector_score is None else f"similarity {hit.vector_score:.2f}"
+    named = "date named in the turn" if hit.date else ""
+    reason = "; ".join(part for part in (words, nearness, named) if part)
+    return Passage(
+        path=hit.path,
+        start_line=hit.snippet_start_line,
+        end_line=hit.snippet_end_line,
+        citation=hit.path if hit.source is None else citation(hit.path, hit.snippet_start_line, hit.snippet_end_line),
+        text=hit.snippet,
+        day=hit.day or utc_day(hit.mtime_ns / 1e9),
+        score=hit.score,
+        why="an entry near to the turn" if hit.source is None else reason,
+        source=hit.source,
+        origin=hit.origin,
+        mtime_ns=hit.mtime_ns,
+    )

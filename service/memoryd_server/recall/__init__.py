@@ -1,0 +1,25 @@
+"""Recall: what a turn is searched for, which passages are shown, and the block that is inserted before the turn."""
+
+from memoryd_server.recall.block import Block, Budget, Chosen, Passage, choose, make_block
+from memoryd_server.recall.duplicates import fingerprint
+from memoryd_server.recall.fence import escape_line, fenced
+from memoryd_server.recall.shown import FileLines, SeenPassages, ShownPassages
+from memoryd_server.recall.turn import TurnText, read_turn, with_context
+
+__all__ = [
+    "Block",
+    "Budget",
+    "Chosen",
+    "FileLines",
+    "Passage",
+    "SeenPassages",
+    "ShownPassages",
+    "TurnText",
+    "choose",
+    "escape_line",
+    "fenced",
+    "fingerprint",
+    "make_block",
+    "read_turn",
+    "with_context",
+]

@@ -21,8 +21,11 @@ WARNING = (
 CHARS_PER_TOKEN = 4
 """ASCII characters per token, in estimates."""
 
-_MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
-_MARKUP_AND_QUOTES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;"})
+_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+# The wide and small forms of the brackets, which a model may take for them.
+_WIDE_MARKUP = {"\uff1c": "&lt;", "\uff1e": "&gt;", "\ufe64": "&lt;", "\ufe65": "&gt;"}
+_OF_LINES = str.maketrans(_MARKUP | _WIDE_MARKUP)
+_OF_ONE_LINE = str.maketrans(_MARKUP | _WIDE_MARKUP | {'"': "&quot;", "'": "&#39;"})
 _SHOWN_FORMATS = frozenset({"\u200c", "\u200d"})
 """The joiners, which some scripts and emoji need. Other format characters (category Cf) are invisible."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})
@@ -37,7 +40,7 @@ def escape_line(text: str, most_chars: int) -> str:
     """Return a text on one line, without markup, quotes or invisible characters, cut after `most_chars` characters."""
     visible = _visible(" ".join(text.split()))
     cut = visible if len(visible) <= most_chars else visible[:most_chars] + "…"
-    return cut.translate(_MARKUP_AND_QUOTES)
+    return cut.translate(_OF_ONE_LINE)
 
 
 def indented_lines(text: str) -> list[str]:
@@ -46,7 +49,7 @@ def indented_lines(text: str) -> list[str]:
     Whatever a reader may take for the end of a line ends one.
     """
     lines = (_visible(line.replace("\t", " ")).rstrip() for line in text.splitlines())
-    return [f"  {line.translate(_MARKUP)}" for line in lines if line.strip()]
+    return [f"  {line.translate(_OF_LINES)}" for line in lines if line.strip()]
 
 
 def estimated_tokens(text: str) -> int:

@@ -17,6 +17,7 @@ from memoryd.client import MemorydError, Tls, connect, connect_async
 # The request message of each method, and its attribute of the client.
 METHODS = {
     "search": ("MemorySearchRequest", "search"),
+    "memory_recall": ("MemoryRecallRequest", "recall"),
     "get": ("MemoryGetRequest", "get"),
     "status": ("StatusRequest", "status"),
     "flush_decision": ("FlushDecisionRequest", "flush_decision"),

@@ -53,9 +53,11 @@ class Servicer(stubs.MemoryServiceServicer):
     failure: bytes | None = None
     metadata: dict = field(default_factory=dict)
     remaining: float | None = None
+    calls: int = 0
     closed: threading.Event = field(default_factory=threading.Event)
 
     def note(self, context):
+        self.calls += 1
         self.metadata = dict(context.invocation_metadata())
         self.remaining = context.time_remaining()
         context.add_callback(self.closed.set)
@@ -72,6 +74,10 @@ class Servicer(stubs.MemoryServiceServicer):
     def MemorySearch(self, request, context):
         self.note(context)
         return pb.MemorySearchResponse(results=[{"path": request.query}])
+
+    def MemoryRecall(self, request, context):
+        self.note(context)
+        return pb.MemoryRecallResponse(block=request.filter.path_prefixes[0])
 
     def MemoryGet(self, request, context):
         self.note(context)
@@ -155,6 +161,7 @@ def client(grpc_stub):
 
 CALLS = [
     pytest.param(lambda c, **k: c.search(query="q", **k).results[0].path, "q", 5, id="search"),
+    pytest.param(lambda c, **k: c.recall(filter={"path_prefixes": ["p/"]}, **k).block, "p/", 2, id="recall"),
     pytest.param(lambda c, **k: c.get(path="p", **k).path, "p", 2, id="get"),
     pytest.param(lambda c, **k: c.status(agent_id="a", **k).agent_id, "a", 2, id="status"),
     pytest.param(lambda c, **k: c.status(agent_id="a", probe=True, **k).agent_id, "a", 10, id="probe"),
@@ -188,6 +195,14 @@ def test_a_clients_own_timeout_replaces_the_documented_deadline(grpc_addr, grpc_
 
 def test_a_request_message_can_be_passed_instead_of_fields(client):
     assert client.search(pb.MemorySearchRequest(query="q")).results[0].path == "q"
+
+
+def test_a_nested_message_can_be_passed_as_a_dictionary_of_its_fields(client):
+    given = {"since": "2026-05", "front_matter": [{"key": "tags", "values": ["billing"]}]}
+    request = pb.MemoryRecallRequest(
+        filter=pb.MemoryFilter(since="2026-05", front_matter=[pb.FrontMatterCondition(key="tags", values=["billing"])])
+    )
+    assert type(client).recall.prepare(None, {"filter": given}) == request
 
 
 def test_a_request_message_and_fields_together_are_refused(client):
@@ -287,6 +302,16 @@ def test_a_call_that_ended_unavailable_is_tried_again(tmp_path):
         assert client.get(path="p").path == "p"
         late.join()
     server.stop(None).wait()
+
+
+@pytest.mark.parametrize(("remember_shown", "attempts"), [(False, 5), (True, 1)])
+def test_a_recall_that_the_daemon_remembers_is_not_repeated(grpc_addr, grpc_server, servicer, remember_shown, attempts):
+    servicer.failure = status(code_pb2.UNAVAILABLE, "stopping").SerializeToString()
+    before = servicer.calls
+    with connect(grpc_addr, timeout=60) as client, pytest.raises(MemorydError) as caught:
+        client.recall(text="t", session_key="k", remember_shown=remember_shown)
+    assert caught.value.code == grpc.StatusCode.UNAVAILABLE
+    assert servicer.calls - before == attempts
 
 
 def test_without_retries_a_call_fails_at_once(tmp_path):

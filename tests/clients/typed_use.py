@@ -23,6 +23,7 @@ def blocking() -> None:
     with connect("unix:/tmp/m.sock", timeout=2.0, tls=Tls(ca_file="ca.pem"), keepalive=10.0) as client:
         assert_type(client, MemorydClient)
         assert_type(client.search(query="x", max_results=3), pb.MemorySearchResponse)
+        assert_type(client.recall(text="x", remember_shown=True), pb.MemoryRecallResponse)
         assert_type(client.get(pb.MemoryGetRequest(path="MEMORY.md"), timeout=1.0), pb.MemoryGetResponse)
         assert_type(client.entries.recall(query="x"), entries.RecallResponse)
         with client.sync() as events:

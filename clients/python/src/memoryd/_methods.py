@@ -8,6 +8,11 @@ _STATUS = 2.0
 _STATUS_WITH_PROBE = 10.0
 
 
+def _recall_retries(request: pb.MemoryRecallRequest) -> bool:
+    # A daemon that already processed the call would not return the same items again.
+    return not request.remember_shown
+
+
 def _status_seconds(request: pb.StatusRequest) -> float:
     return _STATUS_WITH_PROBE if request.probe else _STATUS
 
@@ -21,6 +26,14 @@ class MemoryMethods:
         pb.MemorySearchResponse,
         5.0,
         "Search an agent's memory for `query`; the best results are first.",
+    )
+    recall = Unary(
+        "MemoryRecall",
+        pb.MemoryRecallRequest,
+        pb.MemoryRecallResponse,
+        2.0,
+        "Return the memories that are relevant for a turn with `text`, as a text block to insert before it.",
+        retries=_recall_retries,
     )
     get = Unary(
         "MemoryGet",

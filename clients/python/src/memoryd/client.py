@@ -64,7 +64,12 @@ def connect(
             machine without TLS.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout)
+    return MemorydClient(
+        open_channel(endpoint, keepalive),
+        endpoint.token,
+        timeout,
+        single_attempt_channel=open_channel(endpoint, keepalive, retries=False),
+    )
 
 
 def connect_async(
@@ -81,19 +86,37 @@ def connect_async(
         OSError, ValueError: as for `connect`.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout)
+    return AsyncMemorydClient(
+        open_channel_async(endpoint, keepalive),
+        endpoint.token,
+        timeout,
+        single_attempt_channel=open_channel_async(endpoint, keepalive, retries=False),
+    )
+
+
+def _memory_stub(channel: grpc.Channel | grpc.aio.Channel) -> MemoryServiceStub:
+    return MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
 
 
 class MemorydClient(MemoryMethods, Blocking):
     """A client of one daemon. It can be shared by threads.
 
     Every method raises `MemorydError` for a status other than OK. The methods for entries are in `entries`.
-    `close` also closes `channel`.
+    `single_attempt_channel` is for the calls that are not safe to repeat: `recall` with `remember_shown`. It must not
+    retry; without it, all calls use `channel`. `close` also closes the channels.
     """
 
-    def __init__(self, channel: grpc.Channel, token: str | None = None, timeout: float | None = None) -> None:
-        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
-        self._channel = channel
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        token: str | None = None,
+        timeout: float | None = None,
+        *,
+        single_attempt_channel: grpc.Channel | None = None,
+    ) -> None:
+        single_attempt = _memory_stub(single_attempt_channel or channel)
+        super().__init__(_memory_stub(channel), metadata(token), timeout, single_attempt=single_attempt)
+        self._channels = [channel] if single_attempt_channel is None else [channel, single_attempt_channel]
         self.entries = EntryClient(EntryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
@@ -105,8 +128,9 @@ class MemorydClient(MemoryMethods, Blocking):
         self.close()
 
     def close(self) -> None:
-        """Close the connection and cancel running calls."""
-        self._channel.close()
+        """Close the connections and cancel running calls."""
+        for channel in self._channels:
+            channel.close()
 
 
 class AsyncMemorydClient(MemoryMethods, Asynchronous):
@@ -115,9 +139,17 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
     A client belongs to one event loop.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, token: str | None = None, timeout: float | None = None) -> None:
-        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
-        self._channel = channel
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        token: str | None = None,
+        timeout: float | None = None,
+        *,
+        single_attempt_channel: grpc.aio.Channel | None = None,
+    ) -> None:
+        single_attempt = _memory_stub(single_attempt_channel or channel)
+        super().__init__(_memory_stub(channel), metadata(token), timeout, single_attempt=single_attempt)
+        self._channels = [channel] if single_attempt_channel is None else [channel, single_attempt_channel]
         stub = EntryServiceStub(channel)  # type: ignore[no-untyped-call]
         self.entries = AsyncEntryClient(stub, metadata(token), timeout)
 
@@ -130,5 +162,6 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connection and cancel running calls."""
-        await self._channel.close()
+        """Close the connections and cancel running calls."""
+        for channel in self._channels:
+            await channel.close()

@@ -44,6 +44,7 @@ const entry = EntryService.method;
 /** The unary methods. */
 export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   search: unary(memory.memorySearch, (client, request, options) => client.search(request, options)),
+  recall: unary(memory.memoryRecall, (client, request, options) => client.recall(request, options)),
   get: unary(memory.memoryGet, (client, request, options) => client.get(request, options)),
   status: unary(memory.status, (client, request, options) => client.status(request, options)),
   flush_decision: unary(memory.flushDecision, (client, request, options) => client.flushDecision(request, options)),
@@ -54,7 +55,7 @@ export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   list_agents: unary(memory.listAgents, (client, request, options) => client.listAgents(request, options)),
   list_files: unary(memory.listFiles, (client, request, options) => client.listFiles(request, options)),
   remember: unary(entry.remember, (client, request, options) => client.entries.remember(request, options)),
-  recall: unary(entry.recall, (client, request, options) => client.entries.recall(request, options)),
+  recall_entries: unary(entry.recall, (client, request, options) => client.entries.recall(request, options)),
   forget_entry: unary(entry.forget, (client, request, options) => client.entries.forget(request, options)),
   list_entries: unary(entry.listEntries, (client, request, options) => client.entries.list(request, options)),
   suggest_capture: unary(entry.suggestCapture, (client, request, options) =>

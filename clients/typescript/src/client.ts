@@ -17,6 +17,8 @@ import {
   type MemoryForgetResponse,
   type MemoryGetRequestSchema,
   type MemoryGetResponse,
+  type MemoryRecallRequestSchema,
+  type MemoryRecallResponse,
   type MemorySearchRequestSchema,
   type MemorySearchResponse,
   MemoryService,
@@ -36,6 +38,7 @@ import type { EventStream } from "./stream.js";
 
 // Default deadlines in milliseconds, as in the protos.
 const SEARCH = 5_000;
+const RECALL = 2_000;
 const GET = 2_000;
 const STATUS = 2_000;
 const STATUS_WITH_PROBE = 10_000;
@@ -84,6 +87,17 @@ export class MemorydClient {
     options?: CallOptions,
   ): Promise<MemorySearchResponse> {
     return this.#calls.unary(method.memorySearch, request, SEARCH, options);
+  }
+
+  /**
+   * Returns what an agent's memory contains about a turn's `text`, as a text to insert before the turn. If a reply is
+   * lost while `rememberShown` is set, its items count as shown, and a retry does not return them.
+   */
+  recall(
+    request: MessageInitShape<typeof MemoryRecallRequestSchema>,
+    options?: CallOptions,
+  ): Promise<MemoryRecallResponse> {
+    return this.#calls.unary(method.memoryRecall, request, RECALL, options);
   }
 
   /** Reads a range of lines of the memory file `path`. */

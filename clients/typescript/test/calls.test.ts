@@ -4,8 +4,12 @@ import { test } from "node:test";
 import { create } from "@bufbuild/protobuf";
 import { Code, MemorydError } from "@memoryd/client";
 import {
+  type ListFilesRequest,
   type MemoryAppendRequest,
   MemoryAppendRequestSchema,
+  type MemoryFilter,
+  MemoryFilterSchema,
+  type MemoryRecallRequest,
   type MemorySearchRequest,
   type RememberRequest,
 } from "@memoryd/client/v1";
@@ -36,17 +40,18 @@ test("every call has its documented deadline, unless the client or the call name
     left.push(Number(call.getDeadline()) - Date.now());
     answer(null, {});
   };
-  const answers = { Status: note, MemoryForget: note, Recall: note };
+  const answers = { Status: note, MemoryForget: note, MemoryRecall: note, Recall: note };
   const client = await served(context, answers);
   await client.status();
   await client.status({ probe: true });
   await client.forget({ target: { case: "path", value: "a.md" } });
+  await client.recall({ text: "x" });
   await client.entries.recall({ query: "x" });
   await client.status({}, { timeoutMs: 30_000 });
   const patient = await served(context, answers, { timeoutMs: 60_000 });
   await patient.status();
   await patient.status({}, { timeoutMs: Infinity });
-  const wanted = [2_000, 10_000, 10_000, 5_000, 30_000, 60_000, Infinity];
+  const wanted = [2_000, 10_000, 10_000, 2_000, 5_000, 30_000, 60_000, Infinity];
   assert.equal(left.length, wanted.length);
   for (const [index, most] of wanted.entries()) {
     const found = left[index] ?? NaN;
@@ -56,6 +61,26 @@ test("every call has its documented deadline, unless the client or the call name
       `${index}: ${found} of ${most}`,
     );
   }
+});
+
+test("a filter is written as plain fields, with search, recall and the list of files", async (context) => {
+  const seen: (MemoryFilter | undefined)[] = [];
+  const note: Unary = (call, answer) => {
+    seen.push((call.request as MemorySearchRequest | MemoryRecallRequest | ListFilesRequest).filter);
+    answer(null, {});
+  };
+  const client = await served(context, { MemorySearch: note, MemoryRecall: note, ListFiles: note });
+  const filter = {
+    since: "2026-05",
+    pathPrefixes: ["projects/"],
+    frontMatter: [{ key: "tags", values: ["billing", "cache"] }],
+  };
+  await client.search({ query: "herons", filter });
+  await client.recall({ text: "herons", sessionKey: "main", rememberShown: true, filter });
+  await client.listFiles({ filter });
+  assert.deepEqual(seen, Array(3).fill(create(MemoryFilterSchema, filter)));
+  await client.listFiles({ pageSize: 1 });
+  assert.equal(seen[3], undefined);
 });
 
 test("a call that takes too long ends with its deadline", async (context) => {

@@ -15,6 +15,7 @@ from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite.connection import open_reader, snapshot
 from memoryd_server.sqlite.store import SqliteStore
+from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter
 from memoryd_server.store.identity import BuildIdentity
 from memoryd_server.sync.engine import SyncEngine
 from memoryd_server.sync.plan import SyncPlanner
@@ -55,6 +56,11 @@ class RecordingObserver:
 def connection_of(reader):
     """Return the SQLite connection of a reader."""
     return reader._connection
+
+
+def ids_of(reader, *sources):
+    """Return the ids of the chunks of these sources, ascending."""
+    return reader.selected(ChunkFilter(sources=sources)).ids.tolist()
 
 
 class IndexFixture:
@@ -145,7 +151,7 @@ class IndexFixture:
         with self.store.read() as reader:
             chunks = reader.counts().chunks
             terms = ANALYZER.query_terms(query, reader.counts().languages)
-            answer = keyword.search(reader, terms, (), enough=limit, limit=limit, chunk_count=chunks)
+            answer = keyword.search(reader, terms, ALL_CHUNKS, enough=limit, limit=limit, chunk_count=chunks)
             rows = reader.chunks([hit.chunk_id for hit in answer.hits])
             return [(rows[h.chunk_id].path, rows[h.chunk_id].start_line, h.bm25) for h in answer.hits]
 

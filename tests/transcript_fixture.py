@@ -3,8 +3,8 @@
 import dataclasses
 import json
 
-from index_fixture import ANALYZER, IndexFixture
-from memoryd_server.model import Clock
+from index_fixture import ANALYZER, IndexFixture, ids_of
+from memoryd_server.model import Clock, Source
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule, TranscriptReader
 from memoryd_server.sync.engine import SyncEngine
@@ -79,7 +79,7 @@ class TranscriptFixture(IndexFixture):
     def chunks(self):
         """(path, text, line numbers) of each chunk of a transcript, in the order of files and lines."""
         with self.store.read() as reader:
-            ids = reader.chunk_ids(["sessions"])
+            ids = ids_of(reader, Source.SESSIONS)
             rows = reader.chunks(sorted(ids))
         return [(row.path, row.text, row.line_numbers) for row in sorted(rows.values(), key=lambda r: (r.path, r.id))]
 

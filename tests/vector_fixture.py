@@ -11,6 +11,7 @@ from memoryd_server.sqlite.connection import open_writer, transaction
 from memoryd_server.sqlite.reader import ReaderCaches, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
+from memoryd_server.store.filters import ChunkFilter
 
 PLENTY = 1 << 30
 
@@ -97,7 +98,8 @@ class VectorFixture:
 
     def search(self, vector_index, query, limit=10, sources=()):
         with self.read() as reader:
-            return vector_index.search(reader, np.asarray(query, np.float32), limit, sources)
+            among = ChunkFilter(sources=tuple(sources))
+            return vector_index.search(reader, np.asarray(query, np.float32), limit, among)
 
     def exact(self, query, limit=10, among=None):
         """Return (id, cosine) of the nearest vectors, computed from the blobs."""

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from memoryd_server.search.cutoff import CosineScale
-from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
-from memoryd_server.store import IndexCounts
+from memoryd_server.search.retrieval import RetrievalResult
+from memoryd_server.store import ALL_FILES, IndexCounts
 from memoryd_server.text import QueryTerm, TermKind
 
 # The factor for coverage if the index contains none of the query's names; measured in docs/search-quality.md.
@@ -117,7 +117,7 @@ def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> floa
 def empty_reason(
     answer: SearchAnswer,
     counts: IndexCounts,
-    keyword: KeywordAnswer,
+    retrieved: RetrievalResult,
     query: SearchQuery,
     *,
     gone: int,
@@ -137,9 +137,19 @@ def empty_reason(
         return EmptyReason.FILES_GONE, f"{gone} hits were in files that have since been removed or replaced"
     if answer.dropped_by_min_score:
         return EmptyReason.FILTERED_BY_SCORE, _explain_cutoff(answer.dropped_by_min_score, query, scale)
-    if not keyword.terms:
-        return EmptyReason.NO_MATCH, f"none of the query's words occur in the {counts.files} indexed files"
-    return EmptyReason.NO_MATCH, f"none of {', '.join(keyword.terms)} occurs in the sources that were searched"
+    return EmptyReason.NO_MATCH, _explain_no_match(retrieved, query, counts)
+
+
+def _explain_no_match(retrieved: RetrievalResult, query: SearchQuery, counts: IndexCounts) -> str:
+    terms = retrieved.keyword.terms
+    if retrieved.nothing_selected and query.origins:
+        return "no indexed text matches the filter and has one of the permitted origins"
+    if retrieved.nothing_selected and query.files != ALL_FILES:
+        return "no indexed file matches the filter; remove one of its conditions"
+    if not terms:
+        return f"none of the query's words occur in the {counts.files} indexed files"
+    place = "the sources that were searched" if query.files == ALL_FILES else "the files that match the filter"
+    return f"none of {', '.join(terms)} occurs in {place}"
 
 
 def _explain_cutoff(hits: int, query: SearchQuery, scale: CosineScale | None) -> str:

@@ -50,7 +50,7 @@ from memoryd_server.search.retrieval import (
     runs_early,
 )
 from memoryd_server.search.windows import LineMatcher, window_scores
-from memoryd_server.store import IndexCounts, Store, VectorIdentity
+from memoryd_server.store import ChunkFilter, IndexCounts, Store, VectorIdentity
 from memoryd_server.text import Analyzer
 
 # The vectors can be replaced after the query's vector was made and before the search begins.
@@ -228,14 +228,15 @@ class SearchEngine:
         return LineMatcher(self._analyzer, [t.text for t in terms], [t.text for t in terms if t.prefix])
 
     def _groups(self, query: SearchQuery, indexed: Sequence[Source]) -> SourceGroups:
-        """Return the sources to search, each in a separate group if there are several.
+        """Return the sources to search, each in a separate group if there are several, with the query's filters.
 
-        One empty group means all sources, which saves a join.
+        One group without a condition means the whole index, for which no filter is resolved.
         """
         wanted = tuple(source for source in indexed if source in query.sources or not query.sources)
         if len(wanted) > 1:
-            return tuple((source,) for source in wanted)
-        return ((),) if self._sources <= set(query.sources) else (query.sources,)
+            return tuple(ChunkFilter(query.files, (source,), query.origins) for source in wanted)
+        sources = () if self._sources <= set(query.sources) else query.sources
+        return (ChunkFilter(query.files, sources, query.origins),)
 
     def _diversified(self, candidates: Sequence[Candidate], rows: RowCache, trade_off: float) -> list[Candidate]:
         texts = {row.id: row.text for row in rows.get([candidate.chunk_id for candidate in candidates])}
@@ -267,7 +268,7 @@ class SearchEngine:
             return answer
         gone = prepared.selected.gone
         reason, explanation = empty_reason(
-            answer, counts, retrieved.keyword, query, gone=gone, abstained=abstained, scale=cutoff.scale
+            answer, counts, retrieved, query, gone=gone, abstained=abstained, scale=cutoff.scale
         )
         return replace(answer, empty_reason=reason, empty_explanation=explanation)
 

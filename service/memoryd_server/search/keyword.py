@@ -10,8 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.model import Source
-from memoryd_server.store import KeywordHit, Reader
+from memoryd_server.store import ChunkFilter, KeywordHit, Reader
 from memoryd_server.text import QueryTerm, TermKind
 
 # As in SQLite's fts5_aux.c, fts5Bm25GetData.
@@ -75,7 +74,7 @@ def idf(frequency: int, chunks: int) -> float:
 def search(
     reader: Reader,
     terms: Sequence[QueryTerm],
-    sources: Sequence[Source],
+    among: ChunkFilter,
     *,
     enough: int,
     limit: int,
@@ -86,6 +85,8 @@ def search(
 
     Terms that occur in half the chunks or more are searched only if the others find fewer than `enough` chunks: SQLite
     gives such a term an inverse document frequency of 1e-6, so it does not affect the ranking, and it costs the most.
+    The rarest words of all chunks may not occur in those that a filter leaves. If they find fewer than `enough`, the
+    rarest `MAX_TERMS` terms are searched.
     """
     counts = reader.frequencies(terms)
     # A guessed term that does not occur in the index is not evidence about the query.
@@ -100,12 +101,17 @@ def search(
 
     def best_hits() -> list[KeywordHit]:
         counted = {term: frequencies[term] for term in searched}
-        return _best_hits(reader, counted, sources, limit, max_chunks_ranked)
+        return _best_hits(reader, counted, among, limit, max_chunks_ranked)
 
     hits = best_hits()
     if len(hits) < enough and not set(chosen) <= set(searched):
         searched = list(dict.fromkeys((*chosen, *searched)))
         hits = best_hits()
+    if len(hits) < enough and among.selects_within_sources:
+        known = sorted((term for term in terms if frequencies[term]), key=frequencies.__getitem__)[:MAX_TERMS]
+        if not set(known) <= set(searched):
+            searched = list(dict.fromkeys((*searched, *known)))
+            hits = best_hits()
     keyword_chunks = reader.keyword_chunks()
     return KeywordAnswer(
         hits=tuple(hits),
@@ -119,21 +125,21 @@ def search(
 
 
 def _best_hits(
-    reader: Reader, terms: Mapping[QueryTerm, int], sources: Sequence[Source], limit: int, max_chunks_ranked: int
+    reader: Reader, terms: Mapping[QueryTerm, int], among: ChunkFilter, limit: int, max_chunks_ranked: int
 ) -> list[KeywordHit]:
     """Return the best `limit` chunks of those found by the rarest terms, ranked by all terms.
 
-    `terms` are given with the number of chunks that contain each, in all sources. If the rarest find fewer than `limit`
-    chunks in these sources, all terms find chunks.
+    `terms` are given with the number of chunks that contain each, in the whole index. If the rarest find fewer than
+    `limit` of the chunks that the filter leaves, all terms find chunks.
     """
     rarest_first = sorted(terms, key=terms.__getitem__)
     totals = list(itertools.accumulate(map(terms.__getitem__, rarest_first)))
     finding = max(bisect_right(totals, max_chunks_ranked), bisect_left(totals, _LEAST_FOUND_FACTOR * limit) + 1)
     if finding >= len(terms):
-        return reader.keyword_hits(list(terms), sources, limit)
-    found = reader.keyword_hits(rarest_first[:finding], sources, _FOUND_FACTOR * limit)
+        return reader.keyword_hits(list(terms), among, limit)
+    found = reader.keyword_hits(rarest_first[:finding], among, _FOUND_FACTOR * limit)
     if len(found) < limit:
-        return reader.keyword_hits(list(terms), sources, limit)
+        return reader.keyword_hits(list(terms), among, limit)
     more = reader.keyword_scores(rarest_first[finding:], [hit.chunk_id for hit in found])
     hits = [KeywordHit(hit.chunk_id, hit.bm25 + more[hit.chunk_id]) for hit in found]
     return sorted(hits, key=lambda hit: (hit.bm25, hit.chunk_id))[:limit]

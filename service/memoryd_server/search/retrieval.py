@@ -15,13 +15,12 @@ from functools import reduce
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import Source
 from memoryd_server.search import keyword
 from memoryd_server.search.dates import MOST_DAYS_RETRIEVED, DateRange
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.query import Candidate, RankingConfig, RetrieverReport, SearchMode, SearchQuery
 from memoryd_server.search.ranking import fuse, vector_share
-from memoryd_server.store import Reader, VectorHit
+from memoryd_server.store import ChunkFilter, Reader, VectorHit
 from memoryd_server.text import QueryTerm
 
 # The least number of candidates of each retriever before fusion. More cost time and do not improve the results. A chunk
@@ -35,8 +34,8 @@ _MOST_RANGES = 8
 
 _NO_KEYWORD_SEARCH = KeywordAnswer((), ())
 
-# Sources are searched in groups, each with candidates of its own. An empty group means all sources.
-SourceGroups = Sequence[tuple[Source, ...]]
+# Sources are searched in groups, each with candidates of its own. All groups have the query's other conditions.
+SourceGroups = Sequence[ChunkFilter]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +71,8 @@ class EarlyKeywordHits:
 class RetrievalResult:
     """Fused candidates, best first, and the hits of each retriever. `served` is the mode of the retrievers that ran.
 
-    `vector_share` is the vector retriever's share of the fused scores.
+    `vector_share` is the vector retriever's share of the fused scores. `nothing_selected` is whether there are no
+    candidates because the query's filter leaves no chunk.
     """
 
     candidates: list[Candidate]
@@ -81,6 +81,7 @@ class RetrievalResult:
     served: SearchMode
     reports: tuple[RetrieverReport, RetrieverReport]
     vector_share: float
+    nothing_selected: bool = False
 
 
 def retrieve(
@@ -113,7 +114,10 @@ def retrieve(
     weights = (ranking.vector_weight, ranking.text_weight)
     share = vector_share(*weights, has_keyword=bool(answer and answer.hits), has_vector=bool(hits))
     candidates = _fused(reader, analyzed, ranking, answer, hits)
-    return RetrievalResult(candidates, answer or _NO_KEYWORD_SEARCH, hits, _served(answer, hits), reports, share)
+    nothing_selected = not candidates and not any(map(reader.has_chunks, analyzed.groups))
+    return RetrievalResult(
+        candidates, answer or _NO_KEYWORD_SEARCH, hits, _served(answer, hits), reports, share, nothing_selected
+    )
 
 
 def runs_early(query: SearchQuery, ranking: RankingConfig) -> bool:
@@ -127,12 +131,12 @@ def keyword_answer(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConf
         keyword.search(
             reader,
             analyzed.terms,
-            sources,
+            among,
             enough=analyzed.query.max_results,
             limit=_limit(analyzed, ranking, KEYWORD_CANDIDATES),
             chunk_count=analyzed.chunk_count,
         )
-        for sources in analyzed.groups
+        for among in analyzed.groups
     )
     return reduce(KeywordAnswer.combine, answers)
 
@@ -148,7 +152,7 @@ def _vector_hits(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig
     if analyzed.vector is None:
         return ()
     limit = _limit(analyzed, ranking, VECTOR_CANDIDATES)
-    hits = [reader.vector_hits(analyzed.vector, limit, sources) for sources in analyzed.groups]
+    hits = [reader.vector_hits(analyzed.vector, limit, among) for among in analyzed.groups]
     return hits[0] if len(hits) == 1 else sorted(itertools.chain(*hits), key=lambda hit: -hit.cosine)
 
 
@@ -195,9 +199,9 @@ def _dated(reader: Reader, analyzed: AnalyzedQuery) -> list[int]:
     """
     ranges = sorted((named for named in analyzed.dates if named.days <= MOST_DAYS_RETRIEVED), key=lambda r: r.days)
     ids = (
-        reader.dated_chunks(named.first, named.last, sources, _MOST_DATED_CHUNKS)
+        reader.dated_chunks(named.first, named.last, among, _MOST_DATED_CHUNKS)
         for named in ranges[:_MOST_RANGES]
-        for sources in analyzed.groups
+        for among in analyzed.groups
     )
     return list(dict.fromkeys(itertools.chain.from_iterable(ids)))
 

@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 
 from memoryd_server.model import Chunk, Origin, least_trusted
-from memoryd_server.sqlite import schema
+from memoryd_server.sqlite import front_matter, schema
 from memoryd_server.store import ROWS_VERSION, PreparedFile
 
 COLUMNS = "line_origins, origin, day, importance, triggers, projects"
@@ -71,8 +71,11 @@ def refill_file(connection: apsw.Connection, file_id: int, file: PreparedFile) -
     _fill(connection, [(row[0], values_of(chunk, file.origin)) for row, chunk in zip(rows, file.chunks, strict=True)])
     mark_annotated(connection, file.chunks)
     connection.execute(
-        "UPDATE files SET day = ?, rows_version = ? WHERE id = ?", (file.day or None, ROWS_VERSION, file_id)
+        "UPDATE files SET day = ?, rows_version = ?, date = ? WHERE id = ?",
+        (file.day or None, ROWS_VERSION, front_matter.date_of(file.path, file.metadata), file_id),
     )
+    front_matter.delete(connection, file_id)
+    front_matter.insert(connection, file_id, file.metadata)
     return True
 
 

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.sqlite import readers
 from memoryd_server.sqlite.connection import scalar
+from memoryd_server.sqlite.filtered import ChunkSet
 from memoryd_server.store import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
@@ -271,9 +272,12 @@ def _name(term: QueryTerm) -> str:
     return expression(term.text, prefix=term.prefix)
 
 
-def best(terms: Sequence[TermScores], limit: int) -> list[KeywordHit]:
-    """Return the best chunks by the sum over all terms, best first, the smaller id first among equals."""
-    ids, totals = _summed(terms)
+def best(terms: Sequence[TermScores], limit: int, among: ChunkSet | None = None) -> list[KeywordHit]:
+    """Return the best chunks by the sum over all terms, best first, the smaller id first among equals.
+
+    `among` are the chunks that may be returned; None means all.
+    """
+    ids, totals = _summed(terms, among)
     if len(ids) > limit:
         near = np.flatnonzero(totals <= np.partition(totals, limit - 1)[limit - 1])
         ids, totals = ids[near], totals[near]
@@ -292,14 +296,17 @@ def scores_of(terms: Sequence[TermScores], ids: Sequence[int]) -> dict[int, floa
     return dict(zip(ids, totals.tolist(), strict=True))
 
 
-def _summed(terms: Sequence[TermScores]) -> tuple[Ids, NDArray[np.float64]]:
+def _summed(terms: Sequence[TermScores], among: ChunkSet | None) -> tuple[Ids, NDArray[np.float64]]:
     """Return the chunks that contain any of the terms, ascending, and their scores, added in the order of the terms."""
     if not terms:
         return np.empty(0, np.int64), np.empty(0)
     every = np.concatenate([term.ids for term in terms]).astype(np.int64, copy=False)
+    each = np.concatenate([term.bm25 for term in terms])
+    if among is not None:
+        kept = among.holds(every)
+        every, each = every[kept], each[kept]
     # A stable sort keeps the order of the terms within a chunk; bincount adds in that order, as FTS5 does.
     order = every.argsort(kind="stable")
     ids = every[order]
     first = np.concatenate(([True], ids[1:] != ids[:-1])) if len(ids) else np.empty(0, bool)
-    values = np.concatenate([term.bm25 for term in terms])[order]
-    return ids[first], np.bincount(np.cumsum(first) - 1, weights=values).astype(np.float64, copy=False)
+    return ids[first], np.bincount(np.cumsum(first) - 1, weights=each[order]).astype(np.float64, copy=False)

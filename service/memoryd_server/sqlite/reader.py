@@ -20,6 +20,7 @@ from memoryd_server.sources import ReadPosition, origin_of_file
 from memoryd_server.sqlite import readers, schema, vector_mean
 from memoryd_server.sqlite.chunk_columns import line_origins, unpacked
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
+from memoryd_server.sqlite.filtered import IN_MASK, ChunkSet, FilterCache, file_keys
 from memoryd_server.sqlite.keyword import (
     BM25,
     SharedScores,
@@ -33,6 +34,8 @@ from memoryd_server.sqlite.keyword import (
 from memoryd_server.sqlite.readers import ReaderPool, id_list
 from memoryd_server.sqlite.vector_rows import VectorRows, parse_identity
 from memoryd_server.store import (
+    ALL_CHUNKS,
+    ChunkFilter,
     ChunkHead,
     ChunkRow,
     FileKey,
@@ -109,7 +112,7 @@ _FILE_COLUMNS = (
 # What a search needs of the table of single values, read by one statement per snapshot.
 _META_OF_A_SEARCH = (
     "SELECT key, value FROM meta WHERE key IN"  # noqa: S608 -- constants
-    f" ('revision', 'vector_identity', '{schema.ANNOTATED}', '{vector_mean.REVISION}')"
+    f" ('revision', 'vector_identity', '{schema.ANNOTATED}', '{schema.TOUCHES}', '{vector_mean.REVISION}')"
 )
 
 # Takes a list of ids.
@@ -122,7 +125,7 @@ _ORIGINS = MappingProxyType({origin.value: origin for origin in Origin})
 
 @dataclass(slots=True)
 class ReaderCaches:
-    """The last counts and the keyword caches, shared by all readers of an index. Each is valid for one revision.
+    """The last counts, the keyword caches and the filters, shared by all readers of an index, valid for one revision.
 
     `centre` is the mean of the vectors, with the revision that it was measured at.
     """
@@ -131,9 +134,11 @@ class ReaderCaches:
     centre: tuple[int, Vectors] | None = None
     vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
     scores: SharedScores = field(default_factory=SharedScores)
+    filters: FilterCache = field(default_factory=FilterCache)
 
     def release_memory(self) -> None:
-        """Drop the keyword caches."""
+        """Drop the keyword caches and the filters."""
+        self.filters.clear()
         self.vocabulary = SharedVocabulary()
         self.scores = SharedScores()
 
@@ -229,18 +234,32 @@ class SqliteReader(VectorRows):
         """Return at most `limit` names that contain `piece`; see `Vocabulary.names_containing`."""
         return self.vocabulary.names_containing(piece, limit)
 
-    def keyword_hits(self, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int) -> list[KeywordHit]:
+    def selected(self, among: ChunkFilter) -> ChunkSet | None:
+        """Return the chunks of this snapshot that a filter leaves; None if it has no condition."""
+        if among == ALL_CHUNKS:
+            return None
+        state = (self.revision, int(self._meta.get(schema.TOUCHES) or 0))
+        return self._caches.filters.get(self._connection, state, among)
+
+    def has_chunks(self, among: ChunkFilter) -> bool:
+        """Return whether the filter leaves any chunk."""
+        selected = self.selected(among)
+        return self.counts().chunks > 0 if selected is None else bool(selected)
+
+    def matching_files(self, among: ChunkFilter) -> frozenset[FileKey]:
+        """Return the indexed files that match the filter's conditions on files and sources."""
+        return file_keys(self._connection, among)
+
+    def keyword_hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals.
 
-        An empty `sources` means all. Each term is quoted, so the user's text is never FTS5 syntax.
+        Each term is quoted, so the user's text is never FTS5 syntax.
         """
-        if not terms:
+        selected = self.selected(among)
+        if not terms or (selected is not None and not selected):
             return []
-        if not sources:
-            scores = self.term_scores.get([(term, self.vocabulary.term_frequency(term)) for term in terms])
-            if scores is not None:
-                return best(scores, limit)
-        return self.matches(any_of(terms), sources, limit)
+        scores = self.term_scores.get([(term, self.vocabulary.term_frequency(term)) for term in terms])
+        return self.matches(any_of(terms), limit, selected) if scores is None else best(scores, limit, selected)
 
     def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
         """Return the BM25 of each of these chunks for `terms`; 0 for one that holds none.
@@ -253,9 +272,9 @@ class SqliteReader(VectorRows):
         matches = self.scores_of_matches(any_of(terms), ids)
         return {chunk_id: matches.get(chunk_id, 0.0) for chunk_id in ids}
 
-    def vector_hits(self, query: NDArray[np.float32], limit: int, sources: Sequence[Source]) -> list[VectorHit]:
+    def vector_hits(self, query: NDArray[np.float32], limit: int, among: ChunkFilter) -> list[VectorHit]:
         """Return the nearest chunks of this snapshot as `VectorIndex.search` does; none without a vector index."""
-        return [] if self._nearest is None else self._nearest(self, query, limit, sources)
+        return [] if self._nearest is None else self._nearest(self, query, limit, among)
 
     def cosines(self, ids: Sequence[int], query: NDArray[np.float32]) -> dict[int, float]:
         """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""
@@ -277,21 +296,16 @@ class SqliteReader(VectorRows):
             self._caches.centre = measured_at, centre
         return centre
 
-    def matches(self, match: str, sources: Sequence[Source], limit: int) -> list[KeywordHit]:
+    def matches(self, match: str, limit: int, among: ChunkSet | None = None) -> list[KeywordHit]:
         """Return the best chunks for an FTS5 expression, best first, the smaller id first among equals.
 
-        An empty `sources` means all.
+        `among` are the chunks that may be returned; None means all.
         """
-        if sources:
-            marks = ",".join("?" * len(sources))
-            query = (
-                f"SELECT keyword.rowid AS id, {BM25} AS score FROM keyword"  # noqa: S608 -- constants and marks
-                " JOIN chunks ON chunks.id = keyword.rowid JOIN files ON files.id = chunks.file_id"
-                f" WHERE keyword MATCH ? AND files.source IN ({marks}) ORDER BY score, id LIMIT ?"
-            )
-        else:
-            query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE keyword MATCH ? ORDER BY score, id LIMIT ?"  # noqa: S608
-        return [KeywordHit(*row) for row in readers.scored(self._connection, query, (match, *sources, limit))]
+        allowed = "" if among is None else f" AND {IN_MASK.format(id='rowid')}"
+        matching = f"keyword MATCH ?{allowed}"
+        query = f"SELECT rowid AS id, {BM25} AS score FROM keyword WHERE {matching} ORDER BY score, id LIMIT ?"  # noqa: S608 -- constants
+        masks = () if among is None else (among.mask,)
+        return [KeywordHit(*row) for row in readers.scored(self._connection, query, (match, *masks, limit))]
 
     def scores_of_matches(self, match: str, ids: Sequence[int]) -> dict[int, float]:
         """Return the BM25 of those of these chunks that match an FTS5 expression."""
@@ -308,19 +322,19 @@ class SqliteReader(VectorRows):
         rows = readers.table(self._connection, columns, _CHUNKS_BY_ID, (id_list(ids),))
         return {row[0]: _chunk_head(row) for row in rows}
 
-    def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
+    def dated_chunks(self, first: date, last: date, among: ChunkFilter, limit: int) -> list[int]:
         """Return at most `limit` chunks whose day, or else whose note's day, is in a range.
 
-        The first chunk of each day comes before the second of any, the latest day first. An empty `sources` means all.
+        The first chunk of each day comes before the second of any, the latest day first.
         """
-        # "+" makes SQLite use the indexes of days, which are much shorter than that of sources.
-        among = f" AND +files.source IN ({','.join('?' * len(sources))})" if sources else ""
-        days = (first.isoformat(), last.isoformat(), *sources)
+        selected = self.selected(among)
+        allowed = "" if selected is None else f" AND {IN_MASK.format(id='chunks.id')}"
+        days = (first.isoformat(), last.isoformat(), *(() if selected is None else (selected.mask,)))
         dated = (
-            "SELECT chunks.id AS id, chunks.day AS day FROM chunks JOIN files ON files.id = file_id"  # noqa: S608 -- constants and marks
-            f" WHERE chunks.day BETWEEN ? AND ?{among}"
+            "SELECT chunks.id AS id, chunks.day AS day FROM chunks"  # noqa: S608 -- constants
+            f" WHERE chunks.day BETWEEN ? AND ?{allowed}"
             " UNION ALL SELECT chunks.id, files.day FROM files JOIN chunks ON files.id = file_id"
-            f" WHERE files.day BETWEEN ? AND ? AND chunks.day IS NULL{among}"
+            f" WHERE files.day BETWEEN ? AND ? AND chunks.day IS NULL{allowed}"
         )
         query = (
             f"SELECT id FROM (SELECT id, day, row_number() OVER (PARTITION BY day ORDER BY id) AS place FROM ({dated}))"  # noqa: S608 -- as above
@@ -344,15 +358,6 @@ class SqliteReader(VectorRows):
     def hashes_containing(self, text: str) -> set[bytes]:
         """Return the content hashes of the chunks that contain `text` word for word; looks at every chunk."""
         return hashes_containing(self._connection, text)
-
-    def chunk_ids(self, sources: Sequence[Source]) -> list[int]:
-        """Return the ids of the chunks of these sources, in no order."""
-        marks = ",".join("?" * len(sources))
-        rows = self._connection.execute(
-            f"SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source IN ({marks})",  # noqa: S608
-            tuple(sources),
-        )
-        return [row[0] for row in rows]
 
     def embeddings_after(self, chunk_id: int, limit: int) -> list[tuple[int, bytes]]:
         """Return up to `limit` chunk ids above `chunk_id` with their vectors, ascending."""
@@ -407,7 +412,7 @@ def _chunk_row(row: Sequence[Any]) -> ChunkRow:
     return ChunkRow(*values)
 
 
-NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, Sequence[Source]], list[VectorHit]]
+NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, ChunkFilter], list[VectorHit]]
 """Finds the nearest chunks in a reader's snapshot (`VectorIndex.search`)."""
 
 

@@ -131,8 +131,8 @@ def scored(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -
 
 def ids(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> Ids:
     """Return the rows of a query for `id`, in its order."""
-    (joined,) = _row(connection, f"SELECT group_concat(id) FROM ({query})", bindings)  # noqa: S608 -- ours
-    return np.array([] if joined is None else joined.split(","), np.int64)
+    (joined,) = _row(connection, f"SELECT coalesce(group_concat(id), '') FROM ({query})", bindings)  # noqa: S608 -- ours
+    return np.fromstring(joined, np.int64, sep=",")
 
 
 def integers(connection: apsw.Connection, query: str, bindings: tuple[Any, ...]) -> tuple[Ids, NDArray[np.int64]]:

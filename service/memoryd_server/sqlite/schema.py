@@ -11,11 +11,12 @@ from typing import Any
 import apsw
 
 from memoryd_server.errors import IndexDamaged
+from memoryd_server.sqlite import front_matter
 from memoryd_server.sqlite.connection import scalar, transaction
 from memoryd_server.store import TOKENIZER, BuildIdentity, Difference
 from memoryd_server.text import ANALYZER_VERSION
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 
 # How far each transcript was read, in bytes and lines, and by which version of the reader.
 TRANSCRIPTS = """CREATE TABLE transcripts(
@@ -30,6 +31,13 @@ VECTORS_BY_CHUNK = "CREATE INDEX vectors_by_chunk ON vectors(chunk_id)"
 FILES_BY_DAY = "CREATE INDEX files_by_day ON files(day) WHERE day IS NOT NULL"
 CHUNKS_BY_DAY = "CREATE INDEX chunks_by_day ON chunks(day) WHERE day IS NOT NULL"
 
+# The chunks that a filter leaves are found in these indexes alone. The id is named, so that a file's chunks are in its
+# order.
+CHUNKS_BY_FILE = "CREATE INDEX chunks_by_file ON chunks(file_id, id, origin)"
+FILES_BY_DATE = "CREATE INDEX files_by_date ON files(date, mtime_ns, source)"
+
+# `day` is the date of a note, which ranks its chunks. `date`, by which filters select, is also that in the name of a
+# transcript; NULL if only the time of the last modification is known.
 # bm25() of a contentless table needs detail=full; with less it answers 0.0 for every row.
 _TABLES = (
     "CREATE TABLE meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
@@ -50,6 +58,7 @@ _TABLES = (
         day TEXT,
         rows_version INTEGER NOT NULL DEFAULT 0,
         skipped INTEGER NOT NULL DEFAULT 0,
+        date TEXT,
         UNIQUE(source, path))""",
     """CREATE TABLE chunks(
         id INTEGER PRIMARY KEY,
@@ -66,9 +75,12 @@ _TABLES = (
         importance INTEGER,
         triggers TEXT,
         projects TEXT)""",
-    "CREATE INDEX chunks_by_file ON chunks(file_id)",
+    CHUNKS_BY_FILE,
     FILES_BY_DAY,
     CHUNKS_BY_DAY,
+    FILES_BY_DATE,
+    front_matter.FRONT_MATTER,
+    front_matter.FRONT_MATTER_BY_FILE,
     "CREATE TABLE vectors(chunk_id INTEGER PRIMARY KEY, embedding BLOB NOT NULL)",
     # Counting would otherwise read the blobs.
     VECTORS_BY_CHUNK,
@@ -88,6 +100,8 @@ _MIXED_CHUNKING = "mixed_chunking"
 # Set when a chunk with an importance or projects is written. It stays set when the last one is removed.
 ANNOTATED = "annotated"
 _DELETED_WORDS = "deleted_words"
+# The number of times that file times changed and the revision did not. Filters by date depend on both.
+TOUCHES = "touches"
 
 # Unix milliseconds. A new revision is never below the current time, so that it rises even if the file with the earlier
 # revisions is lost.
@@ -157,6 +171,11 @@ def raise_revision(connection: apsw.Connection) -> int:
         raise IndexDamaged("the index is damaged: its meta table has no revision; it is rebuilt from the Markdown")
     connection.execute("UPDATE meta SET value = ? WHERE key = ?", (row[0], _STAGED_REVISION))
     return int(row[0])
+
+
+def count_touch(connection: apsw.Connection) -> None:
+    """Record, within the caller's transaction, that the times of files changed without a new revision."""
+    set_meta(connection, TOUCHES, int(get_meta(connection, TOUCHES) or 0) + 1)
 
 
 def revision(connection: apsw.Connection) -> int:
@@ -246,12 +265,31 @@ def _add_day_indexes(connection: apsw.Connection) -> None:
     connection.execute(CHUNKS_BY_DAY)
 
 
+def _add_filters(connection: apsw.Connection) -> None:
+    """Upgrade from 6 to 7: fill the dates and the front matter from the rows of the files, without reading a file.
+
+    Damaged front matter counts as none. The rows of chunks stay as they are: those of schema 4 and older have no origin
+    until the next sync.
+    """
+    connection.execute("ALTER TABLE files ADD COLUMN date TEXT")
+    connection.execute("DROP INDEX chunks_by_file")
+    for statement in (CHUNKS_BY_FILE, front_matter.FRONT_MATTER, front_matter.FRONT_MATTER_BY_FILE):
+        connection.execute(statement)
+    rows: list[tuple[Any, ...]] = connection.execute("SELECT id, path, metadata FROM files").fetchall()
+    for file_id, path, stored in rows:
+        metadata = front_matter.parse_metadata(stored)
+        front_matter.insert(connection, file_id, metadata)
+        connection.execute("UPDATE files SET date = ? WHERE id = ?", (front_matter.date_of(path, metadata), file_id))
+    connection.execute(FILES_BY_DATE)
+
+
 _STEPS: Mapping[int, Callable[[apsw.Connection], None]] = {
     1: _add_vectors_and_languages,
     2: _add_pending_chunks,
     3: _add_transcripts,
     4: _add_annotations,
     5: _add_day_indexes,
+    6: _add_filters,
 }
 
 

@@ -392,8 +392,9 @@ class SqliteStore:
         return VectorEngineStatus(engine.engine, engine.version, engine.load_error, self._vectors.form, engine.path)
 
     def vector_memory_bytes(self) -> int:
-        """Return the bytes that vectors take in memory. Waits for a commit that is changing them."""
-        return 0 if self._vectors is None else self._vectors.memory_bytes
+        """Return the bytes of vectors and filters in memory. Waits for a commit that is changing the vectors."""
+        vectors = 0 if self._vectors is None else self._vectors.memory_bytes
+        return vectors + self._caches.filters.memory_bytes
 
     @contextmanager
     def rebuild(self) -> Iterator[SqliteWriter]:

@@ -5,7 +5,7 @@ The scan uses the distance function of the sqlite-vec extension, which is loaded
 
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,14 +15,13 @@ import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import Source
 from memoryd_server.sqlite import readers, resident
 from memoryd_server.sqlite.connection import is_damage, scalar
 from memoryd_server.sqlite.exact import ROUNDING, SPARE_CANDIDATES, ExactVectors, ResidentVectors, TopK
 from memoryd_server.sqlite.reader import SqliteReader
 from memoryd_server.sqlite.resident import ResidentIndex
 from memoryd_server.sqlite.sign_bits import SignBits, bytes_a_chunk
-from memoryd_server.store import VectorHit
+from memoryd_server.store import ALL_CHUNKS, ChunkFilter, VectorHit
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors, exact_unit
 
 PROBE_SECONDS = 30.0
@@ -40,9 +39,8 @@ _TIE = 4 * ROUNDING
 # NULL for a vector of another length and for one with a number that is not finite. CASE, because SQLite may evaluate
 # the terms of a WHERE clause in any order, and the function raises an error where the lengths differ.
 _DISTANCE = "CASE length(embedding) WHEN ? THEN vec_distance_cosine(embedding, ?) END"
-_OF_SOURCES = (
-    " WHERE chunk_id IN (SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source IN ({marks}))"
-)
+# Not a mask: of a few chunks among many, the vectors of the others are not read.
+_AMONG = " WHERE chunk_id IN (SELECT value FROM json_each(?))"
 _SCORED = f"SELECT chunk_id AS id, {_DISTANCE} AS score FROM vectors{{among}}"  # noqa: S608 -- constants
 # The inner LIMIT keeps SQLite from computing each distance twice, for the comparison with NULL and for the order.
 _NEAREST = f"SELECT id, score FROM ({_SCORED} ORDER BY score NULLS LAST LIMIT ?) WHERE score IS NOT NULL"  # noqa: S608
@@ -138,18 +136,19 @@ def is_loaded(connection: apsw.Connection) -> bool:
     return bool(scalar(connection, "SELECT count(*) FROM pragma_function_list WHERE name = 'vec_distance_cosine'"))
 
 
-def nearest(connection: apsw.Connection, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids:
+def nearest(connection: apsw.Connection, query: Vectors, limit: int, allowed: Ids | None) -> Ids:
     """Return candidates that include the nearest `limit` chunks to a unit query, by scanning the stored vectors.
 
-    `limit` is at least 1; an empty `sources` means all. The result is a little larger than `limit`, and includes every
-    chunk that is as near as the last of the `limit`, up to rounding. No order. SQLite releases the interpreter lock
-    while the statement runs, and no blob becomes a Python object, so other threads do not wait for the scan.
+    `limit` is at least 1. `allowed` are the chunks that may be returned; None means all. The result is a little larger
+    than `limit`, and includes every chunk that is as near as the last of the `limit`, up to rounding. No order. SQLite
+    releases the interpreter lock while the statement runs, and no blob becomes a Python object, so other threads do not
+    wait for the scan.
 
     Raises:
         apsw.SQLError: sqlite-vec is not loaded, or raises an error.
     """
-    among = _OF_SOURCES.format(marks=",".join("?" * len(sources))) if sources else ""
-    bindings = (query.nbytes, query.tobytes(), *sources)
+    among = "" if allowed is None else _AMONG
+    bindings = (query.nbytes, query.tobytes(), *(() if allowed is None else (readers.id_list(allowed.tolist()),)))
     wanted = limit + SPARE_CANDIDATES
     rows = readers.scored(connection, _NEAREST.format(among=among), (*bindings, wanted))
     ids, distances = np.array([row[0] for row in rows], np.int64), np.sort([row[1] for row in rows])
@@ -215,7 +214,6 @@ class VectorIndex:
         self._engine = LoadedVectorEngine(
             "exact", load_error="sqlite-vec has not been probed yet" if sqlite_vec else None
         )
-        self._filter = SourceFilter()
         self.resident = ResidentIndex(self._new_resident, memory_budget_bytes, page_rows)
 
     @property
@@ -239,40 +237,39 @@ class VectorIndex:
         reader: SqliteReader,
         query: NDArray[np.float32],
         limit: int,
-        sources: Sequence[Source] = (),
+        among: ChunkFilter = ALL_CHUNKS,
     ) -> list[VectorHit]:
         """Return the nearest chunks of the reader's snapshot, best first, the smaller id first among equals.
 
-        Empty `sources` means all. The cosines are exact, from the stored vectors. Vectors of another length than the
-        query's are left out.
+        The cosines are exact, from the stored vectors. Vectors of another length than the query's are left out.
 
         Raises:
             ValueError: the query has no direction: it is zero, or has a number that is not finite.
         """
         direction = exact_unit(query)
-        if limit < 1:
+        selected = reader.selected(among)
+        if limit < 1 or (selected is not None and not selected):
             return []
-        best = TopK(direction, limit)
-        rough, wanted = direction.astype(np.float32), restricting(sources)
-        candidates = None
+        best, rough = TopK(direction, limit), direction.astype(np.float32)
+        allowed, candidates = None if selected is None else selected.ids, None
         if self.resident.prepare(reader, len(rough)):
-            candidates = self.resident.candidates(rough, limit, self._filter.ids(reader, wanted))
+            candidates = self.resident.candidates(rough, limit, allowed)
         if candidates is None:
-            candidates = self._scan(reader, rough, limit, wanted)
+            candidates = self._scan(reader, rough, limit, allowed)
         if candidates is None:
-            resident.offer_all(reader, len(rough), self._filter.ids(reader, wanted), best, self._page_rows)
+            resident.offer_all(reader, len(rough), allowed, best, self._page_rows)
         else:
             resident.offer(reader, len(rough), candidates, best, self._page_rows)
         return best.hits()
 
-    def _scan(self, reader: SqliteReader, query: Vectors, limit: int, sources: Sequence[Source]) -> Ids | None:
+    def _scan(self, reader: SqliteReader, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
         """Return the candidates that sqlite-vec finds among the stored vectors; None if it cannot be used."""
         if self._engine.engine != "sqlite-vec":
             return None
         try:
             if not is_loaded(reader.connection):
                 self._load_extension(reader.connection, self._extension_path)
-            return nearest(reader.connection, query, limit, sources)
+            return nearest(reader.connection, query, limit, allowed)
         except (apsw.SQLError, apsw.ExtensionLoadingError, ImportError, OSError) as error:
             if is_damage(error):
                 raise
@@ -282,12 +279,10 @@ class VectorIndex:
     def reset(self) -> None:
         """Drop the vectors in memory, after a rebuild, a swap or a change of identity."""
         self.resident.reset()
-        self._filter.clear()
 
     def release_memory(self) -> None:
         """Release the memory of an idle agent; the next search loads the vectors again."""
         self.resident.release_memory()
-        self._filter.clear()
 
     @property
     def form(self) -> str:
@@ -297,7 +292,7 @@ class VectorIndex:
     @property
     def memory_bytes(self) -> int:
         """The bytes that vectors take in memory. Waits for a commit that is changing them."""
-        return self.resident.memory_bytes + self._filter.memory_bytes
+        return self.resident.memory_bytes
 
     def _new_resident(self, reader: SqliteReader, dimensions: int) -> ResidentVectors | None:
         """Return empty resident vectors in the form that suits the snapshot; None if no form fits the budget."""
@@ -311,37 +306,3 @@ class VectorIndex:
             count * dimensions <= self._max_codes_bytes and count * bytes_a_chunk(dimensions, with_codes=True) <= room
         )
         return SignBits(resident.sample_mean(reader, dimensions), count, with_codes=codes_fit)
-
-
-def restricting(sources: Sequence[Source]) -> tuple[Source, ...]:
-    """Return the sources of a filter, each once; empty if the filter leaves no chunk out."""
-    wanted = frozenset(sources)
-    return () if wanted == frozenset(Source) else tuple(sorted(wanted))
-
-
-class SourceFilter:
-    """The chunk ids of each combination of sources that was searched, cached for one revision. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._cache: dict[tuple[Source, ...], tuple[int, Ids]] = {}
-
-    def ids(self, reader: SqliteReader, sources: tuple[Source, ...]) -> Ids | None:
-        """Return the sorted chunk ids of `restricting` sources in the reader's snapshot; None if `sources` is empty."""
-        if not sources:
-            return None
-        revision = reader.revision
-        cached = self._cache.get(sources)
-        if cached is not None and cached[0] == revision:
-            return cached[1]
-        ids = np.sort(np.array(reader.chunk_ids(sources), np.int64))
-        self._cache = {**self._cache, sources: (revision, ids)}
-        return ids
-
-    def clear(self) -> None:
-        """Drop the cached ids."""
-        self._cache = {}
-
-    @property
-    def memory_bytes(self) -> int:
-        """The bytes of the cached ids."""
-        return sum(ids.nbytes for _, ids in self._cache.values())

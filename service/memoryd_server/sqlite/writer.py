@@ -10,7 +10,7 @@ import apsw
 
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, FileStat, Source, stored
-from memoryd_server.sqlite import schema, vector_mean
+from memoryd_server.sqlite import front_matter, schema, vector_mean
 from memoryd_server.sqlite.chunk_columns import (
     COLUMNS,
     batches_of,
@@ -108,6 +108,8 @@ class SqliteWriter(VectorSetWriter):
         with transaction(self._connection):
             for row, stat in rows:
                 self._store_stat(row.id, stat)
+            if rows:
+                schema.count_touch(self._connection)
 
     @translated()
     def record_sync(self, completed_at_ms: int) -> None:
@@ -245,7 +247,7 @@ class SqliteWriter(VectorSetWriter):
     def _insert_file(self, file: PreparedFile) -> int:
         self._connection.execute(
             "INSERT INTO files(source, path, hash, size_bytes, mtime_ns, ctime_ns, device, inode, chunk_count,"
-            " metadata, language, error, day, rows_version) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
+            " metadata, language, error, day, rows_version, date) VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             (
                 file.source,
                 file.path,
@@ -257,9 +259,12 @@ class SqliteWriter(VectorSetWriter):
                 file.error,
                 file.day or None,
                 ROWS_VERSION,
+                front_matter.date_of(file.path, file.metadata),
             ),
         )
-        return self._connection.last_insert_rowid()
+        file_id = self._connection.last_insert_rowid()
+        front_matter.insert(self._connection, file_id, file.metadata)
+        return file_id
 
     def _insert_chunks(self, file_id: int, file: PreparedFile | TranscriptPart) -> None:
         first = self._next_chunk_id()
@@ -295,6 +300,7 @@ class SqliteWriter(VectorSetWriter):
         self._remove_chunks("SELECT id FROM chunks WHERE file_id = ?", file_id)
         schema.record_deleted_words(self._connection)
         self._connection.execute("DELETE FROM transcripts WHERE file_id = ?", (file_id,))
+        front_matter.delete(self._connection, file_id)
         self._connection.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
     def _remove_chunks(self, select_ids: str, file_id: int) -> None:
@@ -338,7 +344,7 @@ def record_read_position(connection: apsw.Connection, file_id: int, part: Transc
     """Store how far a transcript was read, within the caller's transaction that writes its chunks."""
     connection.execute(
         "UPDATE files SET path = ?, hash = ?, size_bytes = ?, mtime_ns = ?, ctime_ns = ?, device = ?, inode = ?,"
-        " language = ?, error = NULL, chunk_count = chunk_count + ?, skipped = skipped + ? WHERE id = ?",
+        " language = ?, error = NULL, chunk_count = chunk_count + ?, skipped = skipped + ?, date = ? WHERE id = ?",
         (
             part.path,
             part.mark,
@@ -346,6 +352,7 @@ def record_read_position(connection: apsw.Connection, file_id: int, part: Transc
             part.language,
             len(part.chunks) - part.replaces_last,
             part.skipped,
+            front_matter.date_of(part.path, {}),
             file_id,
         ),
     )

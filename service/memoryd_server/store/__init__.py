@@ -10,14 +10,12 @@ from memoryd_server.store.filters import (
 )
 from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference, JsonRecord, VectorIdentity
 from memoryd_server.store.protocol import (
-    BatchJobTable,
     Damage,
     IndexHealth,
     Reader,
     StopSign,
     Store,
     StoreSizes,
-    VectorCache,
     VectorEngineStatus,
     VectorView,
     VectorWriter,
@@ -46,6 +44,7 @@ from memoryd_server.store.rows import (
     keyword_tokens,
     language_of,
 )
+from memoryd_server.store.vector_cache import BatchJobTable, VectorCache
 
 __all__ = [
     "ALL_CHUNKS",

@@ -36,11 +36,19 @@ ALL_FILES = FileFilter()
 
 @dataclass(frozen=True, slots=True)
 class ChunkFilter:
-    """Conditions on chunks, all of which must be true. Empty `sources` and empty `origins` mean all."""
+    """Conditions on chunks, all of which must be true. Empty `sources` and empty `origins` mean all.
+
+    A chunk whose origin is not known yet, because an older version indexed it, has none of the origins.
+    """
 
     files: FileFilter = ALL_FILES
     sources: tuple[Source, ...] = ()
     origins: tuple[Origin, ...] = ()
+
+    @property
+    def selects_within_sources(self) -> bool:
+        """Whether there are conditions other than that on the source."""
+        return self.files != ALL_FILES or bool(self.origins)
 
 
 ALL_CHUNKS = ChunkFilter()

@@ -1,10 +1,10 @@
-"""The protocols of an index store: Store, Reader, Writer, VectorCache and BatchJobTable; and IndexHealth.
+"""The protocols of an index store: Store, Reader and Writer; and IndexHealth.
 
 A `Store` holds one agent's index. A search reads one unchanging snapshot of it, a `Reader`; a sync writes through its
 `Writer`. Both raise the exceptions of `memoryd_server.errors`; a driver translates its own errors into these.
 
     with store.read(deadline) as reader:
-        hits = reader.keyword_hits(terms, sources, limit=50)
+        hits = reader.keyword_hits(terms, among, limit=50)
         rows = reader.chunks([hit.chunk_id for hit in hits])
 """
 
@@ -18,21 +18,18 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import Chunk, Degradation, FileStat, Source
+from memoryd_server.model import Chunk, Degradation, FileStat
+from memoryd_server.store.filters import ChunkFilter
 from memoryd_server.store.identity import BuildIdentity, Difference, VectorIdentity
 from memoryd_server.store.rows import (
-    BatchJob,
-    CacheKey,
     ChunkHead,
     ChunkRow,
-    Counts,
     FileKey,
     FileRow,
     IndexCounts,
     KeywordHit,
     PendingChunk,
     PreparedFile,
-    ProviderModel,
     StoredCounts,
     StoredVector,
     TranscriptPart,
@@ -183,7 +180,13 @@ class Reader(VectorView, Protocol):
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
 
-    def dated_chunks(self, first: date, last: date, sources: Sequence[Source], limit: int) -> list[int]:
+    def has_chunks(self, among: ChunkFilter) -> bool:
+        """Return whether the filter leaves any chunk."""
+
+    def matching_files(self, among: ChunkFilter) -> frozenset[FileKey]:
+        """Return the indexed files that match the filter's conditions on files and sources."""
+
+    def dated_chunks(self, first: date, last: date, among: ChunkFilter, limit: int) -> list[int]:
         """Return at most `limit` chunks whose day, or else whose note's day, is in a range: first one of each day."""
 
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
@@ -201,20 +204,20 @@ class Reader(VectorView, Protocol):
         In a large index a name may be missing for some seconds after it was written.
         """
 
-    def keyword_hits(self, terms: Sequence[QueryTerm], sources: Sequence[Source], limit: int) -> list[KeywordHit]:
+    def keyword_hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals.
 
-        An empty `sources` means all. No term is query syntax.
+        Scores do not depend on the filter. No term is query syntax.
         """
 
     def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
         """Return the BM25 of each of these chunks for `terms`; 0 for one that holds none of them."""
 
-    def vector_hits(self, query: Vector, limit: int, sources: Sequence[Source]) -> list[VectorHit]:
+    def vector_hits(self, query: Vector, limit: int, among: ChunkFilter) -> list[VectorHit]:
         """Return the nearest chunks by exact cosine, best first, the smaller id first among equals.
 
-        An empty `sources` means all. Vectors of another length than the query's are left out. A query without a
-        direction (zero, or with a number that is not finite) raises ValueError.
+        Vectors of another length than the query's are left out. A query without a direction (zero, or with a number
+        that is not finite) raises ValueError.
         """
 
     def cosines(self, ids: Sequence[int], query: Vector) -> dict[int, float]:
@@ -413,88 +416,10 @@ class Store(Protocol):
         """Return which engine compares vectors, and the form of those in memory. No I/O, no lock."""
 
     def vector_memory_bytes(self) -> int:
-        """Return the bytes that vectors take in memory. Waits for a commit that is changing them."""
+        """Return the bytes of vectors and filters in memory. Waits for a commit that is changing the vectors."""
 
     def degradations(self) -> tuple[Degradation, ...]:
         """Return why searches do not read a complete index at the configured path; reported with every answer."""
 
     def remarks(self) -> tuple[Degradation, ...]:
         """Return the remarks that only Status reports, because they do not affect answers."""
-
-
-class BatchJobTable(Protocol):
-    """The providers' running batch jobs. Thread-safe; each call is durable when it returns."""
-
-    def add(self, key: CacheKey, job: BatchJob, hashes: Collection[bytes]) -> None:
-        """Store a job before it is submitted."""
-
-    def set_job_id(self, name: str, job_id: str) -> None:
-        """Store the provider's id of a job."""
-
-    def jobs(self, key: CacheKey) -> list[BatchJob]:
-        """Return the running jobs, oldest first."""
-
-    def hashes(self, key: CacheKey) -> set[bytes]:
-        """Return the hashes of the texts in running jobs."""
-
-    def hashes_of(self, name: str) -> set[bytes]:
-        """Return the hashes of the texts in one job."""
-
-    def put_vectors(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
-        """Put a job's vectors into the cache; return the hashes of those texts that the job still lists.
-
-        A text leaves the job when `VectorCache.forget` deletes it.
-        """
-
-    def delete(self, name: str) -> None:
-        """Delete a job that will bring no more vectors."""
-
-
-class VectorCache(Protocol):
-    """Vectors by cache key and SHA-256 of their text, stored separately from the index. Thread-safe.
-
-    The cache also stores the texts that a provider has refused, the usage of each provider, and the batch jobs.
-    """
-
-    max_entries: int
-
-    @property
-    def jobs(self) -> BatchJobTable:
-        """The running batch jobs."""
-
-    @property
-    def problem(self) -> Degradation | None:
-        """Why the cache was replaced or is not on disk; None if it is intact."""
-
-    def get(self, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return the cached vectors of these texts, by hash; a hit counts as a use."""
-
-    def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
-        """Store vectors by hash; beyond `max_entries` the least recently used are dropped."""
-
-    def refusals(self, key: CacheKey) -> dict[bytes, str]:
-        """Return the provider's reasons for refusing texts within the last day, by text hash."""
-
-    def add_refusals(self, key: CacheKey, reasons: Mapping[bytes, str]) -> None:
-        """Store the provider's reasons for refusing texts, by text hash."""
-
-    def clear_refusals(self) -> None:
-        """Delete every refusal, of all providers."""
-
-    def forget(self, hashes: Iterable[bytes]) -> int:
-        """Delete what is stored of these texts; return the number of vectors deleted."""
-
-    def count(self) -> int:
-        """Return the number of cached vectors."""
-
-    def usage(self) -> dict[ProviderModel, Counts]:
-        """Return the usage of each provider and model, as last stored."""
-
-    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
-        """Store the total usage of providers and models."""
-
-    def release_memory(self) -> None:
-        """Close the file until it is used again."""
-
-    def close(self) -> None:
-        """Close the cache. Idempotent."""

@@ -18,6 +18,7 @@ from memoryd_server.search.keyword import (
     choose_terms,
 )
 from memoryd_server.sqlite.keyword import expression
+from memoryd_server.store.filters import ALL_CHUNKS
 from memoryd_server.store.rows import MOST_TITLE_CHARS
 from memoryd_server.text.terms import QueryTerm, TermKind
 from properties import examples
@@ -166,7 +167,7 @@ def test_a_thousand_words_ask_for_a_handful_of_terms(opened):
     with opened.store.read() as reader:
         question = ANALYZER.query_terms(" ".join(f"word{i}" for i in range(900)))
         assert len(question) >= 900
-        answer = keyword.search(reader, question, (), enough=10, limit=10, chunk_count=reader.counts().chunks)
+        answer = keyword.search(reader, question, ALL_CHUNKS, enough=10, limit=10, chunk_count=reader.counts().chunks)
     assert len(answer.terms) == MAX_TERMS
     assert answer.hits
 
@@ -189,7 +190,7 @@ def answer_to(opened, query, limit=10):
     with opened.store.read() as reader:
         chunks = reader.counts().chunks
         question = ANALYZER.query_terms(query, reader.counts().languages)
-        return keyword.search(reader, question, (), enough=limit, limit=limit, chunk_count=chunks)
+        return keyword.search(reader, question, ALL_CHUNKS, enough=limit, limit=limit, chunk_count=chunks)
 
 
 @pytest.mark.parametrize("query", ["vector search query", "the VECTOR search query thing", "vectorSearchQuery"])
@@ -308,9 +309,9 @@ class RecordingReader:
     def __getattr__(self, name):
         return getattr(self._reader, name)
 
-    def keyword_hits(self, terms, sources, limit):
+    def keyword_hits(self, terms, among, limit):
         self.found_by.append([term.text for term in terms])
-        return self._reader.keyword_hits(terms, sources, limit)
+        return self._reader.keyword_hits(terms, among, limit)
 
 
 def test_frequent_words_rank_the_chunks_that_rare_words_find(opened):
@@ -322,7 +323,7 @@ def test_frequent_words_rank_the_chunks_that_rare_words_find(opened):
     terms = ANALYZER.query_terms("usual rare often")
     with opened.store.read() as reader:
         recording = RecordingReader(reader)
-        search = partial(keyword.search, recording, terms, (), enough=1, limit=1, chunk_count=90)
+        search = partial(keyword.search, recording, terms, ALL_CHUNKS, enough=1, limit=1, chunk_count=90)
         exact, found = search().hits, search(max_chunks_ranked=10).hits
     assert recording.found_by == [["usual", "rare", "often"], ["rare"]]
     assert [hit.chunk_id for hit in found] == [hit.chunk_id for hit in exact]
@@ -337,6 +338,6 @@ def test_if_rare_words_find_too_few_chunks_all_words_find_chunks(opened):
     terms = [QueryTerm(word, original=word) for word in [*words, "often"]]
     with opened.store.read() as reader:
         recording = RecordingReader(reader)
-        found = keyword.search(recording, terms, (), enough=1, limit=8, chunk_count=50, max_chunks_ranked=72)
+        found = keyword.search(recording, terms, ALL_CHUNKS, enough=1, limit=8, chunk_count=50, max_chunks_ranked=72)
     assert recording.found_by == [words, [*words, "often"]]
     assert (len(found.hits), found.is_full) == (8, True)

@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from embedding_fixture import EmbeddingFixture
-from index_fixture import OTHER_IDENTITY, SOUND
+from index_fixture import OTHER_IDENTITY, SOUND, ids_of
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.model import Annotations, Chunk, Origin
+from memoryd_server.model import Annotations, Chunk, Origin, Source
 from memoryd_server.sqlite.kept_vectors import KeptVectors
 from memoryd_server.sqlite.vector_rows import STORED
 from memoryd_server.store.identity import VectorIdentity
@@ -49,9 +49,9 @@ CHANGED = {
 }
 NOTE = "# Notes\n\nThe heron stands in the reeds.\n"
 IDENTITY = VectorIdentity("words", "m", "", 4, "", "")
-FEWEST_STEPS = 64
+FEWEST_STEPS = 74
 # In the upgrade, in the first transaction of the transcript, between it and the next one, and in the last one.
-FAST_STEPS = (15, 40, 47, 59)
+FAST_STEPS = (29, 62, 70, 72)
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def upgraded(tmp_path):
 
 def rows_by_text(index):
     with index.store.read() as reader:
-        rows = reader.chunks(reader.chunk_ids(["memory", "sessions"]))
+        rows = reader.chunks(ids_of(reader, *Source))
     return {row.text: row for row in rows.values()}
 
 
@@ -110,7 +110,7 @@ def test_hits_have_their_origin_before_the_first_sync_and_their_annotations_afte
     with upgraded.index.store.read() as reader:
         assert reader.counts().annotated
     upgraded.index.close()
-    assert ("memory/2026-03-01.md", "2026-03-01", 1) in filled(upgraded.index.path)[1]
+    assert ("memory/2026-03-01.md", "2026-03-01", 1, "2026-03-01") in filled(upgraded.index.path)[1]
 
 
 def test_while_a_rebuild_waits_outdated_files_are_not_split_into_chunks_of_the_new_size(upgraded):

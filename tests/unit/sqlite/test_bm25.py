@@ -7,6 +7,7 @@ import pytest
 from index_fixture import ANALYZER, IndexFixture, connection_of
 from memoryd_server.search import keyword
 from memoryd_server.search.keyword import idf
+from memoryd_server.store.filters import ALL_CHUNKS
 from memoryd_server.text.terms import QueryTerm
 
 WORDS = ["heron", "herons", "Reiher", "foo_bar", "2026-02-08", "成语接龙", "running", "a", "the", "GitHub", "mã", "ไทย"]
@@ -33,7 +34,7 @@ def library(tmp_path_factory):
 def check(library, terms):
     with library.store.read() as reader:
         chunks = reader.counts().chunks
-        answer = keyword.search(reader, terms, (), enough=chunks, limit=chunks, chunk_count=chunks)
+        answer = keyword.search(reader, terms, ALL_CHUNKS, enough=chunks, limit=chunks, chunk_count=chunks)
         scores = reader.keyword_scores(answer.searched, [hit.chunk_id for hit in answer.hits])
         assert answer.hits
         assert scores == {hit.chunk_id: hit.bm25 for hit in answer.hits}

@@ -188,7 +188,7 @@ def test_a_swap_waits_for_open_readers_and_no_reader_sees_two_indexes(opened):
         worker.start()
         assert reached_swap.wait(10)
         assert not done.wait(0.1)
-        rows = reader.matches(f'"{OLD}"', (), 10)
+        rows = reader.matches(f'"{OLD}"', 10)
         assert len(rows) == 1
         assert reader.chunks([rows[0].chunk_id])[rows[0].chunk_id].text == OLD
     worker.join(10)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from index_fixture import IndexFixture
+from index_fixture import IndexFixture, ids_of
+from memoryd_server.model import Source
 from memoryd_server.sqlite import keyword
 from memoryd_server.sqlite.keyword import any_of, best, scores_of
 from memoryd_server.text.terms import QueryTerm
@@ -46,7 +47,7 @@ def kept(reader, terms):
 
 
 def ranked(reader, terms, limit):
-    return reader.matches(any_of(terms), (), limit)
+    return reader.matches(any_of(terms), limit)
 
 
 @settings(max_examples=examples(150), deadline=None)
@@ -60,7 +61,7 @@ def test_the_best_are_those_of_fts5_with_their_very_scores(embedding, terms, lim
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.randoms())
 def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(embedding, terms, choose):
     with embedding.store.read() as reader:
-        ids = [*choose.sample(sorted(reader.chunk_ids(["memory"])), 20), 10**9]
+        ids = [*choose.sample(ids_of(reader, Source.MEMORY), 20), 10**9]
         wanted = reader.scores_of_matches(any_of(terms), ids)
         assert scores_of(kept(reader, terms), ids) == {chunk_id: wanted.get(chunk_id, 0.0) for chunk_id in ids}
 

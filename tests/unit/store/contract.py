@@ -22,6 +22,7 @@ import pytest
 
 from memoryd_server.errors import DeadlineTooShort, SyncCancelled
 from memoryd_server.model import NO_ANNOTATIONS, Annotations, Chunk, FileStat, Origin, Source
+from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter
 from memoryd_server.store.identity import VectorIdentity
 from memoryd_server.store.protocol import Store
 from memoryd_server.store.rows import PreparedFile
@@ -172,13 +173,15 @@ class StoreContract:
         made = vectors(chunk_ids(filled))
         writer.put_vectors(blobs(made))
         with filled.read() as before:
-            ids = {hit.chunk_id for hit in before.keyword_hits([QueryTerm("word0")], (), 1_000)}
+            ids = {hit.chunk_id for hit in before.keyword_hits([QueryTerm("word0")], ALL_CHUNKS, 1_000)}
             writer.write([], writer.files().values())
-            assert {hit.chunk_id for hit in before.keyword_hits([QueryTerm("word0")], (), 1_000)} == ids != set()
+            assert (
+                {hit.chunk_id for hit in before.keyword_hits([QueryTerm("word0")], ALL_CHUNKS, 1_000)} == ids != set()
+            )
             assert before.cosines([min(made)], made[min(made)])[min(made)] == pytest.approx(1.0, abs=1e-6)
         with filled.read() as after:
-            assert after.keyword_hits([QueryTerm("word0")], (), 1_000) == []
-            assert after.vector_hits(made[min(made)], 10, ()) == []
+            assert after.keyword_hits([QueryTerm("word0")], ALL_CHUNKS, 1_000) == []
+            assert after.vector_hits(made[min(made)], 10, ALL_CHUNKS) == []
 
     def test_every_change_of_rows_raises_the_revision_and_nothing_lowers_it(self, store, tmp_path):
         def revision():
@@ -242,7 +245,7 @@ class StoreContract:
         with filled.read() as reader:
             assert not reader.stored_counts([row.id]).hashes or row.id in {f.id for f in reader.files().values()}
             assert reader.hashes_containing("heron") == {hashlib.sha256(b"heron").digest()}
-            (hit,) = reader.keyword_hits([QueryTerm("heron")], (), 10)
+            (hit,) = reader.keyword_hits([QueryTerm("heron")], ALL_CHUNKS, 10)
             assert reader.chunks([hit.chunk_id])[hit.chunk_id].path == "notes/0.md"
 
     def test_a_chunk_is_stored_with_its_origin_and_annotations(self, store):
@@ -254,7 +257,7 @@ class StoreContract:
         store.writer().write([replace(plain, chunks=chunks, origin=Origin.AGENT)])
         with store.read() as reader:
             assert reader.counts().annotated
-            ids = [reader.keyword_hits([QueryTerm(word)], (), 1)[0].chunk_id for word in ("heron", "weir")]
+            ids = [reader.keyword_hits([QueryTerm(word)], ALL_CHUNKS, 1)[0].chunk_id for word in ("heron", "weir")]
             rows, heads = reader.chunks(ids), reader.heads(ids)
         assert [(rows[each].origin, rows[each].annotations) for each in ids] == [
             (Origin.AGENT, annotations),
@@ -271,17 +274,17 @@ class StoreContract:
         store.writer().write([note, later, session, document("d.md", ("crane", "")), same_day])
         with store.read() as reader:
             (heron, weir, otter, swift, crane, second) = (
-                reader.keyword_hits([QueryTerm(word)], (), 1)[0].chunk_id
+                reader.keyword_hits([QueryTerm(word)], ALL_CHUNKS, 1)[0].chunk_id
                 for word in ("heron", "weir", "otter", "swift", "crane", "finch")
             )
             may = (date(2023, 5, 8), date(2023, 5, 31))
-            assert reader.dated_chunks(*may, (), 10) == [otter, swift, heron, second]
+            assert reader.dated_chunks(*may, ALL_CHUNKS, 10) == [otter, swift, heron, second]
             summer = (date(2023, 5, 8), date(2023, 6, 30))
-            assert reader.dated_chunks(*summer, (), 10) == [weir, otter, swift, heron, second]
-            assert reader.dated_chunks(*may, (), 2) == [otter, swift]
-            assert reader.dated_chunks(*may, (Source.MEMORY,), 10) == [otter, heron, second]
-            assert reader.dated_chunks(date(2023, 6, 1), date(2023, 6, 1), (), 10) == [weir]
-            assert reader.dated_chunks(date(2023, 5, 11), date(2023, 5, 31), (), 10) == []
+            assert reader.dated_chunks(*summer, ALL_CHUNKS, 10) == [weir, otter, swift, heron, second]
+            assert reader.dated_chunks(*may, ALL_CHUNKS, 2) == [otter, swift]
+            assert reader.dated_chunks(*may, ChunkFilter(sources=(Source.MEMORY,)), 10) == [otter, heron, second]
+            assert reader.dated_chunks(date(2023, 6, 1), date(2023, 6, 1), ALL_CHUNKS, 10) == [weir]
+            assert reader.dated_chunks(date(2023, 5, 11), date(2023, 5, 31), ALL_CHUNKS, 10) == []
             days = {each: head.day for each, head in reader.heads([heron, weir, crane]).items()}
         assert days == {heron: date(2023, 5, 8), weir: date(2023, 6, 1), crane: None}
 
@@ -309,7 +312,7 @@ class StoreContract:
         # Repeated: what a driver keeps of a term has the same scores.
         for _ in range(5):
             with filled.read() as reader:
-                hits = reader.keyword_hits(terms, sources, limit)
+                hits = reader.keyword_hits(terms, ChunkFilter(sources=sources), limit)
             assert [hit.bm25 for hit in hits] == pytest.approx([score for score, _ in expected[:limit]], rel=1e-6)
             for hit in hits:
                 assert hit.bm25 == pytest.approx(reference.score(terms, hit.chunk_id), rel=1e-6)
@@ -321,7 +324,7 @@ class StoreContract:
         for _ in range(5):
             with filled.read() as reader:
                 scores = reader.keyword_scores(terms, [*ids, 10**9])
-                reader.keyword_hits(terms, (), 10)
+                reader.keyword_hits(terms, ALL_CHUNKS, 10)
             assert scores[10**9] == 0.0
             assert [scores[number] for number in ids] == pytest.approx(
                 [reference.score(terms, number) for number in ids], rel=1e-6, abs=1e-12
@@ -365,7 +368,7 @@ class StoreContract:
             # Twice: from the disk, and from memory.
             for _ in range(2):
                 with filled.read() as reader:
-                    hits = reader.vector_hits(query, limit, sources)
+                    hits = reader.vector_hits(query, limit, ChunkFilter(sources=sources))
                     cosines = reader.cosines(expected, query)
                 assert [hit.chunk_id for hit in hits] == expected
                 assert [hit.cosine for hit in hits] == pytest.approx([exact[number] for number in expected], abs=1e-6)
@@ -377,7 +380,7 @@ class StoreContract:
         filled.writer().put_vectors(blobs(vectors(chunk_ids(filled))))
         for bad in (0.0, math.nan, math.inf):
             with filled.read() as reader, pytest.raises(ValueError, match="vector"):
-                reader.vector_hits(np.full(DIMENSIONS, bad, np.float32), 3, ())
+                reader.vector_hits(np.full(DIMENSIONS, bad, np.float32), 3, ALL_CHUNKS)
 
     def test_a_vector_is_pending_until_it_is_put(self, filled):
         writer, ids = filled.writer(), chunk_ids(filled)
@@ -442,15 +445,17 @@ class StoreContract:
         with filled.read() as reader:
             assert reader.staged().vector_identity() == TWO_MODELS[1]
             assert reader.vector_identity() == TWO_MODELS[0]
-            assert reader.vector_hits(old[ids[0]], 1, ())[0].chunk_id == ids[0]
-            assert reader.vector_hits(old[ids[0]], 1, ())[0].cosine == pytest.approx(1.0)
+            assert reader.vector_hits(old[ids[0]], 1, ALL_CHUNKS)[0].chunk_id == ids[0]
+            assert reader.vector_hits(old[ids[0]], 1, ALL_CHUNKS)[0].cosine == pytest.approx(1.0)
             writer.staged().put_vectors(blobs(new))
             assert writer.promote_staged() > before
-            assert reader.vector_hits(old[ids[1]], 1, ())[0].cosine == pytest.approx(1.0), "an open snapshot changed"
+            assert reader.vector_hits(old[ids[1]], 1, ALL_CHUNKS)[0].cosine == pytest.approx(1.0), (
+                "an open snapshot changed"
+            )
         with filled.read() as reader:
             assert (reader.vector_identity(), reader.staged(), reader.count_pending()) == (TWO_MODELS[1], None, 0)
-            assert reader.vector_hits(new[ids[2]], 1, ())[0].chunk_id == ids[2]
-            assert reader.vector_hits(new[ids[2]], 1, ())[0].cosine == pytest.approx(1.0)
+            assert reader.vector_hits(new[ids[2]], 1, ALL_CHUNKS)[0].chunk_id == ids[2]
+            assert reader.vector_hits(new[ids[2]], 1, ALL_CHUNKS)[0].cosine == pytest.approx(1.0)
             assert len(reader.stored_vectors(0, 1_000)) == len(ids)
 
     def test_staged_vectors_survive_a_restart_and_are_discarded_on_request(self, filled):
@@ -512,7 +517,7 @@ class StoreContract:
                 assert bodies(reader) == before
         with filled.read() as reader:
             assert bodies(reader) == {("a.md", 1): "heron"}
-            assert reader.keyword_hits([QueryTerm("word0")], (), 10) == []
+            assert reader.keyword_hits([QueryTerm("word0")], ALL_CHUNKS, 10) == []
 
     def test_a_rebuild_that_fails_leaves_the_index_as_it_was(self, filled):
         with filled.read() as reader:
@@ -585,7 +590,7 @@ def check_whole(store, reported):
         assert len(turns) == 1, "a transaction of five files was written in part"
         assert sum(row.chunk_count for row in files) == len(texts) == reader.keyword_chunks()
         (turn,) = turns
-        hits = reader.keyword_hits([QueryTerm(turn)], (), 1_000)
+        hits = reader.keyword_hits([QueryTerm(turn)], ALL_CHUNKS, 1_000)
         assert len(hits) == len(texts)
 
 

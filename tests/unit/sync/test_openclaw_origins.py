@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from index_fixture import ids_of
 from memoryd_server.model import Origin, Source
 from memoryd_server.sources.session_source import open_transcript
 from memoryd_server.sources.transcripts import START
@@ -68,7 +69,7 @@ def test_only_structured_fields_decide_the_origin(index, compressed):
 def test_a_chunk_has_the_least_trusted_origin_also_after_messages_were_added(index):
     def chunk_origin():
         with index.store.read() as reader:
-            rows = reader.chunks(reader.chunk_ids([Source.SESSIONS])).values()
+            rows = reader.chunks(ids_of(reader, Source.SESSIONS)).values()
         return [row.origin for row in rows if row.path == path_of(SESSION)]
 
     with index.writer() as writer:

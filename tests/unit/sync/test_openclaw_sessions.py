@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from index_fixture import RecordingObserver
+from index_fixture import RecordingObserver, ids_of
 from memoryd_server.agent.files import read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source
@@ -200,7 +200,7 @@ def test_a_deleted_session_is_found_in_its_archive_row(index):
 def vectors_of(index):
     """The vector of each text that has one."""
     with index.store.read() as reader:
-        rows = reader.chunks(reader.chunk_ids([Source.SESSIONS]))
+        rows = reader.chunks(ids_of(reader, Source.SESSIONS))
         found = dict(reader.embeddings_after(0, len(rows) + 1))
     return {row.text: found[number] for number, row in rows.items() if number in found}
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from index_fixture import SOUND, RecordingObserver
+from index_fixture import SOUND, RecordingObserver, ids_of
 from memoryd_server.errors import DiskFull, SyncCancelled
 from memoryd_server.model import Source
 from memoryd_server.sources import transcript_text
@@ -48,13 +48,13 @@ def test_only_the_added_part_of_a_transcript_is_read_and_only_its_last_chunk_rep
     index.sync()
     before, size = index.chunks(), (index.sessions / "s1.jsonl").stat().st_size
     with index.store.read() as reader:
-        ids = sorted(reader.chunk_ids([Source.SESSIONS]))
+        ids = ids_of(reader, Source.SESSIONS)
     index.say("s1.jsonl", TOOL, user("The quince is ripe."))
     assert index.sync().indexed_files == 1
     assert starts == [0, size]
     assert index.found("quince") == ["sessions/s1.jsonl"]
     with index.store.read() as reader:
-        assert ids[:-1] == sorted(reader.chunk_ids([Source.SESSIONS]))[: len(ids) - 1]
+        assert ids[:-1] == ids_of(reader, Source.SESSIONS)[: len(ids) - 1]
     assert index.chunks()[: len(before) - 1] == before[:-1]
     assert index.integrity() == SOUND
 
@@ -63,11 +63,11 @@ def test_a_chunk_that_was_full_already_is_not_replaced(index):
     index.say("s1.jsonl", user("a " * 390), user("b " * 390))
     index.sync()
     with index.store.read() as reader:
-        ids = set(reader.chunk_ids([Source.SESSIONS]))
+        ids = set(ids_of(reader, Source.SESSIONS))
     index.say("s1.jsonl", user("c " * 390))
     index.sync()
     with index.store.read() as reader:
-        assert ids < set(reader.chunk_ids([Source.SESSIONS]))
+        assert ids < set(ids_of(reader, Source.SESSIONS))
 
 
 def test_nothing_is_read_of_a_transcript_that_nothing_was_added_to(index, starts):
@@ -172,13 +172,13 @@ def test_a_rotated_transcript_keeps_its_rows_and_makes_room_for_the_next_of_its_
     index.say("s1.jsonl", *talk(0, 100))
     index.sync()
     with index.store.read() as reader:
-        ids = sorted(reader.chunk_ids([Source.SESSIONS]))
+        ids = ids_of(reader, Source.SESSIONS)
     rotated = index.rotate("s1.jsonl", "reset.2026-02-08T10-00-00.000Z")
     index.say("s1.jsonl", user("The quince is ripe."))
     index.sync()
     assert starts == [0, rotated.stat().st_size, 0]
     with index.store.read() as reader:
-        assert ids == sorted(reader.chunk_ids([Source.SESSIONS]))[: len(ids)]
+        assert ids == ids_of(reader, Source.SESSIONS)[: len(ids)]
     assert index.found("quince") == ["sessions/s1.jsonl"]
     assert set(index.found("herons")) == {f"sessions/{rotated.name}"}
     assert index.integrity() == SOUND

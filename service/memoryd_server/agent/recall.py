@@ -18,23 +18,24 @@ from memoryd_server.agent.recall_request import RecallPlan
 from memoryd_server.agent.search import SearchResult
 from memoryd_server.model import Clock, utc_day
 from memoryd_server.recall import (
+    WORDS,
     Block,
     Chosen,
     FileLines,
     Passage,
     SeenPassages,
     ShownPassages,
-    TurnText,
     choose,
     fingerprint,
+    is_relevant,
     make_block,
     read_turn,
     with_context,
 )
-from memoryd_server.search import NO_ANSWER, EmptyReason, Hit, SearchAnswer, SearchMode, SearchQuery, citation
+from memoryd_server.search import NO_ANSWER, EmptyReason, Hit, SearchAnswer, SearchQuery, citation, names_in
 from memoryd_server.text import Analyzer
 
-# A question with fewer words of its own is searched together with the message before it.
+# A question with fewer words of its own, without those of conversation, is searched with the message before it.
 _FEW_WORDS = 3
 _ENTRIES = 3
 _ENTRY_CHARS = 1_000
@@ -97,14 +98,15 @@ class Recaller:
     ) -> RecallAnswer:
         """Return the block for a turn. `languages` are those of the index."""
         began = self._clock.monotonic()
-        text = await run_on(threads, self._query_text, plan, languages)
+        text, names = await run_on(threads, self._read_turn, plan, languages)
         if not text:
-            return self._silent(NO_ANSWER, began, SilentReason.NO_QUERY, "the turn has no words to search for")
+            explanation = "the turn has nothing to search for: no words, only common ones, or a command"
+            return self._silent(NO_ANSWER, began, SilentReason.NO_QUERY, explanation)
         query = replace(plan.query, text=text)
         answer, entries = await asyncio.gather(self._search_files(plan, query), self._find_entries(plan, config, query))
         answer = replace(answer, degradations=(*answer.degradations, *entries.degradations))
         seen = self._seen(plan)
-        relevant = _is_relevant(answer, plan)
+        relevant = is_relevant(answer, plan.least_confidence, names)
         of_entries = [hit.as_hit(_ENTRY_CHARS, citations=False) for hit in entries.hits]
         passages = [_passage(hit) for hit in alternating(of_entries, answer.hits if relevant else ())]
         chosen, block = await run_on(threads, _compose, passages, seen, plan)
@@ -115,14 +117,21 @@ class Recaller:
             return RecallAnswer(block, self._ended(answer, began))
         return self._silent(answer, began, *_reason(answer, chosen, plan, relevant=relevant))
 
-    def _query_text(self, plan: RecallPlan, languages: Sequence[str]) -> str:
-        """Return what to search for; empty for a turn without a word that says anything."""
+    def _read_turn(self, plan: RecallPlan, languages: Sequence[str]) -> tuple[str, frozenset[str]]:
+        """Return what to search for, and the names in it; empty for a turn that is nothing but conversation."""
         turn = read_turn(plan.text)
-        words = self._analyzer.content_words(turn.query, languages) if turn.query else ()
-        if _needs_context(turn, words) and plan.recent_messages:
-            combined = with_context(turn, plan.recent_messages[-1])
-            return combined if self._analyzer.content_words(combined, languages) else ""
-        return turn.query if words else ""
+        text, words = turn.query, self._telling_words(turn.query, languages)
+        if turn.is_question and len(words) < _FEW_WORDS and plan.recent_messages:
+            text = with_context(turn, plan.recent_messages[-1])
+            words = self._telling_words(text, languages)
+        if not words:
+            return "", frozenset()
+        names = (self._telling_words(name, languages) for name in names_in(text))
+        return text, frozenset(word for found in names for word in found)
+
+    def _telling_words(self, text: str, languages: Sequence[str]) -> list[str]:
+        found = self._analyzer.content_words(text, languages) if text else ()
+        return [word for word in found if word not in WORDS]
 
     async def _search_files(self, plan: RecallPlan, query: SearchQuery) -> SearchAnswer:
         return await self._search(query, plan.session_key) if plan.files else NO_ANSWER
@@ -156,18 +165,6 @@ class Recaller:
 
 
 _EVER = 2**63 - 1
-
-
-def _needs_context(turn: TurnText, words: Sequence[str]) -> bool:
-    return turn.is_question and len(words) < _FEW_WORDS
-
-
-def _is_relevant(answer: SearchAnswer, plan: RecallPlan) -> bool:
-    """Return whether the hits of an answer say something about the turn."""
-    if not answer.hits:
-        return False
-    least = plan.min_keyword_confidence if answer.served_mode is SearchMode.KEYWORD else plan.min_confidence
-    return answer.confidence is None or answer.confidence >= least
 
 
 def _compose(passages: Sequence[Passage], seen: SeenPassages, plan: RecallPlan) -> tuple[Chosen, Block]:

@@ -9,7 +9,7 @@ from memoryd_server.agent.entry_search import ENTRY_FOLDER
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.requests import MOST_LINE_NUMBER, MOST_PATH_BYTES, FieldChecks, Request
 from memoryd_server.model import Origin, Source
-from memoryd_server.recall import Budget, FileLines
+from memoryd_server.recall import WORDS, Budget, FileLines, LeastConfidence
 from memoryd_server.search import SearchMode, SearchQuery
 
 MOST_TEXT_BYTES = 2 * 2**20
@@ -18,9 +18,9 @@ MOST_REFERENCES = 4_096
 
 MOST_CANDIDATES = 24
 """Results that are considered for a block. Most of them do not fit the default budget."""
-MOST_PASSAGE_CHARS = 700
+MOST_PASSAGE_CHARS = 1_000
 _LEAST_PASSAGE_CHARS = 160
-_PASSAGES_PER_BUDGET = 4
+_PASSAGES_PER_BUDGET = 6
 _CHARS_PER_TOKEN = 4
 
 _TRUSTED = (Origin.OWNER, Origin.AGENT)
@@ -31,7 +31,7 @@ class RecallPlan:
     """What a recall has to do.
 
     `query` has everything but its text, which is made of the turn. `seen` are the passages that the caller says the
-    session has seen. `min_confidence` is for hybrid search, `min_keyword_confidence` for keyword search alone.
+    session has seen.
     """
 
     text: str
@@ -44,8 +44,7 @@ class RecallPlan:
     files: bool
     entries: bool
     entries_are_named: bool
-    min_confidence: float
-    min_keyword_confidence: float
+    least_confidence: LeastConfidence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +100,7 @@ class MemoryRecallRequest(Request):
             origins=() if settings.include_untrusted else _TRUSTED,
             embedding_seconds=settings.embedding_seconds,
             rerank=False,
+            common_words=WORDS,
         )
         checks.check()
         return RecallPlan(
@@ -114,8 +114,9 @@ class MemoryRecallRequest(Request):
             files=self.files,
             entries=self.entries or not self.sources,
             entries_are_named=self.entries,
-            min_confidence=settings.min_confidence if confidence is None else confidence,
-            min_keyword_confidence=settings.min_keyword_confidence if confidence is None else confidence,
+            least_confidence=LeastConfidence(settings.min_confidence, settings.min_keyword_confidence)
+            if confidence is None
+            else LeastConfidence(confidence, confidence),
         )
 
     def _check_sizes(self, checks: FieldChecks) -> None:

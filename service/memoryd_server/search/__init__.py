@@ -1,5 +1,6 @@
 """Search: a query into hits."""
 
+from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
 from memoryd_server.search.query import (
@@ -44,5 +45,6 @@ __all__ = [
     "decay_of",
     "derived_scale",
     "known_scale",
+    "names_in",
     "within_budget",
 ]

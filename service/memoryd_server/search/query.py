@@ -50,7 +50,8 @@ class SearchQuery:
     An answer whose confidence is below `abstain_below` has no hits; None means the setting, for keyword search only.
     Only chunks of these `files` and `origins` are ranked; empty `origins` mean all. `embedding_seconds` is how long the
     search waits for the query's vector; None means as long as the deadline allows. `rerank` is whether a reranker, if
-    one is configured, orders the results.
+    one is configured, orders the results. `common_words`, without case and accents, are no evidence that a hit is about
+    the query; they have no effect on the results.
     """
 
     text: str
@@ -70,6 +71,7 @@ class SearchQuery:
     origins: tuple[Origin, ...] = ()
     embedding_seconds: float | None = None
     rerank: bool = True
+    common_words: frozenset[str] = frozenset()
 
 
 def text_score(bm25: float, best: float) -> float:
@@ -86,8 +88,10 @@ class Hit:
     `score` is within 0..1. The other scores and the ranks are None as in `Candidate`. `coverage` is None if the keyword
     retriever did not run or the query has no words; `decay` is None if decay is off. `annotation_factor` is None if no
     annotation changed the score, `date` and `adjacent` are None if they are 0. `rerank` is the score of the reranker,
-    None if it did not score the hit. `words` are those of the query that the hit contains. `information` is the sum of
-    their inverse document frequencies, relative to that of a word in only one chunk; None as `coverage`. `day` is the
+    None if it did not score the hit. `words` are those of the query that the hit contains. `evidence` is the sum of
+    their inverse document frequencies, relative to that of a word in only one chunk, without the query's
+    `common_words` and short numbers; None as `coverage`. `identifiers` are those of the words that are names in one
+    piece, such as `BOOKING_CACHE_TTL`. `day` is the
     date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
     """
 
@@ -114,7 +118,8 @@ class Hit:
     adjacent: float | None = None
     rerank: float | None = None
     words: tuple[str, ...] = ()
-    information: float | None = None
+    evidence: float | None = None
+    identifiers: tuple[str, ...] = ()
     day: str = ""
 
 
@@ -149,7 +154,8 @@ class SearchAnswer:
     of a hit has changed since it was indexed. `coverage` is the best coverage of a hit, or None as in `Hit`.
     `confidence` is how likely it is that the memory answers the query, 0..1, None if keyword search did not take part.
     `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
-    `reranking` is None if no reranker is configured.
+    `reranking` is None if no reranker is configured. `nearness` is the best cosine on the model's scale, on which 0
+    is an unrelated text and 1 the least cosine of an answer; None if vector search did not run or there is no scale.
     """
 
     hits: tuple[Hit, ...]
@@ -169,6 +175,7 @@ class SearchAnswer:
     backend: str = BUILTIN
     matched_any_word: bool = False
     reranking: RerankReport | None = None
+    nearness: float | None = None
 
 
 NO_ANSWER = SearchAnswer(

@@ -1,6 +1,6 @@
 """Candidates into hits: read the rows, check the files, merge, share places between sources, render and cite."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -14,9 +14,13 @@ from memoryd_server.search.retrieval import AnalyzedQuery
 from memoryd_server.search.snippet import Snippet, TermMatcher, best_snippet, cut_text
 from memoryd_server.search.windows import LineMatcher
 from memoryd_server.store import ChunkHead, ChunkRow, Reader
+from memoryd_server.text import QueryTerm, TermKind
 
 FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
 """Returns for each chunk whether its file exists, and whether the file is as it was when it was indexed."""
+
+# Shorter numbers are in many texts by chance.
+_LEAST_DIGITS = 4
 
 # Rows are read in batches of this size: about the number that a search with the default number of results needs.
 _BATCH_SIZE = 8
@@ -169,7 +173,8 @@ class RenderedHit:
     snippet: Snippet
     words: tuple[str, ...]
     coverage: float | None = None
-    information: float | None = None
+    evidence: float | None = None
+    identifiers: tuple[str, ...] = ()
 
 
 class HitRenderer:
@@ -184,6 +189,8 @@ class HitRenderer:
         # SQLite's weights are near 0 in a small index; these are not.
         self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
         self._rarest = smoothed_idf(1, max(keyword.chunk_count, 1))
+        self._evident = alternatives(term for term in analyzed.terms if _is_evident(term, self._query.common_words))
+        self._identifiers = [term.text for term in analyzed.terms if term.kind is TermKind.WHOLE]
         self._originals = {term.text: term.original or term.text for term in analyzed.terms}
 
     def render(self, row: ChunkRow) -> RenderedHit:
@@ -208,7 +215,14 @@ class HitRenderer:
         if not self._keyword.frequencies:
             return RenderedHit(snippet, shown)
         share = coverage(found, self._weights, self._alternatives)
-        return RenderedHit(snippet, shown, share, information(found, self._weights, self._alternatives) / self._rarest)
+        evidence = information(found, self._weights, self._evident) / self._rarest
+        identifiers = tuple(term for term in self._identifiers if term in found)
+        return RenderedHit(snippet, shown, share, evidence, identifiers)
+
+
+def _is_evident(term: QueryTerm, common_words: Collection[str]) -> bool:
+    word = term.original or term.text
+    return word not in common_words and not (word.isdigit() and len(word) < _LEAST_DIGITS)
 
 
 def hits(
@@ -246,7 +260,8 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ran
         adjacent=candidate.adjacent or None,
         rerank=rerank,
         words=rendered.words,
-        information=rendered.information,
+        evidence=rendered.evidence,
+        identifiers=rendered.identifiers,
         day=row.day,
     )
 

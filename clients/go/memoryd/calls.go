@@ -14,6 +14,7 @@ import (
 // Default deadlines, as in the protos.
 const (
 	searchDeadline  = 5 * time.Second
+	recallDeadline  = 2 * time.Second
 	getDeadline     = 2 * time.Second
 	statusDeadline  = 2 * time.Second
 	probeDeadline   = 10 * time.Second
@@ -30,6 +31,15 @@ func (c *Client) Search(
 	ctx context.Context, request *memorydv1.MemorySearchRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemorySearchResponse, error) {
 	return call(ctx, c, c.service.MemorySearch, searchDeadline, request, options)
+}
+
+// Recall returns what an agent's memory contains about a turn of a session, as a text to insert before the turn. If a
+// reply is lost while RememberShown is set, its items count as shown, and a retry does not return them. The default
+// deadline is 2 seconds.
+func (c *Client) Recall(
+	ctx context.Context, request *memorydv1.MemoryRecallRequest, options ...grpc.CallOption,
+) (*memorydv1.MemoryRecallResponse, error) {
+	return call(ctx, c, c.service.MemoryRecall, recallDeadline, request, options)
 }
 
 // Get reads a range of lines of a memory file. The default deadline is 2 seconds.

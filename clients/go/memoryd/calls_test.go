@@ -28,6 +28,21 @@ var calls = map[string]struct {
 			return c.Search(ctx, &memorydv1.MemorySearchRequest{Query: "q"})
 		},
 	},
+	"search with a filter": {
+		"MemorySearch", 5 * time.Second, &memorydv1.MemorySearchResponse{},
+		&memorydv1.MemorySearchRequest{Query: "q", Filter: filter()},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			return c.Search(ctx, &memorydv1.MemorySearchRequest{Query: "q", Filter: filter()})
+		},
+	},
+	"recall": {
+		"MemoryRecall", 2 * time.Second, &memorydv1.MemoryRecallResponse{Block: "b", TokensUsed: 1},
+		&memorydv1.MemoryRecallRequest{Text: "t", SessionKey: "k", RememberShown: true, Filter: filter()},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			request := &memorydv1.MemoryRecallRequest{Text: "t", SessionKey: "k", RememberShown: true, Filter: filter()}
+			return c.Recall(ctx, request)
+		},
+	},
 	"get": {
 		"MemoryGet", 2 * time.Second, &memorydv1.MemoryGetResponse{Text: "t"}, &memorydv1.MemoryGetRequest{Path: "p"},
 		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
@@ -86,9 +101,9 @@ var calls = map[string]struct {
 	},
 	"list files": {
 		"ListFiles", 2 * time.Second, &memorydv1.ListFilesResponse{NextPageToken: "n"},
-		&memorydv1.ListFilesRequest{PageSize: 3},
+		&memorydv1.ListFilesRequest{PageSize: 3, PageToken: "p", Filter: filter()},
 		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
-			return c.ListFiles(ctx, &memorydv1.ListFilesRequest{PageSize: 3})
+			return c.ListFiles(ctx, &memorydv1.ListFilesRequest{PageSize: 3, PageToken: "p", Filter: filter()})
 		},
 	},
 	"remember": {
@@ -98,7 +113,7 @@ var calls = map[string]struct {
 			return c.Entries().Remember(ctx, &memorydv1.RememberRequest{Text: "t", IdempotencyKey: "k"})
 		},
 	},
-	"recall": {
+	"recall entries": {
 		"Recall", 5 * time.Second, &memorydv1.RecallResponse{Entries: []*memorydv1.ScoredEntry{{Score: 1}}},
 		&memorydv1.RecallRequest{Query: "q"},
 		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
@@ -131,6 +146,13 @@ var calls = map[string]struct {
 			return c.Entries().RecallBlock(ctx, &memorydv1.RecallBlockRequest{Prompt: "p"})
 		},
 	},
+}
+
+func filter() *memorydv1.MemoryFilter {
+	return &memorydv1.MemoryFilter{
+		Since: "2026-05", PathPrefixes: []string{"projects/"},
+		FrontMatter: []*memorydv1.FrontMatterCondition{{Key: "tags", Values: []string{"billing", "cache"}}},
+	}
 }
 
 func TestACallCarriesItsRequestAndItsDocumentedDeadline(t *testing.T) {

@@ -46,6 +46,33 @@ func ExampleConnect() {
 	defer client.Close()
 }
 
+// The block is empty if the memory contains nothing about the turn.
+func ExampleClient_Recall() {
+	client, err := memoryd.Connect(daemon()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	inSync(client)
+
+	for _, text := range []string{"How do I fix ERR_CACHE_4017?", "thank you!"} {
+		recalled, err := client.Recall(context.Background(), &memorydv1.MemoryRecallRequest{
+			Text: text, Filter: &memorydv1.MemoryFilter{PathPrefixes: []string{"memory/projects/"}},
+		})
+		if err != nil {
+			log.Fatal(err)
+		}
+		if recalled.GetBlock() == "" {
+			fmt.Println("nothing:", recalled.GetSilentReason())
+			continue
+		}
+		fmt.Println(recalled.GetItems()[0].GetPath())
+	}
+	// Output:
+	// memory/projects/booking-engine.md
+	// nothing: RECALL_SILENT_REASON_NO_QUERY
+}
+
 func ExampleClient_Get() {
 	client, err := memoryd.Connect(daemon()...)
 	if err != nil {

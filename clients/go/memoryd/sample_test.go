@@ -64,6 +64,17 @@ func (s *sample) MemorySearch(
 	return &memorydv1.MemorySearchResponse{Results: []*memorydv1.SearchResult{hit}}, nil
 }
 
+func (s *sample) MemoryRecall(
+	_ context.Context, request *memorydv1.MemoryRecallRequest,
+) (*memorydv1.MemoryRecallResponse, error) {
+	if request.GetText() == "thank you!" {
+		return &memorydv1.MemoryRecallResponse{SilentReason: memorydv1.RecallSilentReason_RECALL_SILENT_REASON_NO_QUERY}, nil
+	}
+	return &memorydv1.MemoryRecallResponse{
+		Block: "<relevant-memories>", Items: []*memorydv1.RecalledItem{{Path: engine, StartLine: 5, EndLine: 24}},
+	}, nil
+}
+
 func (s *sample) MemoryGet(_ context.Context, request *memorydv1.MemoryGetRequest) (*memorydv1.MemoryGetResponse, error) {
 	if request.GetPath() != engine {
 		return nil, explained(codes.NotFound, "FILE_NOT_FOUND", "there is no such file")

@@ -15,6 +15,7 @@ type unaryCall func(context.Context, *memoryd.Client, json.RawMessage) (proto.Me
 
 var unary = map[string]unaryCall{
 	"search":          of((*memoryd.Client).Search),
+	"recall":          of((*memoryd.Client).Recall),
 	"get":             of((*memoryd.Client).Get),
 	"status":          of((*memoryd.Client).Status),
 	"flush_decision":  of((*memoryd.Client).FlushDecision),
@@ -25,7 +26,7 @@ var unary = map[string]unaryCall{
 	"list_agents":     of((*memoryd.Client).ListAgents),
 	"list_files":      of((*memoryd.Client).ListFiles),
 	"remember":        ofEntries((*memoryd.Entries).Remember),
-	"recall":          ofEntries((*memoryd.Entries).Recall),
+	"recall_entries":  ofEntries((*memoryd.Entries).Recall),
 	"forget_entry":    ofEntries((*memoryd.Entries).Forget),
 	"list_entries":    ofEntries((*memoryd.Entries).List),
 	"suggest_capture": ofEntries((*memoryd.Entries).SuggestCapture),

@@ -453,3 +453,26 @@ async def test_vectors_are_refused_where_none_are_made(qmd, home):
     running = await qmd()
     request = pb.MemorySearchRequest(query="x", session_key=DIRECT, mode=memory_pb2.SEARCH_MODE_VECTOR)
     await check_refused(running.stub.MemorySearch(request), "FAILED_PRECONDITION", "EMBEDDING_NOT_CONFIGURED")
+
+
+OWN_FILTER = {"path_prefixes": ["memory/harbour"]}
+
+
+async def test_the_builtin_engine_answers_a_search_with_a_filter(qmd, home):
+    home.write(harbour="The crane lifts.\n", garden="A crane among roses.\n")
+    running = await qmd()
+    answer = await ask(running, "crane", filter=OWN_FILTER)
+    assert (answer.info.backend, paths(answer)) == (BUILTIN, ["memory/harbour.md"])
+    assert fallback_reason(answer) == "qmd cannot filter"
+    assert (await ask(running, "crane")).info.backend == QMD, "qmd has not failed"
+
+
+async def test_a_search_with_a_filter_fails_if_there_is_no_builtin_index(serve, home, tmp_path):
+    home.write(harbour="The crane lifts.\n")
+    running = await serve(qmd_settings(make_fake(tmp_path / "bin").path, fallback="none"))
+    await ready(running)
+    request = pb.MemorySearchRequest(query="crane", session_key=DIRECT, filter=OWN_FILTER)
+    refused = await check_refused(
+        running.stub.MemorySearch(request, timeout=TIMEOUT), "UNAVAILABLE", "BACKEND_UNAVAILABLE"
+    )
+    assert "qmd cannot filter" in refused.message

@@ -6,7 +6,7 @@ A transcript is never shown as it is on disk: its lines are the messages, with s
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import date
+from datetime import date, timedelta
 from enum import StrEnum
 from functools import lru_cache
 
@@ -30,13 +30,14 @@ from memoryd_server.sources import (
     FileTooLarge,
     ForgottenSources,
     Location,
+    note_day,
     open_quickly,
     open_transcript,
     read_file,
     stat_file,
     stat_sessions,
 )
-from memoryd_server.store import ChunkRow, FileRow, StopSign
+from memoryd_server.store import ALL_CHUNKS, ChunkFilter, ChunkRow, FileFilter, FileKey, FileRow, StopSign, Store
 from memoryd_server.sync import DiskComparison
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
@@ -286,6 +287,57 @@ def list_files(disk: DiskComparison, forgotten: ForgottenSources) -> list[Listed
     return sorted(listed, key=lambda file: (file.path, file.source))
 
 
+@dataclass(frozen=True, slots=True)
+class IndexedFiles:
+    """The files of an index, and those of them that match a filter."""
+
+    every: frozenset[FileKey] = frozenset()
+    matching: frozenset[FileKey] = frozenset()
+
+
+def indexed_files(store: Store, among: ChunkFilter) -> IndexedFiles:
+    """Return the files of an index and those that match the conditions of a filter on files and sources. Blocks.
+
+    Raises:
+        IndexDamaged, IndexUnavailable: the index cannot be read.
+    """
+    with store.read() as reader:
+        return IndexedFiles(reader.matching_files(ALL_CHUNKS), reader.matching_files(among))
+
+
+def matching(files: Sequence[ListedFile], among: ChunkFilter, indexed: IndexedFiles) -> list[ListedFile]:
+    """Return the files that match the conditions of a filter on files and sources, in their order.
+
+    A file of the index matches by its date and front matter there. Another file matches by its path, its source, and
+    the date of its name or else of its last modification, and has no front matter.
+    """
+    return [
+        file
+        for file in files
+        if (file.source, file.path) in indexed.matching
+        or ((file.source, file.path) not in indexed.every and _matches_unread(file, among))
+    ]
+
+
+def _matches_unread(file: ListedFile, among: ChunkFilter) -> bool:
+    wanted = among.files
+    if wanted.front_matter or (among.sources and file.source not in among.sources):
+        return False
+    is_below = not wanted.path_prefixes or file.path.startswith(wanted.path_prefixes)
+    return is_below and _is_dated_within(file, wanted)
+
+
+def _is_dated_within(file: ListedFile, wanted: FileFilter) -> bool:
+    if wanted.since is None and wanted.until is None:
+        return True
+    day = note_day(file.path, {}) or _EPOCH + timedelta(microseconds=min(file.mtime_ns, _MOST_NS) // 1_000)
+    return (wanted.since or date.min) <= day <= (wanted.until or date.max)
+
+
+_EPOCH = date(1970, 1, 1)
+# As the index stores it: the year 2262.
+_MOST_NS = 2**63 - 1
+
 # Up to this number of files, each page compares the disk with the index again, in less than about .3 s. The thread
 # that does this makes hundreds of thousands of objects for a long list; see `app.collector` about collections of them.
 _MOST_COMPARED_PER_PAGE = 5_000
@@ -298,7 +350,8 @@ class FileListing:
     """The list of an agent's files, for a caller that reads it page by page. Thread-safe.
 
     The first page lists the files as they are now. A long list is kept, so that each further page costs in proportion
-    to its length; these pages show the files as they were at the first page.
+    to its length; these pages show the files as they were at the first page. A kept list has the files of one filter.
+    `indexed` returns the files of the index for a filter; by default, no file is indexed.
     """
 
     def __init__(
@@ -307,26 +360,34 @@ class FileListing:
         forgotten: ForgottenSources,
         monotonic: Callable[[], float],
         *,
+        indexed: Callable[[ChunkFilter], IndexedFiles] = lambda _: IndexedFiles(),
         most_compared_per_page: int = _MOST_COMPARED_PER_PAGE,
     ) -> None:
         self._compare = compare
+        self._indexed = indexed
         self._forgotten = forgotten
         self._monotonic = monotonic
         self._most_compared_per_page = most_compared_per_page
-        self._kept: tuple[float, Sequence[ListedFile]] | None = None
+        self._kept: tuple[float, ChunkFilter, Sequence[ListedFile]] | None = None
 
-    def kept(self) -> Sequence[ListedFile] | None:
-        """Return the list for a page after the first one; None if none is kept. Drops a list that is too old."""
-        if self._kept is None or self._monotonic() >= self._kept[0]:
+    def kept(self, among: ChunkFilter = ALL_CHUNKS) -> Sequence[ListedFile] | None:
+        """Return the list for a page after the first one; None if none is kept for this filter.
+
+        Drops a list that is too old, whatever its filter.
+        """
+        kept = self._kept
+        if kept is None or self._monotonic() >= kept[0]:
             self._kept = None
             return None
-        return self._kept[1]
+        return kept[2] if kept[1] == among else None
 
-    def make(self) -> Sequence[ListedFile]:
-        """Return the list as of now. Blocks."""
-        files = list_files(self._compare(), self._forgotten)
-        is_long = len(files) > self._most_compared_per_page
-        self._kept = (self._monotonic() + LISTING_SECONDS, files) if is_long else None
+    def make(self, among: ChunkFilter = ALL_CHUNKS) -> Sequence[ListedFile]:
+        """Return the files as of now that match the conditions of a filter on files and sources. Blocks."""
+        listed = list_files(self._compare(), self._forgotten)
+        files = listed if among == ALL_CHUNKS else matching(listed, among, self._indexed(among))
+        # The comparison costs as much if the filter leaves few files.
+        is_long = len(listed) > self._most_compared_per_page
+        self._kept = (self._monotonic() + LISTING_SECONDS, among, files) if is_long else None
         return files
 
 

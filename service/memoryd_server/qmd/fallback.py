@@ -22,6 +22,7 @@ from memoryd_server.qmd.config import QmdConfig
 from memoryd_server.qmd.hits import scope_denied
 from memoryd_server.qmd.host import QmdHost
 from memoryd_server.search import SearchAnswer, SearchQuery
+from memoryd_server.store import ALL_FILES
 from memoryd_server.sync import SyncOutcome
 
 # The part of the caller's time that is reserved for the builtin engine: the smaller of the two.
@@ -84,10 +85,12 @@ class FallbackBackend:
 
         Raises:
             RevisionNotReached: the deadline came before that revision.
-            BackendUnavailable: qmd failed, and the builtin engine may not answer.
+            BackendUnavailable: qmd failed or cannot apply the query's filter, and the builtin engine may not answer.
         """
         if not self._qmd.permits(session_key):
             return scope_denied(query)
+        if query.files != ALL_FILES or query.origins:
+            return await self._search_filtered(query, session_key, min_revision)
         if self._breaker.open:
             return await self._fall_back(self._breaker.reason, query, session_key, min_revision)
         try:
@@ -96,6 +99,16 @@ class FallbackBackend:
             self._record_failure(failure)
             return await self._fall_back(failure.message, query, session_key, min_revision, failure.reason)
         return replace(answer, degradations=(*self._qmd.degradations(), *answer.degradations))
+
+    async def _search_filtered(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Answer a query with a filter, which qmd cannot apply before it ranks, with the builtin engine."""
+        if not self._falls_back:
+            raise BackendUnavailable(
+                'qmd cannot filter, and memoryd keeps no index for this agent, because memoryd.qmdFallback is "none"; '
+                'search without a filter, or set memoryd.qmdFallback to "builtin"',
+                metadata={"backend": "qmd"},
+            )
+        return await self._answer_builtin("qmd cannot filter", query, session_key, min_revision)
 
     async def _search_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
         await self._wait_for_revision(query, session_key, min_revision)
@@ -141,6 +154,11 @@ class FallbackBackend:
                 metadata={"backend": "qmd", **({} if reason is None else {"cause": reason.name})},
                 retry_after_seconds=max(1.0, self._breaker.next_probe_seconds),
             )
+        return await self._answer_builtin(message, query, session_key, min_revision)
+
+    async def _answer_builtin(
+        self, message: str, query: SearchQuery, session_key: str, min_revision: int | None
+    ) -> SearchAnswer:
         answer = await self._builtin.search_builtin(query, session_key=session_key, min_revision=min_revision)
         return replace(answer, degradations=(*self._fallback_degradations(message), *answer.degradations))
 

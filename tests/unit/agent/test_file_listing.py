@@ -1,8 +1,16 @@
 """The list of an agent's files: a long one is kept for its next pages."""
 
-from memoryd_server.agent.files import LISTING_SECONDS, FileListing
+import os
+from datetime import UTC, date, datetime
+from functools import partial
+
+import pytest
+
+from index_fixture import IndexFixture
+from memoryd_server.agent.files import LISTING_SECONDS, FileListing, indexed_files
 from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources import Discovery, ForgottenSources
+from memoryd_server.store import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.sync import DiskComparison
 from memoryd_server.sync.plan import make_plan
 
@@ -58,3 +66,82 @@ def test_kept_list_is_dropped_when_it_is_old_or_has_become_short(tmp_path):
     disk.names = ("a.md",)
     files.make()
     assert files.kept() is None
+
+
+def test_kept_list_is_of_one_filter(tmp_path):
+    disk = Disk("a.md", "b.md", "c.md")
+    files = listing(disk, tmp_path)
+    only_a = ChunkFilter(FileFilter(path_prefixes=("memory/a",)))
+    made = files.make(only_a)
+    assert paths(made) == ["memory/a.md"]
+    assert files.kept(only_a) is made
+    assert files.kept() is files.kept(ChunkFilter(FileFilter(path_prefixes=("memory/b",)))) is None
+    assert files.kept(only_a) is made, "another caller's page does not drop it"
+    every = files.make()
+    assert (files.kept(), files.kept(only_a)) == (every, None)
+    assert paths(every) == ["memory/a.md", "memory/b.md", "memory/c.md"]
+
+
+@pytest.fixture
+def index(tmp_path):
+    index = IndexFixture(tmp_path)
+    index.write("memory/2026-05-01-trip.md", "---\ntags: [Billing, x]\n---\nheron")
+    index.write("memory/tagged.md", "---\ndate: 2026-04-02\ntags: billing, y\n---\nheron")
+    index.write("projects/plain.md", "heron")
+    yield index.open()
+    index.close()
+
+
+def listing_of(index, tmp_path):
+    indexed = partial(indexed_files, index.store)
+    return FileListing(index.engine().compare, ForgottenSources(tmp_path / "f"), lambda: 0.0, indexed=indexed)
+
+
+CONDITIONS = {
+    "path": ({"path_prefixes": ("memory/t", "projects/")}, ["memory/tagged.md", "projects/plain.md"]),
+    "date": ({"since": date(2026, 4, 1), "until": date(2026, 4, 30)}, ["memory/tagged.md"]),
+    "name": ({"since": date(2026, 5, 1), "until": date(2026, 5, 1)}, ["memory/2026-05-01-trip.md"]),
+    "tag": (
+        {"front_matter": (FrontMatterCondition("tags", ("billing",)),)},
+        ["memory/2026-05-01-trip.md", "memory/tagged.md"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("conditions", "expected"), CONDITIONS.values(), ids=CONDITIONS)
+def test_indexed_files_match_by_the_index(index, tmp_path, conditions, expected):
+    index.roots = type(index.roots)(str(index.workspace), ("projects",))
+    index.sync()
+    files = FileListing(
+        index.engine().compare,
+        ForgottenSources(tmp_path / "f"),
+        lambda: 0.0,
+        indexed=partial(indexed_files, index.store),
+    )
+    assert paths(files.make(ChunkFilter(FileFilter(**conditions)))) == expected
+    assert len(files.make(ALL_CHUNKS)) == len(files.make(ChunkFilter(sources=(Source.MEMORY,)))) == 3
+    assert files.make(ChunkFilter(sources=(Source.SESSIONS,))) == []
+
+
+def test_files_that_are_not_indexed_match_by_path_name_and_time_and_not_by_front_matter(index, tmp_path):
+    files = FileListing(
+        index.engine().compare,
+        ForgottenSources(tmp_path / "f"),
+        lambda: 0.0,
+        indexed=partial(indexed_files, index.store),
+    )
+
+    def found(**conditions):
+        return paths(files.make(ChunkFilter(FileFilter(**conditions))))
+
+    assert found(since=date(2026, 5, 1), until=date(2026, 5, 1)) == ["memory/2026-05-01-trip.md"]
+    last_second = int(datetime(2025, 3, 4, 23, 59, 59, tzinfo=UTC).timestamp())
+    os.utime(index.workspace / "memory" / "tagged.md", (last_second, last_second))
+    assert (
+        found(since=date(2025, 3, 4), until=date(2025, 3, 4)) == found(until=date(2026, 4, 30)) == ["memory/tagged.md"]
+    )
+    assert found(until=date(2025, 3, 3)) == []
+    assert found(path_prefixes=("memory/2026",)) == ["memory/2026-05-01-trip.md"]
+    assert found(front_matter=(FrontMatterCondition("tags", ("billing",)),)) == []
+    index.sync()
+    assert found(front_matter=(FrontMatterCondition("tags", ("x",)),)) == ["memory/2026-05-01-trip.md"]

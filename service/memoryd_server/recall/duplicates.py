@@ -9,7 +9,7 @@ import re
 import zlib
 from collections.abc import Collection
 
-REPEATED_SHARE = 0.6
+REPEATED_SHARE = 0.7
 """A text repeats others if they have at least this share of its fingerprint."""
 
 _WORDS_PER_SHINGLE = 4

@@ -107,11 +107,19 @@ def hybrid_confidence(keyword: float, cosine: float, scale: CosineScale) -> floa
     those of a logistic regression; see docs/search-quality.md, "Returning no results". None if the scale does not
     distinguish cosines: the vectors of an unknown model are not measured yet, or the index has only similar chunks.
     """
-    width = scale.least - scale.unrelated
-    if width < _LEAST_WIDTH:
+    near = nearness(cosine, scale)
+    if near is None:
         return None
-    nearness = min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / width))
-    return 1 / (1 + math.exp(-(_BIAS + _KEYWORD_COEFFICIENT * keyword + _NEARNESS_COEFFICIENT * nearness)))
+    return 1 / (1 + math.exp(-(_BIAS + _KEYWORD_COEFFICIENT * keyword + _NEARNESS_COEFFICIENT * near)))
+
+
+def nearness(cosine: float, scale: CosineScale) -> float | None:
+    """Return a cosine on the model's scale, limited to 0..4: 0 for an unrelated text, 1 for the least one of an answer.
+
+    None if the scale does not distinguish cosines.
+    """
+    width = scale.least - scale.unrelated
+    return None if width < _LEAST_WIDTH else min(_MOST_NEARNESS, max(0.0, (cosine - scale.unrelated) / width))
 
 
 def empty_reason(

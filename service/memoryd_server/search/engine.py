@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 
 from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.model import Degradation, DegradationKind, Source
-from memoryd_server.search.coverage import empty_reason, hybrid_confidence, keyword_confidence, known_names, weights
+from memoryd_server.search.coverage import (
+    empty_reason,
+    hybrid_confidence,
+    keyword_confidence,
+    known_names,
+    nearness,
+    weights,
+)
 from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scale_of
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.diversity import diversified
@@ -259,6 +266,7 @@ class SearchEngine:
             vector_candidates=len(retrieved.vector_hits),
             coverage=coverage if retrieved.keyword.frequencies else None,
             confidence=confidence,
+            nearness=_nearness(prepared),
             dropped_by_min_score=cutoff.dropped,
             stale=prepared.selected.stale,
             degradations=self._degradations(analyzed, retrieved),
@@ -306,6 +314,11 @@ class SearchEngine:
         if query.mode is SearchMode.HYBRID and retrieved.served is SearchMode.KEYWORD and reason:
             degradations.append(Degradation(DegradationKind.VECTOR_LEG_SKIPPED, "HYBRID", "KEYWORD", reason))
         return tuple(degradations)
+
+
+def _nearness(prepared: PreparedSearch) -> float | None:
+    hits, scale = prepared.retrieved.vector_hits, prepared.scale
+    return None if scale is None else nearness(max(hit.cosine for hit in hits), scale)
 
 
 def _known_weights(keyword: KeywordAnswer) -> dict[str, float]:

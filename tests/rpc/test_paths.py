@@ -20,7 +20,7 @@ SERVICE = Path(memoryd_server.__file__).parent
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
 FILES_OF_SEARCH = 50
 FILES_OF_NEW_QUERY = 60
-FILES_UNTIL_SEARCHABLE = 42
+FILES_UNTIL_SEARCHABLE = 43
 FILES_OF_VECTORS = 25
 
 # The health check, which may run during a trace.

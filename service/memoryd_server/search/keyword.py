@@ -10,7 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from memoryd_server.store import ChunkFilter, KeywordHit, Reader
+from memoryd_server.store import ALL_FILES, ChunkFilter, KeywordHit, Reader
 from memoryd_server.text import QueryTerm, TermKind
 
 # As in SQLite's fts5_aux.c, fts5Bm25GetData.
@@ -107,7 +107,7 @@ def search(
     if len(hits) < enough and not set(chosen) <= set(searched):
         searched = list(dict.fromkeys((*chosen, *searched)))
         hits = best_hits()
-    if len(hits) < enough and among.selects_within_sources:
+    if len(hits) < enough and (among.files != ALL_FILES or among.origins):
         known = sorted((term for term in terms if frequencies[term]), key=frequencies.__getitem__)[:MAX_TERMS]
         if not set(known) <= set(searched):
             searched = list(dict.fromkeys((*searched, *known)))

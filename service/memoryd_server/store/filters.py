@@ -45,11 +45,6 @@ class ChunkFilter:
     sources: tuple[Source, ...] = ()
     origins: tuple[Origin, ...] = ()
 
-    @property
-    def selects_within_sources(self) -> bool:
-        """Whether there are conditions other than that on the source."""
-        return self.files != ALL_FILES or bool(self.origins)
-
 
 ALL_CHUNKS = ChunkFilter()
 

@@ -21,13 +21,14 @@ use crate::v1::memory_service_client::MemoryServiceClient;
 use crate::v1::{
     FlushDecisionRequest, FlushDecisionResponse, ListAgentsRequest, ListAgentsResponse, ListFilesRequest,
     ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse, MemoryForgetRequest, MemoryForgetResponse,
-    MemoryGetRequest, MemoryGetResponse, MemorySearchRequest, MemorySearchResponse, SessionArchiveRequest,
-    SessionArchiveResponse, SessionContextRequest, SessionContextResponse, StatusRequest, StatusResponse, SyncRequest,
-    SyncResponse, WatchIndexRequest, WatchIndexResponse,
+    MemoryGetRequest, MemoryGetResponse, MemoryRecallRequest, MemoryRecallResponse, MemorySearchRequest,
+    MemorySearchResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
+    StatusRequest, StatusResponse, SyncRequest, SyncResponse, WatchIndexRequest, WatchIndexResponse,
 };
 
 // Default deadlines, as in the protos.
 const SEARCH: Duration = Duration::from_secs(5);
+const RECALL: Duration = Duration::from_secs(2);
 const GET: Duration = Duration::from_secs(2);
 const STATUS: Duration = Duration::from_secs(2);
 const STATUS_WITH_PROBE: Duration = Duration::from_secs(10);
@@ -165,6 +166,12 @@ impl Client {
     /// As described at [`Error`], for this and all other calls.
     pub async fn search(&self, request: MemorySearchRequest) -> Result<MemorySearchResponse, Error> {
         self.unary(SEARCH, request, attempt!(self, memory_stub, memory_search)).await
+    }
+
+    /// Returns what an agent's memory contains about a turn's `text`, as a text to insert before the turn. If a reply is
+    /// lost while `remember_shown` is set, its items count as shown, and a retry does not return them.
+    pub async fn recall(&self, request: MemoryRecallRequest) -> Result<MemoryRecallResponse, Error> {
+        self.unary(RECALL, request, attempt!(self, memory_stub, memory_recall)).await
     }
 
     /// Reads a range of lines of the memory file `path`.

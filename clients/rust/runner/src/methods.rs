@@ -16,6 +16,7 @@ pub async fn call(client: &Client, method: &str, request: &Value) -> Result<Valu
     }
     let answer = match method {
         "search" => of!(client, search),
+        "recall" => of!(client, recall),
         "get" => of!(client, get),
         "status" => of!(client, status),
         "flush_decision" => of!(client, flush_decision),
@@ -26,7 +27,7 @@ pub async fn call(client: &Client, method: &str, request: &Value) -> Result<Valu
         "list_agents" => of!(client, list_agents),
         "list_files" => of!(client, list_files),
         "remember" => of!(entries, remember),
-        "recall" => of!(entries, recall),
+        "recall_entries" => of!(entries, recall),
         "forget_entry" => of!(entries, forget),
         "list_entries" => of!(entries, list),
         "suggest_capture" => of!(entries, suggest_capture),

@@ -9,7 +9,7 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.wire import check_refused, paths, refused
+from rpc.wire import TIMEOUT, check_refused, paths, refused
 
 STATES = {
     "INDEXED": pb.FILE_STATE_INDEXED,
@@ -245,3 +245,33 @@ async def test_a_list_of_30_000_files_causes_no_full_garbage_collection(serve, h
     finally:
         gc.callbacks.remove(record)
     assert not full
+
+
+async def test_files_are_listed_by_path_date_source_and_front_matter(home, serve):
+    home.write(**{"2026-05-01-a": "the heron", "b": "---\ntags: [Billing, x]\ndate: 2026-06-02\n---\nthe heron"})
+    (home.workspace / "MEMORY.md").write_text("the heron")
+    running = await serve({})
+    await running.synced()
+    home.write(**{"2026-05-09-new": "not indexed yet"})
+
+    async def listed(page_size=0, sources=(), **conditions):
+        request = {"filter": pb.MemoryFilter(**conditions), "page_size": page_size, "sources": sources}
+        return [file.path for file in (await pages(running.files, "files", **request))[0]]
+
+    notes = ["memory/2026-05-01-a.md", "memory/2026-05-09-new.md", "memory/b.md"]
+    assert await listed() == ["MEMORY.md", *notes]
+    assert await listed(path_prefixes=["memory/"], page_size=1) == notes
+    assert await listed(path_prefixes=["MEMORY", "memory/b"]) == ["MEMORY.md", "memory/b.md"]
+    assert await listed(since="2026-05", until="2026-05") == notes[:2]
+    assert await listed(since="2026-06", until="2026-06") == ["memory/b.md"]
+    assert await listed(front_matter=[pb.FrontMatterCondition(key="tags", values=["#billing"])]) == ["memory/b.md"]
+    assert await listed(sources=[memory_pb2.SOURCE_SESSIONS]) == []
+    bad = pb.ListFilesRequest(filter=pb.MemoryFilter(since="May"), page_size=-1)
+    violations = ["filter.since", "page_size"]
+    await check_refused(
+        running.stub.ListFiles(bad, timeout=TIMEOUT), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations
+    )
+    entries = pb.ListFilesRequest(sources=[memory_pb2.SOURCE_ENTRIES])
+    await check_refused(
+        running.stub.ListFiles(entries, timeout=TIMEOUT), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=["sources"]
+    )

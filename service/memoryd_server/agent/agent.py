@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, can_match, with_entries
@@ -23,6 +24,7 @@ from memoryd_server.agent.files import (
     ListedFile,
     SessionContext,
     check_files,
+    indexed_files,
     read_range,
     require_transcript,
 )
@@ -35,6 +37,7 @@ from memoryd_server.agent.requests import (
     AppendRequest,
     ForgetRequest,
     LineRange,
+    ListFilesRequest,
     ReadRequest,
     SearchRequest,
     SyncRequest,
@@ -96,7 +99,8 @@ class Agent:
             self.index.store, self.forgotten, lambda: self.config, lambda: self.index.cache, clock.now_ns
         )
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
-        self._listing = FileListing(compare, self.forgotten, clock.monotonic)
+        indexed = partial(indexed_files, self.index.store)
+        self._listing = FileListing(compare, self.forgotten, clock.monotonic, indexed=indexed)
         self._seen_sessions = SeenSessions()
         self._recaller = Recaller(self._answer, self._search.result, threads.analyzer, threads.entries, clock)
         self._backend: SearchBackend | None = None
@@ -332,13 +336,17 @@ class Agent:
         await self.prepare_search(request.session_key, None, deadline.at)
         return context
 
-    async def files(self, deadline: Deadline, *, first_page: bool = True) -> Sequence[ListedFile]:
-        """Return every file on disk or in the index, by path; for a later page of a long list, as of its first page."""
-        kept = None if first_page else self._listing.kept()
+    async def files(self, request: ListFilesRequest, deadline: Deadline) -> Sequence[ListedFile]:
+        """Return the files on disk or in the index that match, by path: of all pages.
+
+        For a later page of a long list, they are as of its first page.
+        """
+        among = request.resolve()
+        kept = self._listing.kept(among) if request.page.page_token else None
         if kept is not None:
             return kept
-        files = await deadline.limit(self.index.read(lambda: run_on(self.index.slow, self._listing.make)))
-        if self._listing.kept() is not None:
+        files = await deadline.limit(self.index.read(lambda: run_on(self.index.slow, self._listing.make, among)))
+        if self._listing.kept(among) is not None:
             asyncio.get_running_loop().call_later(LISTING_SECONDS, self._listing.kept)
         return files
 

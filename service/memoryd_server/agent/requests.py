@@ -23,6 +23,7 @@ from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Source
 from memoryd_server.search import CitationMode, SearchMode, SearchQuery
 from memoryd_server.sessions import SessionKey, wants_citations
+from memoryd_server.store import ChunkFilter
 from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
 from memoryd_server.writing import AppendJob
 
@@ -416,3 +417,21 @@ class PageRequest(Request):
     def size(self) -> int:
         """The most items of the page."""
         return min(self.page_size or DEFAULT_PAGE, MOST_PAGE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListFilesRequest(Request):
+    """A page of the list of an agent's files. No `sources` means all."""
+
+    page: PageRequest
+    sources: tuple[Source, ...] = ()
+    filter: FilterRequest = NO_FILTER
+
+    def resolve(self) -> ChunkFilter:
+        """Return the conditions on the files."""
+        checks = FieldChecks(self.page, self.unreadable)
+        checks.count("page_size")
+        checks.text("page_token", most_bytes=MOST_PAGE_TOKEN_BYTES)
+        among = ChunkFilter(self.filter.resolve(checks.violation), self.sources)
+        checks.check()
+        return among

@@ -119,10 +119,9 @@ class MemoryService(MemoryServiceServicer):
     async def ListFiles(self, request: pb.ListFilesRequest, context: Context) -> pb.ListFilesResponse:
         """Return a page of an agent's memory files."""
         async with self._agents.use(request.agent_id) as agent:
-            page = requests.page_request(request)
-            page.check()
-            files = await agent.files(self.deadline(context), first_page=not page.page_token)
-            shown, token = cut_page("files", files, page, lambda file: file.path, responses.file)
+            listed = requests.list_files_request(request)
+            files = await agent.files(listed, self.deadline(context))
+            shown, token = cut_page("files", files, listed.page, lambda file: file.path, responses.file)
             return pb.ListFilesResponse(files=shown, next_page_token=token)
 
     def deadline(self, context: Context) -> Deadline:

@@ -24,6 +24,7 @@ from memoryd_server.agent import (
     FilterRequest,
     FlushRequest,
     ForgetRequest,
+    ListFilesRequest,
     MemoryRecallRequest,
     PageRequest,
     PromptMode,
@@ -424,6 +425,17 @@ def context_request(message: memory_service_pb2.SessionContextRequest) -> Sessio
         citations=fields.choice("citations", _CITATIONS),
         now=fields.now(),
         time_zone=message.time_zone,
+        unreadable=tuple(fields.violations),
+    )
+
+
+def list_files_request(message: memory_service_pb2.ListFilesRequest) -> ListFilesRequest:
+    """Return the request of a ListFiles."""
+    fields = FieldReader(message)
+    return ListFilesRequest(
+        page=page_request(message),
+        sources=fields.sources(),
+        filter=fields.filter(),
         unreadable=tuple(fields.violations),
     )
 

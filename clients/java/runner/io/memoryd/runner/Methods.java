@@ -15,6 +15,7 @@ import io.memoryd.v1.ListFilesRequest;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemoryForgetRequest;
 import io.memoryd.v1.MemoryGetRequest;
+import io.memoryd.v1.MemoryRecallRequest;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.MemoryServiceGrpc.MemoryServiceBlockingStub;
 import io.memoryd.v1.RecallBlockRequest;
@@ -35,6 +36,7 @@ import java.util.function.BiFunction;
 final class Methods {
     private static final Map<String, Unary<?>> UNARY = Map.ofEntries(
             memory("search", MemorySearchRequest.getDefaultInstance(), MemoryServiceBlockingStub::memorySearch),
+            memory("recall", MemoryRecallRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryRecall),
             memory("get", MemoryGetRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryGet),
             memory("status", StatusRequest.getDefaultInstance(), MemoryServiceBlockingStub::status),
             memory(
@@ -54,7 +56,7 @@ final class Methods {
             memory("list_agents", ListAgentsRequest.getDefaultInstance(), MemoryServiceBlockingStub::listAgents),
             memory("list_files", ListFilesRequest.getDefaultInstance(), MemoryServiceBlockingStub::listFiles),
             entries("remember", RememberRequest.getDefaultInstance(), EntryServiceBlockingStub::remember),
-            entries("recall", RecallRequest.getDefaultInstance(), EntryServiceBlockingStub::recall),
+            entries("recall_entries", RecallRequest.getDefaultInstance(), EntryServiceBlockingStub::recall),
             entries("forget_entry", ForgetRequest.getDefaultInstance(), EntryServiceBlockingStub::forget),
             entries("list_entries", ListEntriesRequest.getDefaultInstance(), EntryServiceBlockingStub::listEntries),
             entries(

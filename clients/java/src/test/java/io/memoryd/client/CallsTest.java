@@ -10,6 +10,7 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.MemoryAppendRequest;
+import io.memoryd.v1.MemoryRecallRequest;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.RememberRequest;
 import io.memoryd.v1.StatusRequest;
@@ -67,6 +68,8 @@ class CallsTest {
     void aCallHasTheDocumentedDeadline() {
         client.memory().memorySearch(MemorySearchRequest.getDefaultInstance());
         assertRemaining(5);
+        client.memory().memoryRecall(MemoryRecallRequest.getDefaultInstance());
+        assertRemaining(2);
         client.entries().remember(RememberRequest.getDefaultInstance());
         assertRemaining(10);
     }

@@ -22,6 +22,8 @@ import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.FlushDecisionResponse;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemoryAppendResponse;
+import io.memoryd.v1.MemoryRecallRequest;
+import io.memoryd.v1.MemoryRecallResponse;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.MemorySearchResponse;
 import io.memoryd.v1.MemoryServiceGrpc;
@@ -96,6 +98,11 @@ final class FakeDaemon {
         @Override
         public void memorySearch(MemorySearchRequest request, StreamObserver<MemorySearchResponse> observer) {
             answer(observer, MemorySearchResponse.getDefaultInstance());
+        }
+
+        @Override
+        public void memoryRecall(MemoryRecallRequest request, StreamObserver<MemoryRecallResponse> observer) {
+            answer(observer, MemoryRecallResponse.getDefaultInstance());
         }
 
         @Override

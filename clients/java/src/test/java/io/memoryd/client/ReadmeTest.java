@@ -35,11 +35,13 @@ class ReadmeTest {
     @Test
     void whatThePageShowsCompiles() throws IOException {
         List<String> blocks = blocks();
-        assertEquals(3, blocks.size());
+        assertEquals(4, blocks.size());
         StringBuilder methods = new StringBuilder();
         for (String block : blocks) {
             // The first example connects by discovery; the others get the variables that they use.
-            String given = block.contains("Memoryd.") ? "String token" : "MemorydClient client";
+            String given = block.contains("Memoryd.")
+                    ? "String token"
+                    : "MemorydClient client, String message, String sessionKey";
             methods.append("void m%d(%s) {%n%s}%n".formatted(methods.length(), given, block));
         }
         compile(IMPORTS + "class Page {\n" + methods + "}\n");

@@ -17,7 +17,7 @@ from memoryd.client import MemorydError, Tls, connect, connect_async
 # The request message of each method, and its attribute of the client.
 METHODS = {
     "search": ("MemorySearchRequest", "search"),
-    "memory_recall": ("MemoryRecallRequest", "recall"),
+    "recall": ("MemoryRecallRequest", "recall"),
     "get": ("MemoryGetRequest", "get"),
     "status": ("StatusRequest", "status"),
     "flush_decision": ("FlushDecisionRequest", "flush_decision"),
@@ -30,7 +30,7 @@ METHODS = {
     "sync": ("SyncRequest", "sync"),
     "watch": ("WatchIndexRequest", "watch"),
     "remember": ("RememberRequest", "entries.remember"),
-    "recall": ("RecallRequest", "entries.recall"),
+    "recall_entries": ("RecallRequest", "entries.recall"),
     "forget_entry": ("ForgetRequest", "entries.forget"),
     "list_entries": ("ListEntriesRequest", "entries.list"),
     "suggest_capture": ("SuggestCaptureRequest", "entries.suggest_capture"),

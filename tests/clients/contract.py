@@ -7,6 +7,7 @@ from memoryd import messages
 # Method: its RPC, and its part of the names of the messages.
 UNARY = {
     "search": "MemorySearch",
+    "recall": "MemoryRecall",
     "get": "MemoryGet",
     "status": "Status",
     "flush_decision": "FlushDecision",
@@ -20,7 +21,7 @@ UNARY = {
 STREAMS = {"sync": "Sync", "watch": "WatchIndex"}
 ENTRIES = {
     "remember": "Remember",
-    "recall": "Recall",
+    "recall_entries": "Recall",
     "forget_entry": "Forget",
     "list_entries": "ListEntries",
     "suggest_capture": "SuggestCapture",

@@ -12,13 +12,13 @@ from memoryd_server.agent.agents import Agents, AgentSummary
 from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.embedding import EmbeddingStatus
-from memoryd_server.agent.entry_search import EntryAnswer, EntryHit, EntryQuery, EntrySearch, SharedEntrySearch
+from memoryd_server.agent.entry_search import EntryAnswer, EntryHit, EntryQuery, EntrySearch
 from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.query_embedding import QueryEmbedder
-from memoryd_server.agent.recall import RecallAnswer, SilentReason
+from memoryd_server.agent.recall import RecallAnswer
 from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
     MOST_KEY_BYTES,
@@ -138,10 +138,8 @@ __all__ = [
     "SessionContext",
     "SessionContextRequest",
     "SettingsReport",
-    "SharedEntrySearch",
     "SharedReranking",
     "SharedResources",
-    "SilentReason",
     "SyncConfig",
     "SyncEvent",
     "SyncMode",

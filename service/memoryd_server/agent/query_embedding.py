@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable, MemorydError
 from memoryd_server.providers import PLAIN_TEXT, EmbeddingProvider
 
@@ -26,8 +27,8 @@ ENOUGH_SECONDS = 1.0
 
 REMEMBERED_QUERIES = 512
 
-MOST_LATE_CALLS = 4
-"""Calls that continue although nobody waits for them any more."""
+MOST_CALLS = 16
+"""Calls by `embed_soon`, each of which continues although nobody waits for it any more."""
 
 Vector = NDArray[np.float32]
 
@@ -62,7 +63,8 @@ class QueryEmbedder:
         self._paused_until = 0.0
         self._failed_at = 0.0
         self._last_error: MemorydError | None = None
-        self._late: dict[str, asyncio.Task[QueryEmbedding]] = {}
+        self._tasks = BackgroundTasks()
+        self._soon: dict[str, asyncio.Task[QueryEmbedding]] = {}
 
     def known(self, text: str, dimensions: int = 0) -> QueryEmbedding | None:
         """Return the remembered vector, or why the provider is not called for now; None if it has to be called.
@@ -119,13 +121,14 @@ class QueryEmbedder:
         A call that takes longer continues, so that its connection is not closed and its vector is known the next time.
         While there are too many of them, no other is made.
         """
-        call = self._late.get(text)
+        call = self._soon.get(text)
         if call is None:
-            if len(self._late) >= MOST_LATE_CALLS:
+            if len(self._soon) >= MOST_CALLS:
                 return QueryEmbedding(None, self._too_slow(seconds))
             deadline = time.monotonic() + self._longest_wait_seconds + LEFT_FOR_THE_SEARCH_SECONDS
-            call = self._late[text] = asyncio.ensure_future(self.embed(text, deadline, dimensions))
-            call.add_done_callback(lambda _: self._late.pop(text, None))
+            call = self._tasks.spawn("embedding of a query", self.embed(text, deadline, dimensions))
+            self._soon[text] = call
+            call.add_done_callback(lambda _: self._soon.pop(text, None))
         done, _ = await asyncio.wait([call], timeout=seconds)
         return call.result() if done else QueryEmbedding(None, self._too_slow(seconds))
 

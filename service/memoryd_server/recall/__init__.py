@@ -6,7 +6,7 @@ from memoryd_server.recall.duplicates import fingerprint
 from memoryd_server.recall.fence import escape_line, fenced
 from memoryd_server.recall.relevance import LeastConfidence, is_relevant
 from memoryd_server.recall.shown import FileLines, SeenPassages, ShownPassages
-from memoryd_server.recall.turn import TurnText, read_turn, with_context
+from memoryd_server.recall.turn import read_turn, with_context
 
 __all__ = [
     "WORDS",
@@ -18,7 +18,6 @@ __all__ = [
     "Passage",
     "SeenPassages",
     "ShownPassages",
-    "TurnText",
     "choose",
     "escape_line",
     "fenced",

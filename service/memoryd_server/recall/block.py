@@ -67,7 +67,7 @@ class Block(NamedTuple):
 
 
 def choose(passages: Iterable[Passage], seen: SeenPassages) -> Chosen:
-    """Return the passages that are new to a session and do not repeat each other.
+    """Return the passages that are new to a session and do not repeat better ones.
 
     Of passages that repeat each other, the newest is kept, in the place of the best one.
     """
@@ -80,7 +80,7 @@ def choose(passages: Iterable[Passage], seen: SeenPassages) -> Chosen:
             seen_any = True
             continue
         for place, (other, others) in enumerate(kept):
-            if repeats(own, others) or repeats(others, own):
+            if repeats(own, others):
                 if passage.day > other.day and repeats(others, own):
                     kept[place] = passage, own
                 break

@@ -7,6 +7,7 @@ are the pairs of characters that it returns. Stop words need not be listed.
 
 # ruff: noqa: RUF001 -- letters of other scripts that look like Latin ones are words here
 
+from collections.abc import Mapping
 from typing import Final
 
 _ENGLISH = """
@@ -33,7 +34,7 @@ years new funny joke jokes weather rain raining rainy sun sunny snow hot cold wa
 fast quick quickly slow easy hard
 """
 
-_OTHERS = {
+_OTHERS: Mapping[str, str] = {
     "de": """
         hallo guten morgen tag abend nacht moin servus tschuss wiedersehen danke dank vielen bitte gern gerne ja
         nein doch klar alles gut super toll prima genau stimmt okay einverstanden verstanden mach machen weiter

@@ -7,7 +7,8 @@ without a space is always one of ours.
 
 import math
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from memoryd_server.text import normalized
 
@@ -21,11 +22,12 @@ WARNING = (
 CHARS_PER_TOKEN = 4
 """ASCII characters per token, in estimates."""
 
-_MARKUP = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-# The wide and small forms of the brackets, which a model may take for them.
-_WIDE_MARKUP = {"\uff1c": "&lt;", "\uff1e": "&gt;", "\ufe64": "&lt;", "\ufe65": "&gt;"}
-_OF_LINES = str.maketrans(_MARKUP | _WIDE_MARKUP)
-_OF_ONE_LINE = str.maketrans(_MARKUP | _WIDE_MARKUP | {'"': "&quot;", "'": "&#39;"})
+# With the wide and small forms of the brackets, which a model may take for them.
+_MARKUP: Mapping[str, str] = MappingProxyType(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", "\uff1c": "&lt;", "\uff1e": "&gt;", "\ufe64": "&lt;", "\ufe65": "&gt;"}
+)
+_OF_LINES = str.maketrans(dict(_MARKUP))
+_OF_ONE_LINE = str.maketrans({**_MARKUP, '"': "&quot;", "'": "&#39;"})
 _SHOWN_FORMATS = frozenset({"\u200c", "\u200d"})
 """The joiners, which some scripts and emoji need. Other format characters (category Cf) are invisible."""
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn"})

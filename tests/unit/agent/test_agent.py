@@ -9,6 +9,7 @@ import pytest
 
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.lifecycle import Deadline
+from memoryd_server.agent.requests import ListFilesRequest, PageRequest
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.recall import TurnText, read_turn, with_context
-from memoryd_server.recall.turn import MOST_CONTEXT_CHARS, MOST_INFORMATIVE_WORDS, MOST_PROSE_CHARS
+from memoryd_server.recall import read_turn, with_context
+from memoryd_server.recall.turn import MOST_CONTEXT_CHARS, MOST_INFORMATIVE_WORDS, MOST_PROSE_CHARS, TurnText
 
 LONGEST_QUERY = 2 * MOST_PROSE_CHARS + 66 * MOST_INFORMATIVE_WORDS
 LOG = "\n".join(

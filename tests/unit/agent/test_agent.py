@@ -218,9 +218,9 @@ async def test_a_report_is_computed_from_the_disk(memory_of):
     report = (await memory.status(soon())).index
     assert (report.dirty, report.pending_files, report.counts.files) == (False, 0, 1)
     assert report.oldest_unindexed_age_seconds is None
-    assert [file.state for file in await memory.files(soon())] == ["INDEXED"]
+    assert [file.state for file in await memory.files(ListFilesRequest(page=PageRequest()), soon())] == ["INDEXED"]
     (memory_of.folder / "workspace/memory/a.md").unlink()
-    assert [file.state for file in await memory.files(soon())] == ["GONE"]
+    assert [file.state for file in await memory.files(ListFilesRequest(page=PageRequest()), soon())] == ["GONE"]
 
 
 async def test_the_index_is_given_up_at_the_stop(memory_of):

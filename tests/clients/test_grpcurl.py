@@ -68,6 +68,7 @@ def test_the_service_and_its_messages_are_described(grpcurl):
         ("Sync", {}, ['"started"', '"completed"']),
         ("Sync", {"dry_run": True}, ['"estimate"']),
         ("MemorySearch", {"query": "who is the harbour master?"}, ["Ilse", "MEMORY.md#L1-L4"]),
+        ("MemoryRecall", {"text": "who is the harbour master?"}, ["relevant-memories", "Ilse"]),
         ("MemoryGet", {"path": "MEMORY.md"}, ["The harbour master is called Ilse.", '"total_lines": 4']),
         ("Status", {}, ['"INDEX_STATE_READY"', '"SOURCE_MEMORY"']),
         ("FlushDecision", {"total_tokens": 190_000}, ['"flush": true', "NO_REPLY"]),

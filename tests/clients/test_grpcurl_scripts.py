@@ -38,6 +38,12 @@ TRANSCRIPTS = {
 
 CALLS = [
     ("memory-search", ["who is the harbour master?", "1"], ['"path": "MEMORY.md"', "Ilse"]),
+    # The first recall opens the entries, which takes longer than the default deadline on a busy machine.
+    (
+        "memory-recall",
+        ["--timeout", "30", "who is the harbour master?", "200"],
+        ['"path": "MEMORY.md"', "relevant-memories"],
+    ),
     ("memory-get", ["MEMORY.md", "3", "1"], ['"text": "The harbour master is called Ilse."', '"next_start_line"']),
     ("status", [], ['"INDEX_STATE_READY"', '"SOURCE_SESSIONS"']),
     ("status", ["probe"], ['"INDEX_STATE_READY"']),

@@ -21,6 +21,7 @@ ENTRY_CALLS = {
 AGENT_CALLS = {
     **ENTRY_CALLS,
     "MemorySearch": pb.MemorySearchRequest(query="x"),
+    "MemoryRecall": pb.MemoryRecallRequest(text="x"),
     "MemoryGet": pb.MemoryGetRequest(path="MEMORY.md"),
     "Status": pb.StatusRequest(),
     "Sync": pb.SyncRequest(),

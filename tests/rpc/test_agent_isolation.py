@@ -102,6 +102,11 @@ REQUESTS = {
         agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(), session_key=session_keys,
         min_score=st.sampled_from([0.0, 0.35]), max_total_chars=st.sampled_from([10, 1_000]),
     ),
+    "MemoryRecall": st.builds(
+        lambda **fields: pb.MemoryRecallRequest(now=NOW, **fields),
+        agent_id=agent_ids, text=queries, explain=st.booleans(), session_key=session_keys,
+        remember_shown=st.booleans(), min_confidence=st.sampled_from([0.0, 0.1]), max_chars=st.sampled_from([300, 900]),
+    ),
     "MemoryGet": st.builds(pb.MemoryGetRequest, agent_id=agent_ids, path=paths, start_line=st.integers(0, 50)),
     "Status": st.builds(pb.StatusRequest, agent_id=agent_ids, probe=st.booleans()),
     "Sync": st.builds(

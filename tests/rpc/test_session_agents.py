@@ -40,8 +40,8 @@ async def running(serve, home):
     return running
 
 
-def test_four_requests_have_a_session_key():
-    assert set(KEYED) == {"MemorySearch", "Sync", "SessionContext", "SessionArchive"}
+def test_five_requests_have_a_session_key():
+    assert set(KEYED) == {"MemorySearch", "MemoryRecall", "Sync", "SessionContext", "SessionArchive"}
 
 
 @pytest.mark.parametrize("key", ["agent:work:main", " Agent:WORK:telegram:direct:42 ", "agent: work :subagent:x"])

@@ -153,6 +153,7 @@ async def cancelled_calls(world):
             agent, chance = world.any_agent(), world.chance
             calls = {
                 "MemorySearch": (client.search, {"query": world.sentence()}),
+                "MemoryRecall": (client.recall, {"text": world.sentence()}),
                 "MemoryGet": (client.get, {"path": "memory/log.md"}),
                 "Status": (client.status, {"probe": True}),
                 "ListFiles": (client.list_files, {}),

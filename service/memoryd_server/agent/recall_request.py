@@ -96,7 +96,7 @@ class MemoryRecallRequest(Request):
             now=self.now or now,
             active_projects=checks.projects(),
             abstain_below=0.0,
-            files=self.filter.resolve(checks.violation),
+            files=checks.files(),
             origins=() if settings.include_untrusted else _TRUSTED,
             embedding_seconds=settings.embedding_seconds,
             rerank=False,

@@ -23,7 +23,7 @@ from memoryd_server.errors import FieldViolation, InvalidRequest
 from memoryd_server.model import Source
 from memoryd_server.search import CitationMode, SearchMode, SearchQuery
 from memoryd_server.sessions import SessionKey, wants_citations
-from memoryd_server.store import ChunkFilter
+from memoryd_server.store import ALL_FILES, ChunkFilter, FileFilter
 from memoryd_server.sync import EVERY_SOURCE, SyncMode, SyncScope
 from memoryd_server.writing import AppendJob
 
@@ -169,6 +169,11 @@ class FieldChecks:
             return frozenset(filter(None, map(project_key, keys)))
         return frozenset()
 
+    def files(self, conditions: FilterRequest | None = None) -> FileFilter:
+        """Return the filter of the conditions on files, which are those of the field `filter` by default."""
+        given: FilterRequest = conditions or self.value("filter")
+        return ALL_FILES if given is NO_FILTER else given.resolve(self.violation)
+
     def moment(self, now: datetime, time_zone: str) -> tuple[datetime, str]:
         """Return the caller's clock in UTC and an IANA time zone that has this time; the arguments if unset. Blocks."""
         moment, zone = self.value("now") or now, self._time_zone(time_zone)
@@ -239,7 +244,7 @@ class SearchRequest(Request):
             now=self.now or now,
             active_projects=checks.projects(),
             abstain_below=checks.share("abstain_below"),
-            files=self.filter.resolve(checks.violation),
+            files=checks.files(),
         )
         checks.optional_count("min_revision")
         checks.check()
@@ -432,6 +437,6 @@ class ListFilesRequest(Request):
         checks = FieldChecks(self.page, self.unreadable)
         checks.count("page_size")
         checks.text("page_token", most_bytes=MOST_PAGE_TOKEN_BYTES)
-        among = ChunkFilter(self.filter.resolve(checks.violation), self.sources)
+        among = ChunkFilter(checks.files(self.filter), self.sources)
         checks.check()
         return among

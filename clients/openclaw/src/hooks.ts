@@ -1,10 +1,11 @@
-// Reacts to events of a session: compaction and the end of a session.
+// Reacts to events of a session: a turn, a compaction and the end of the session.
 
 import { Code, MemorydError } from "@memoryd/client";
 import { OnDisconnect, SyncTrigger } from "@memoryd/client/v1";
 
 import { type Connection, keyFor, reasonOf, runSync } from "./connection.js";
 import { type Logger, type OpenClawPluginApi, agentOf, isMainSession, valueAt } from "./host.js";
+import { TurnRecall } from "./recall.js";
 
 const ARCHIVE_TIMEOUT_MS = 15_000;
 
@@ -14,6 +15,12 @@ const ARCHIVED_REASONS: ReadonlySet<string | undefined> = new Set(["new", "reset
 /** Registers the hooks. */
 export function registerHooks(api: OpenClawPluginApi, connection: Connection): void {
   const config = (): unknown => api.runtime.config.current();
+  // OpenClaw reports a hook that its settings do not allow, so this one is registered only if it is wanted.
+  if (connection.settings.recall) {
+    const recall = new TurnRecall(connection, api.logger, config);
+    // With this option, OpenClaw tells the hook which tools the turn may call.
+    api.on("before_prompt_build", (event, context) => recall.run(event, context), { requiresToolAuthority: true });
+  }
   api.on("after_compaction", async (_event, { agentId, sessionKey, sessionId }) => {
     const mode = valueAt(config(), "agents", "defaults", "compaction", "postIndexSync");
     if (mode === "off") {

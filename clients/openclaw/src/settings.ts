@@ -17,6 +17,7 @@ export interface Settings {
   readonly autostart: boolean;
   readonly command: string;
   readonly archiveSessions: boolean;
+  readonly recall: boolean;
 }
 
 /**
@@ -33,6 +34,7 @@ export function readSettings(config: Readonly<Record<string, unknown>> = {}): Se
     autostart: config.autostart === true,
     command: text(config.command) ?? "memoryd",
     archiveSessions: config.archiveSessions !== false,
+    recall: config.recall === true,
   };
 }
 

@@ -136,7 +136,7 @@ def random_notes(count, seed=0):
     weights = [1 / (number + 2) for number in range(2_000)]
 
     def chunk():
-        text = "every " + " ".join(chance.choices(words, weights, k=chance.randint(5, 40)))
+        text = "common " + " ".join(chance.choices(words, weights, k=chance.randint(5, 40)))
         day = f"{chance.randint(2023, 2026)}-05-{chance.randint(1, 28):02}" if chance.random() < 0.2 else ""
         return text, chance.choice(list(Origin)), day
 

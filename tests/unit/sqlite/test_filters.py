@@ -29,7 +29,7 @@ from memoryd_server.text.terms import QueryTerm
 from properties import examples
 
 MANY = 100_000
-EVERY = QueryTerm("every")
+COMMON = QueryTerm("common")
 SOME = [QueryTerm("word1"), QueryTerm("word40"), QueryTerm("word3", prefix=True)]
 
 DAYS = [date(2026, 4, 30), date(2026, 5, 1), date(2026, 5, 2)]
@@ -44,7 +44,7 @@ METADATA = st.fixed_dictionaries(
 )
 CHUNKS = st.lists(
     st.tuples(
-        st.sampled_from(["every", "every word1", "every word40 word1", "every word30"]),
+        st.sampled_from(["common", "common word1", "common word40 word1", "common word30"]),
         st.sampled_from(Origin),
         st.sampled_from(["", "2026-05-01", "2026-06-01"]),
     ),
@@ -87,7 +87,7 @@ class Unfiltered:
         self.places = places(reader)
         self.keyword = [
             (terms, {hit.chunk_id: hit.bm25 for hit in reader.keyword_hits(terms, ALL_CHUNKS, MANY)})
-            for terms in ([EVERY], SOME)
+            for terms in ([COMMON], SOME)
         ]
         self.query = np.random.default_rng(7).standard_normal(DIMENSIONS).astype(np.float32)
         self.nearest = reader.vector_hits(self.query, MANY, ALL_CHUNKS)
@@ -109,7 +109,7 @@ def check(reader, notes, among, all_chunks):
         best = reader.keyword_hits(terms, among, 3)
         assert {hit.chunk_id for hit in best} <= expected
         assert [hit.bm25 for hit in best] == pytest.approx(sorted(scores.values())[:3])
-    assert {hit.chunk_id for hit in reader.keyword_hits([EVERY], among, MANY)} == expected
+    assert {hit.chunk_id for hit in reader.keyword_hits([COMMON], among, MANY)} == expected
     nearest = [hit for hit in all_chunks.nearest if hit.chunk_id in expected]
     assert len(nearest) == len(expected)
     assert reader.vector_hits(all_chunks.query, MANY, among) == nearest
@@ -160,7 +160,7 @@ def test_filters_of_ten_thousand_files_leave_what_brute_force_leaves(tmp_path):
                 check(reader, notes, random_filter(seed), all_chunks)
 
 
-NOTE = Note("memory/a.md", (("every", Origin.OWNER, ""),), mtime_ns=20_574 * DAY_NS)
+NOTE = Note("memory/a.md", (("common", Origin.OWNER, ""),), mtime_ns=20_574 * DAY_NS)
 # 2026-05-01 is day 20,574.
 MAY_1 = ChunkFilter(FileFilter(since=date(2026, 5, 1), until=date(2026, 5, 1)))
 
@@ -188,12 +188,12 @@ def test_a_touched_file_is_found_by_its_new_date_although_the_revision_is_the_sa
 def test_a_snapshot_has_its_own_chunks_after_a_change(tmp_path):
     among = ChunkFilter(FileFilter(path_prefixes=("memory/",)))
     with index_of([NOTE], tmp_path) as store, store.read() as before:
-        assert len(before.keyword_hits([EVERY], among, 10)) == 1
+        assert len(before.keyword_hits([COMMON], among, 10)) == 1
         store.writer().write([Note("memory/b.md", NOTE.chunks).prepared()])
         with store.read() as after:
-            assert len(after.keyword_hits([EVERY], among, 10)) == 2
-            assert len(before.keyword_hits([EVERY], among, 10)) == 1
-            assert len(after.keyword_hits([EVERY], among, 10)) == 2
+            assert len(after.keyword_hits([COMMON], among, 10)) == 2
+            assert len(before.keyword_hits([COMMON], among, 10)) == 1
+            assert len(after.keyword_hits([COMMON], among, 10)) == 2
 
 
 def test_a_chunk_of_unknown_origin_has_none_of_the_origins(tmp_path):
@@ -208,7 +208,7 @@ def test_a_search_without_a_filter_resolves_none(tmp_path):
     with index_of([NOTE], tmp_path) as store:
         vectors = store.vector_memory_bytes()
         with store.read() as reader:
-            reader.keyword_hits([EVERY], ALL_CHUNKS, 10)
+            reader.keyword_hits([COMMON], ALL_CHUNKS, 10)
             reader.vector_hits(np.ones(DIMENSIONS, np.float32), 10, ChunkFilter())
             assert reader.selected(ChunkFilter()) is None
             assert store._caches.filters.memory_bytes == 0

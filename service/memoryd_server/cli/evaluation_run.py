@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from memoryd_server.cli.progress import download_models
-from memoryd_server.cli.search import direct_session
+from memoryd_server.cli.searched_memory import direct_session
 from memoryd_server.evaluation import (
     RANKED,
     GoldenQuery,

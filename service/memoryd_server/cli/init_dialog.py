@@ -35,6 +35,7 @@ from memoryd_server.cli.init_questions import Questions, existing_folder
 from memoryd_server.cli.init_settings import (
     ALL_FILES,
     InitialSettings,
+    includes_untrusted,
     keep_copy,
     read_settings,
     uses_older_layout,
@@ -140,8 +141,10 @@ class _Init:
         may_be_older = self._places.openclaw is not None or uses_older_layout(previous)
         self._older = may_be_older and settings.layout == "older"
         folder, survey = self._choose_folder(settings)
-        paths = extra_paths(settings)
-        new_paths = self._all_files(survey, folder or default_agent(settings).workspace, paths)
+        workspace, paths = folder or default_agent(settings).workspace, extra_paths(settings)
+        new_paths = self._all_files(survey, workspace, paths)
+        all_files = _covers(workspace, [*paths, *new_paths])
+        include_untrusted = all_files and self._recalls_all_files(workspace, survey, previous)
         chosen = self._choose_embedding(settings, self._tokens(settings, survey, all_files=bool(new_paths)))
         model = options.model or ""
         if chosen is not None and chosen.provider == "ollama":
@@ -149,7 +152,9 @@ class _Init:
         if chosen is not None and chosen.provider == "local" and model and not model.startswith(("hf:", "https:")):
             model = str(Path(model).expanduser().absolute())
         provider = "" if chosen is None else chosen.provider
-        return InitialSettings(folder, [*paths, *new_paths] if new_paths else (), provider, model, self._older)
+        return InitialSettings(
+            folder, [*paths, *new_paths] if new_paths else (), provider, model, self._older, include_untrusted
+        )
 
     def _choose_folder(self, settings: ResolvedSettings) -> tuple[Path | None, FolderSurvey]:
         """Return the workspace to write to the settings, None for that of OpenClaw, and what is in the workspace."""
@@ -184,11 +189,7 @@ class _Init:
     def _all_files(self, survey: FolderSurvey, workspace: Path, paths: list[tuple[str, str]]) -> list[tuple[str, str]]:
         """Return the extra path to add, so that Markdown files outside the usual places of a workspace are indexed."""
         whole = (".", ALL_FILES)
-        covered = any(
-            pattern in {"", ALL_FILES} and workspace.is_relative_to((workspace / path).resolve())
-            for path, pattern in paths
-        )
-        if covered or self._options.all_files is False:
+        if _covers(workspace, paths) or self._options.all_files is False:
             return []
         if self._options.all_files:
             return [whole]
@@ -205,6 +206,28 @@ class _Init:
             "Markdown files."
         )
         return []
+
+    def _recalls_all_files(self, workspace: Path, survey: FolderSurvey, previous: dict[str, Any] | None) -> bool:
+        """Return whether to set that recall returns text of all files of the workspace, and say what recall returns.
+
+        A user who names a folder of notes trusts its files. The files in the workspace of an agent can be of anyone.
+        """
+        if includes_untrusted(previous) is not None:
+            return False
+        key = "memoryd.recall.includeUntrusted"
+        is_agents = survey.has_memory or workspace.resolve().is_relative_to(self._places.state_dir.resolve())
+        if self._places.openclaw is not None or is_agents:
+            self._questions.say(
+                "Recall returns only text of MEMORY.md, USER.md and memory/. To include the other files, set "
+                f"{key} to true in {self._places.own}."
+            )
+            return False
+        self._questions.say(
+            f"Recall returns text of all these files, because {key} is set to true; this also includes messages of "
+            "other people in session transcripts that are indexed. If other people or programs write to the files, set "
+            f"it to false in {self._places.own}."
+        )
+        return True
 
     def _tokens(self, settings: ResolvedSettings, survey: FolderSurvey, *, all_files: bool) -> int:
         """Return about how many tokens the notes of all agents have."""
@@ -299,6 +322,13 @@ class _Init:
             yield file
         finally:
             file.unlink(missing_ok=True)
+
+
+def _covers(workspace: Path, paths: list[tuple[str, str]]) -> bool:
+    """Return whether extra paths, with their patterns, contain all Markdown files of a workspace."""
+    return any(
+        pattern in {"", ALL_FILES} and workspace.is_relative_to((workspace / path).resolve()) for path, pattern in paths
+    )
 
 
 def _camel_case(name: str) -> str:

@@ -16,7 +16,7 @@ from memoryd_server.cli.init_discovery import SettingsPlaces
 from memoryd_server.cli.init_questions import Questions
 from memoryd_server.cli.options import CommonOptions, as_dict, complain, program_name
 from memoryd_server.cli.progress import download_models
-from memoryd_server.cli.search import direct_session
+from memoryd_server.cli.searched_memory import direct_session
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings import ResolvedSettings
 

@@ -18,6 +18,11 @@ from memoryd_server.system import sync_folder
 ALL_FILES = "**/*.md"
 """The pattern of all Markdown files of a folder. A wildcard does not match a hidden folder."""
 
+_RECALL_COMMENT = """\
+// memoryd.recall.includeUntrusted: recall also returns files of extraPaths, and messages of other people in session
+// transcripts that are indexed. Set it to false if other people or programs write to the files.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class InitialSettings:
@@ -25,7 +30,8 @@ class InitialSettings:
 
     `workspace` is the folder of the notes. `extra_paths` are paths with their patterns, and replace those of an
     existing file. `provider` and `model` are those of embeddings; for `local`, the model is a path or an `hf:` address.
-    If `older`, the keys are those of OpenClaw's older layout.
+    If `older`, the keys are those of OpenClaw's older layout. With `include_untrusted`, recall also returns text whose
+    origin is untrusted, such as files of extra paths.
     """
 
     workspace: Path | None = None
@@ -33,6 +39,7 @@ class InitialSettings:
     provider: str = ""
     model: str = ""
     older: bool = False
+    include_untrusted: bool = False
 
     def text(self, previous: Mapping[str, Any] | None = None) -> str:
         """Return the text of the settings file, in JSON5.
@@ -51,7 +58,11 @@ class InitialSettings:
             _table(values, *search_path).pop("model", None)
         for path, value in self._search().items():
             _table(values, *search_path, *path[:-1])[path[-1]] = value
+        if self.include_untrusted:
+            _table(values, "memoryd", "recall")["includeUntrusted"] = True
         comments = "// Written by `memoryd init`. docs/configuration.md describes every key.\n"
+        if includes_untrusted(values):
+            comments += _RECALL_COMMENT
         return comments + json.dumps(values, ensure_ascii=False, indent=2) + "\n"
 
     def _search(self) -> dict[tuple[str, ...], Any]:
@@ -98,6 +109,14 @@ def uses_older_layout(values: Mapping[str, Any] | None) -> bool:
     agents = (values or {}).get("agents")
     defaults = agents.get("defaults") if isinstance(agents, dict) else None
     return isinstance(defaults, dict) and "memorySearch" in defaults
+
+
+def includes_untrusted(values: Mapping[str, Any] | None) -> bool | None:
+    """Return the value of `memoryd.recall.includeUntrusted` in the values of a settings file; None if it is not set."""
+    block = (values or {}).get("memoryd")
+    recall = block.get("recall") if isinstance(block, dict) else None
+    value = recall.get("includeUntrusted") if isinstance(recall, dict) else None
+    return value if value is None else bool(value)
 
 
 def read_settings(file: Path) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ _MODULES: Mapping[str, str] = {
     "status": "status",
     "index": "index",
     "search": "search",
+    "recall": "recall",
     "get": "search",
     "append": "write",
     "flush": "write",

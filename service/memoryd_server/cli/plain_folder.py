@@ -1,8 +1,9 @@
 """Search of a folder of notes that is not set up as a memory: `memoryd search --workspace FOLDER` without a daemon.
 
 A workspace contains MEMORY.md, USER.md or a folder `memory`; only these are indexed. In a folder without any of them,
-all Markdown files are searched by keywords. Nothing is sent to an embedding provider or a reranker. The index is kept
-in a state directory of its own for each folder, so that it does not replace the index of the user's memory.
+all Markdown files are searched by keywords, and recalled: the user has named the folder. Nothing is sent to an
+embedding provider or a reranker. The index is kept in a state directory of its own for each folder, so that it does not
+replace the index of the user's memory.
 """
 
 import hashlib
@@ -72,4 +73,7 @@ def _settings(common: CommonOptions) -> ResolvedSettings:
         search = agent.memory_search.model_copy(update=changes)
         agents[agent.agent_id] = replace(agent, memory_search=search, memory=memory)
     rerank = settings.service.rerank.model_copy(update={"provider": "none"})
-    return replace(settings, agents=agents, service=settings.service.model_copy(update={"rerank": rerank}))
+    # Files of extra paths count as untrusted.
+    recall = settings.service.recall.model_copy(update={"include_untrusted": True})
+    service = settings.service.model_copy(update={"rerank": rerank, "recall": recall})
+    return replace(settings, agents=agents, service=service)

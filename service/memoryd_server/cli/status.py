@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from memoryd_server.cli.approval import approval_command, needs_approval, with_command
+from memoryd_server.cli.filters import FILE_SOURCES, filter_options, source_option
 from memoryd_server.cli.index import all_agents, approval_line, follow_quietly, is_complete
 from memoryd_server.cli.options import (
     FAILURE,
@@ -181,10 +182,17 @@ def agents(common: CommonOptions, as_json: bool) -> None:
 @common_options
 @agent_option
 @json_option
-def files(common: CommonOptions, agent: str, as_json: bool) -> None:
-    """List an agent's memory files and their index state."""
+@source_option(FILE_SOURCES, "Only this source. Repeated: any. Default: all configured sources.")
+@filter_options
+def files(
+    common: CommonOptions, agent: str, as_json: bool, sources: list[str], file_filter: dict[str, Any] | None
+) -> None:
+    """List an agent's memory files and their index state.
+
+    A file that is not indexed yet has no known front matter, so it does not match --tag, --project, --type and --where.
+    """
     with connected(common) as daemon:
-        listed = list(_all_files(daemon.client, agent))
+        listed = list(_all_files(daemon.client, agent, sources, file_filter))
     if as_json:
         print_json([as_dict(file) for file in listed])
         return
@@ -194,10 +202,12 @@ def files(common: CommonOptions, agent: str, as_json: bool) -> None:
         click.echo(f"{state:8} {bytes_text(file.size_bytes):>10} {file.chunks:>5} chunks  {file.path}{reason}")
 
 
-def _all_files(client: MemorydClient, agent: str) -> Iterator[messages.File]:
+def _all_files(
+    client: MemorydClient, agent: str, sources: list[str], file_filter: dict[str, Any] | None
+) -> Iterator[messages.File]:
     token = ""
     while True:
-        page = client.list_files(agent_id=agent, page_size=1000, page_token=token)
+        page = client.list_files(agent_id=agent, page_size=1000, page_token=token, sources=sources, filter=file_filter)
         yield from page.files
         token = page.next_page_token
         if not token:

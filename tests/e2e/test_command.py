@@ -272,7 +272,20 @@ def test_a_daemon_that_was_named_and_does_not_answer_is_no_reason_to_work_withou
 
 def test_help_names_every_verb(home):
     out = check(memoryd("--help", home=home)).stdout
-    verbs = ("serve", "status", "index", "search", "get", "append", "flush", "forget", "session", "watch", "agents")
+    verbs = (
+        "serve",
+        "status",
+        "index",
+        "search",
+        "recall",
+        "get",
+        "append",
+        "flush",
+        "forget",
+        "session",
+        "watch",
+        "agents",
+    )
     for verb in (*verbs, "files", "config"):
         assert re.search(rf"^  {verb} ", out, re.MULTILINE), verb
         # In this process: a process per verb takes as many seconds as there are verbs.
@@ -287,7 +300,14 @@ def test_client_verbs_import_no_module_of_the_daemon(served, home):
         "'structlog'}; "
         "print(unused & set(sys.modules))"
     )
-    for verb in (["search", "ferry"], ["get", "MEMORY.md"], ["append", "a note"], ["agents"], ["files"]):
+    for verb in (
+        ["search", "ferry"],
+        ["recall", "ferry"],
+        ["get", "MEMORY.md"],
+        ["append", "a note"],
+        ["agents"],
+        ["files"],
+    ):
         command = [sys.executable, "-c", code, *verb, "--state-dir", str(served.state)]
         done = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=60, check=False)
         assert check(done).stdout.splitlines()[-1] == "set()", verb

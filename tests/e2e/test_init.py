@@ -60,6 +60,9 @@ def test_a_folder_of_notes_is_found_indexed_and_searched(home, notes):
     # From now on, without any flag.
     assert "garden/tomato.md:1-" in memoryd("search", "tomatoes", home=home).stdout
     assert ".trash" not in memoryd("files", home=home).stdout
+    # The owner of the folder has chosen it as the memory.
+    assert f"set it to false in {own_settings(home)}." in done.stdout
+    assert "Tomatoes need water in July." in memoryd("recall", "When do tomatoes need water?", home=home).stdout
 
 
 @pytest.mark.slow
@@ -84,9 +87,43 @@ def test_existing_settings_are_used_and_replaced_only_by_force(home, notes):
 
 
 @pytest.mark.slow
+def test_recall_of_the_files_of_a_folder_stays_off_if_its_owner_turned_it_off(home, notes):
+    assert init(notes, home=home).returncode == 0
+    text = own_settings(home).read_text("utf-8")
+    off = text.replace('"includeUntrusted": true', '"includeUntrusted": false')
+    assert off != text
+    own_settings(home).write_text(off, "utf-8")
+    forced = init("--force", home=home)
+    assert (forced.returncode, "includeUntrusted" in forced.stdout) == (0, False)
+    assert '"includeUntrusted": false' in own_settings(home).read_text("utf-8")
+    silent = memoryd("recall", "When do tomatoes need water?", home=home)
+    assert (silent.returncode, silent.stdout) == (0, "")
+    assert "memoryd.recall.includeUntrusted is false" in silent.stderr
+    # Settings without the key, of a folder of notes, get it.
+    own_settings(home).write_text(off.replace('"includeUntrusted": false', ""), "utf-8")
+    assert init("--force", home=home).returncode == 0
+    assert own_settings(home).read_text("utf-8") == text
+
+
+@pytest.mark.slow
+def test_recall_leaves_out_the_other_files_of_the_workspace_of_an_agent(home, notes):
+    (notes / "memory").mkdir()
+    (notes / "memory" / "2026-01-01.md").write_text("The agent met Ilse at the harbour.", "utf-8")
+    done = init(notes, "--all-files", home=home)
+    assert done.returncode == 0
+    assert f"To include the other files, set memoryd.recall.includeUntrusted to true in {own_settings(home)}." in (
+        done.stdout
+    )
+    assert "includeUntrusted" not in own_settings(home).read_text("utf-8")
+    assert "Tomatoes" in memoryd("search", "tomatoes water", home=home).stdout
+    assert memoryd("recall", "When do tomatoes need water?", home=home).stdout == ""
+    assert "Ilse" in memoryd("recall", "Who did the agent meet at the harbour?", home=home).stdout
+
+
+@pytest.mark.slow
 def test_without_a_folder_and_without_openclaw_an_empty_memory_is_created(home):
     done = init(home=home)
-    assert done.returncode == 0
+    assert (done.returncode, "includeUntrusted" in own_settings(home).read_text("utf-8")) == (0, False)
     workspace = home / ".openclaw" / "workspace"
     assert f"The memory is in {workspace} (no Markdown files)." in done.stdout
     assert "Add a note: " in done.stdout
@@ -114,6 +151,7 @@ def test_openclaws_workspace_is_used_and_no_provider_is_chosen_for_it(home, layo
     assert f"Found OpenClaw: {file}" in done.stdout
     assert "search 'Falcon launch'" in done.stdout
     assert json.loads(file.read_text("utf-8")) == openclaw
+    assert "includeUntrusted" not in own_settings(home).read_text("utf-8")
     shown = json.loads(memoryd("config", "--json", home=home).stdout)["settings"]
     (provider,) = [each for each in shown if each["key"].endswith("memorySearch.provider")]
     assert (provider["value"], provider["layout"]) == ("none", layout)

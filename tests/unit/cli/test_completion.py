@@ -17,6 +17,8 @@ complete -p memoryd
 COMP_WORDS=(memoryd ser); COMP_CWORD=1; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 COMP_WORDS=(memoryd service inst); COMP_CWORD=2; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 COMP_WORDS=(memoryd search --exp); COMP_CWORD=2; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
+COMP_WORDS=(memoryd rec); COMP_CWORD=1; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
+COMP_WORDS=(memoryd recall --source e); COMP_CWORD=3; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 COMP_WORDS=(memoryd init --embedding o); COMP_CWORD=3; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 """
 
@@ -28,7 +30,7 @@ def test_bash_completes_verbs_options_and_values(tmp_path):
     done = subprocess.run(["bash", "-c", BASH], env=env, capture_output=True, text=True, timeout=60, check=True)
     registered, *completed = done.stdout.splitlines()
     assert "_memoryd_completion memoryd" in registered
-    assert completed == ["serve service", "install", "--explain", "ollama openai"]
+    assert completed == ["serve service", "install", "--explain", "recall", "entries", "ollama openai"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

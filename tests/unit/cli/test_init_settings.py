@@ -19,7 +19,13 @@ from memoryd_server.cli.init_embedding import (
     ollama_provider,
     remote_provider,
 )
-from memoryd_server.cli.init_settings import ALL_FILES, InitialSettings, keep_copy, write_settings
+from memoryd_server.cli.init_settings import (
+    ALL_FILES,
+    InitialSettings,
+    includes_untrusted,
+    keep_copy,
+    write_settings,
+)
 from memoryd_server.errors import SettingsError
 from memoryd_server.settings import ProviderAccess, load
 
@@ -66,10 +72,31 @@ def test_other_values_of_an_existing_file_are_kept():
     assert previous["memory"]["search"]["model"] == "m"
 
 
+def test_recall_of_untrusted_text_is_added_to_an_existing_block_and_explained():
+    previous = {"memoryd": {"confirmAboveTokens": 10, "recall": {"maxTokens": 500}}}
+    text = InitialSettings(include_untrusted=True).text(previous)
+    written = json5.loads(text)
+    assert written == {"memoryd": {"confirmAboveTokens": 10, "recall": {"maxTokens": 500, "includeUntrusted": True}}}
+    assert "// memoryd.recall.includeUntrusted: " in text
+    # A second run keeps the value and its explanation.
+    assert InitialSettings().text(written) == text
+    assert includes_untrusted(written) is True
+    written["memoryd"]["recall"]["includeUntrusted"] = False
+    assert includes_untrusted(written) is False
+    assert "//" not in InitialSettings().text(written).partition("\n")[2]
+
+
+@pytest.mark.parametrize("values", [None, {}, {"memoryd": 5}, {"memoryd": {"recall": []}}, {"memoryd": {"recall": {}}}])
+def test_settings_without_the_key_do_not_say_whether_untrusted_text_is_recalled(values):
+    assert includes_untrusted(values) is None
+
+
 @pytest.mark.parametrize("older", [False, True])
 def test_the_settings_are_in_force(tmp_path, older):
     state = tmp_path / ".openclaw"
-    initial = InitialSettings(tmp_path / "notes", [(".", ALL_FILES)], provider="none", older=older)
+    initial = InitialSettings(
+        tmp_path / "notes", [(".", ALL_FILES)], provider="none", older=older, include_untrusted=True
+    )
     write_settings(state / "memoryd.json5", initial.text())
     settings = load(environ={}, home=tmp_path)
     agent = settings.agents["main"]
@@ -77,6 +104,7 @@ def test_the_settings_are_in_force(tmp_path, older):
     assert (agent.workspace, agent.memory_search.provider) == (tmp_path / "notes", "none")
     assert [extra.pattern for extra in agent.memory_search.extra_paths] == ["**/*.md"]
     assert settings.layout == ("older" if older else "current")
+    assert settings.service.recall.include_untrusted
 
 
 def test_a_settings_file_is_replaced_in_one_step_and_its_copy_is_private(tmp_path):

@@ -17,16 +17,11 @@ class Servicer(stubs.MemoryServiceServicer):
 
     def __init__(self):
         self.appends = []
-        self.recalls = 0
         self.ended = asyncio.Event()
 
     async def MemoryAppend(self, request, context):
         self.appends.append(request)
         return pb.MemoryAppendResponse()
-
-    async def MemoryRecall(self, request, context):
-        self.recalls += 1
-        await context.abort(grpc.StatusCode.UNAVAILABLE, "stopping")
 
     async def WatchIndex(self, request, context):
         context.add_done_callback(lambda _: self.ended.set())
@@ -133,14 +128,6 @@ async def test_an_append_gets_a_key_of_its_own_and_the_request_stays_as_it_is(se
     assert first != second
     assert 1 <= len(first) <= 128
     assert third == "mine"
-
-
-async def test_a_recall_that_the_daemon_remembers_is_not_repeated(served):
-    async with connect_async(served.address, timeout=60) as client:
-        for remember_shown, attempts in ((True, 1), (False, 6)):
-            with pytest.raises(MemorydError):
-                await client.recall(text="t", session_key="k", remember_shown=remember_shown)
-            assert served.recalls == attempts
 
 
 async def test_a_daemon_that_is_away_is_unavailable(tmp_path):

@@ -53,11 +53,9 @@ class Servicer(stubs.MemoryServiceServicer):
     failure: bytes | None = None
     metadata: dict = field(default_factory=dict)
     remaining: float | None = None
-    calls: int = 0
     closed: threading.Event = field(default_factory=threading.Event)
 
     def note(self, context):
-        self.calls += 1
         self.metadata = dict(context.invocation_metadata())
         self.remaining = context.time_remaining()
         context.add_callback(self.closed.set)
@@ -302,16 +300,6 @@ def test_a_call_that_ended_unavailable_is_tried_again(tmp_path):
         assert client.get(path="p").path == "p"
         late.join()
     server.stop(None).wait()
-
-
-@pytest.mark.parametrize(("remember_shown", "attempts"), [(False, 5), (True, 1)])
-def test_a_recall_that_the_daemon_remembers_is_not_repeated(grpc_addr, grpc_server, servicer, remember_shown, attempts):
-    servicer.failure = status(code_pb2.UNAVAILABLE, "stopping").SerializeToString()
-    before = servicer.calls
-    with connect(grpc_addr, timeout=60) as client, pytest.raises(MemorydError) as caught:
-        client.recall(text="t", session_key="k", remember_shown=remember_shown)
-    assert caught.value.code == grpc.StatusCode.UNAVAILABLE
-    assert servicer.calls - before == attempts
 
 
 def test_without_retries_a_call_fails_at_once(tmp_path):

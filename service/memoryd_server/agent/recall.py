@@ -39,6 +39,7 @@ from memoryd_server.text import Analyzer
 _FEW_WORDS = 3
 _ENTRIES = 3
 _ENTRY_CHARS = 1_000
+_ENTRY_SECONDS = 0.5
 
 
 class SilentReason(StrEnum):
@@ -144,7 +145,8 @@ class Recaller:
             text=query.text,
             limit=_ENTRIES,
             min_score=0.0,
-            deadline=query.deadline,
+            # They may have to be opened first, which takes seconds and continues for the next recall.
+            deadline=min(query.deadline, self._clock.monotonic() + _ENTRY_SECONDS),
             for_prompt=True,
             since=query.files.since,
             until=query.files.until,

@@ -24,16 +24,10 @@ _KEY = "idempotency_key"
 
 
 class _Caller:
-    """A stub of one service, and the metadata of its calls. `timeout` replaces the documented deadlines.
+    """A stub of one service, and the metadata of its calls. `timeout` replaces the documented deadlines."""
 
-    `single_attempt` is a stub whose channel does not retry, for calls that are not safe to repeat. Default: `stub`.
-    """
-
-    def __init__(
-        self, stub: Any, metadata: tuple[tuple[str, str], ...], timeout: float | None, *, single_attempt: Any = None
-    ) -> None:
+    def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...], timeout: float | None) -> None:
         self._stub = stub
-        self._single_attempt = stub if single_attempt is None else single_attempt
         self._metadata = metadata
         self._timeout = timeout
 
@@ -60,7 +54,6 @@ class Unary(_Method[_Request, _Answer]):
     """A method with one answer. `seconds` is its documented deadline, or a function of the request that returns it.
 
     If the request has an idempotency key and the caller sets none, a random key is set, which makes retries safe.
-    `retries` returns whether a request is safe to repeat. By default, every request is.
     """
 
     def __init__(
@@ -70,12 +63,9 @@ class Unary(_Method[_Request, _Answer]):
         answer: type[_Answer],
         seconds: float | Callable[[_Request], float],
         doc: str,
-        *,
-        retries: Callable[[_Request], bool] | None = None,
     ) -> None:
         super().__init__(rpc, request, answer, doc)
         self._seconds = seconds
-        self._retries = retries
 
     @overload
     def __get__(self, caller: None, owner: type) -> Self: ...
@@ -107,10 +97,6 @@ class Unary(_Method[_Request, _Answer]):
         """Return the documented deadline of a request, in seconds."""
         return self._seconds(message) if callable(self._seconds) else self._seconds
 
-    def retries(self, message: _Request) -> bool:
-        """Return whether a request is safe to repeat after the status UNAVAILABLE."""
-        return self._retries is None or self._retries(message)
-
 
 class Streaming(_Method[_Request, _Answer]):
     """A method with a stream of events. It has no deadline unless the caller sets one."""
@@ -138,15 +124,14 @@ class _Call:
         message = self._method.prepare(request, fields)
         choices = (timeout, self._caller._timeout, self._method.seconds(message))  # noqa: SLF001 -- of this module
         seconds = next(value for value in choices if value is not None)
-        return self._start(message, seconds, retries=self._method.retries(message))
+        return self._start(message, seconds)
 
     def _stream(self, request: Any, fields: dict[str, Any], timeout: float | None) -> Any:
-        return self._start(request_of(self._method.request, request, fields), timeout, retries=True)
+        return self._start(request_of(self._method.request, request, fields), timeout)
 
-    def _start(self, message: Message, seconds: float | None, *, retries: bool) -> Any:
-        caller = self._caller
-        stub = caller._stub if retries else caller._single_attempt  # noqa: SLF001 -- of this module
-        return getattr(stub, self._method.rpc)(message, timeout=seconds, metadata=caller._metadata)  # noqa: SLF001
+    def _start(self, message: Message, seconds: float | None) -> Any:
+        stub, metadata = self._caller._stub, self._caller._metadata  # noqa: SLF001
+        return getattr(stub, self._method.rpc)(message, timeout=seconds, metadata=metadata)
 
 
 class UnaryCall(_Call, Generic[_Request, _Answer]):

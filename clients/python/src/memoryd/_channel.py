@@ -30,9 +30,9 @@ def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries:
     return grpc.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)
 
 
-def open_channel_async(endpoint: Endpoint, keepalive: float | None, *, retries: bool = True) -> grpc.aio.Channel:
+def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel:
     """Return an asyncio channel for the running event loop; see `open_channel`."""
-    options = _options(endpoint, keepalive, retries=retries)
+    options = _options(endpoint, keepalive, retries=True)
     if endpoint.tls is None:
         return grpc.aio.insecure_channel(endpoint.address, options=options)
     return grpc.aio.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)

@@ -8,11 +8,6 @@ _STATUS = 2.0
 _STATUS_WITH_PROBE = 10.0
 
 
-def _recall_retries(request: pb.MemoryRecallRequest) -> bool:
-    # A daemon that already processed the call would not return the same items again.
-    return not request.remember_shown
-
-
 def _status_seconds(request: pb.StatusRequest) -> float:
     return _STATUS_WITH_PROBE if request.probe else _STATUS
 
@@ -33,7 +28,6 @@ class MemoryMethods:
         pb.MemoryRecallResponse,
         2.0,
         "Return the memories that are relevant for a turn with `text`, as a text block to insert before it.",
-        retries=_recall_retries,
     )
     get = Unary(
         "MemoryGet",

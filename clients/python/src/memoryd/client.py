@@ -64,12 +64,7 @@ def connect(
             machine without TLS.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return MemorydClient(
-        open_channel(endpoint, keepalive),
-        endpoint.token,
-        timeout,
-        single_attempt_channel=open_channel(endpoint, keepalive, retries=False),
-    )
+    return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout)
 
 
 def connect_async(
@@ -86,37 +81,19 @@ def connect_async(
         OSError, ValueError: as for `connect`.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return AsyncMemorydClient(
-        open_channel_async(endpoint, keepalive),
-        endpoint.token,
-        timeout,
-        single_attempt_channel=open_channel_async(endpoint, keepalive, retries=False),
-    )
-
-
-def _memory_stub(channel: grpc.Channel | grpc.aio.Channel) -> MemoryServiceStub:
-    return MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
+    return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout)
 
 
 class MemorydClient(MemoryMethods, Blocking):
     """A client of one daemon. It can be shared by threads.
 
     Every method raises `MemorydError` for a status other than OK. The methods for entries are in `entries`.
-    `single_attempt_channel` is for the calls that are not safe to repeat: `recall` with `remember_shown`. It must not
-    retry; without it, all calls use `channel`. `close` also closes the channels.
+    `close` also closes `channel`.
     """
 
-    def __init__(
-        self,
-        channel: grpc.Channel,
-        token: str | None = None,
-        timeout: float | None = None,
-        *,
-        single_attempt_channel: grpc.Channel | None = None,
-    ) -> None:
-        single_attempt = _memory_stub(single_attempt_channel or channel)
-        super().__init__(_memory_stub(channel), metadata(token), timeout, single_attempt=single_attempt)
-        self._channels = [channel] if single_attempt_channel is None else [channel, single_attempt_channel]
+    def __init__(self, channel: grpc.Channel, token: str | None = None, timeout: float | None = None) -> None:
+        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
+        self._channel = channel
         self.entries = EntryClient(EntryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
 
     def __enter__(self) -> Self:
@@ -128,9 +105,8 @@ class MemorydClient(MemoryMethods, Blocking):
         self.close()
 
     def close(self) -> None:
-        """Close the connections and cancel running calls."""
-        for channel in self._channels:
-            channel.close()
+        """Close the connection and cancel running calls."""
+        self._channel.close()
 
 
 class AsyncMemorydClient(MemoryMethods, Asynchronous):
@@ -139,17 +115,9 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
     A client belongs to one event loop.
     """
 
-    def __init__(
-        self,
-        channel: grpc.aio.Channel,
-        token: str | None = None,
-        timeout: float | None = None,
-        *,
-        single_attempt_channel: grpc.aio.Channel | None = None,
-    ) -> None:
-        single_attempt = _memory_stub(single_attempt_channel or channel)
-        super().__init__(_memory_stub(channel), metadata(token), timeout, single_attempt=single_attempt)
-        self._channels = [channel] if single_attempt_channel is None else [channel, single_attempt_channel]
+    def __init__(self, channel: grpc.aio.Channel, token: str | None = None, timeout: float | None = None) -> None:
+        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
+        self._channel = channel
         stub = EntryServiceStub(channel)  # type: ignore[no-untyped-call]
         self.entries = AsyncEntryClient(stub, metadata(token), timeout)
 
@@ -162,6 +130,5 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections and cancel running calls."""
-        for channel in self._channels:
-            await channel.close()
+        """Close the connection and cancel running calls."""
+        await self._channel.close()

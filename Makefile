@@ -232,6 +232,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/keyword_path.py
 	$(BIN)/python benchmarks/search_path.py
 	$(BIN)/python benchmarks/vector_leg.py
+	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/many_agents.py
 	$(BIN)/python benchmarks/file_lists.py
@@ -275,6 +276,10 @@ eval-hybrid: setup eval-data ## The same for hybrid search with the local model 
 		local = {"provider": "local", "local": {"modelPath": str(pathlib.Path(sys.argv[1]).resolve())}}; \
 		print(json.dumps({"agents": {"defaults": {"memorySearch": local}}}))' "$(MODEL)" > .memoryd/eval/hybrid.json5
 	$(call EVALUATE,eval_hybrid,--state-dir .memoryd/eval/state --config .memoryd/eval/hybrid.json5 --keep .memoryd/eval/indexes)
+
+.PHONY: eval-recall
+eval-recall: setup eval-data ## Measure recall before a turn with LoCoMo in DATA; with MODEL also in hybrid search
+	$(BIN)/python benchmarks/recall_curves.py --data "$(DATA)" --state .memoryd/eval/recall $(if $(MODEL),--model "$(MODEL)")
 
 ## Packages
 

@@ -1,11 +1,12 @@
 """Measure the recall before a turn: `python benchmarks/recall_curves.py --data ../shared/eval/data --model MODEL.gguf`.
 
 Requests a block of 1,500 tokens from real daemons for each question of LoCoMo and of its notes, for the questions about
-the other memories of the same set, and for the turns of tests/golden/small_talk.jsonl. Each text is recalled twice:
-with a minimum confidence of 0, which returns any result ("confidence alone"), and with the least one above 0, which
-requires evidence ("recall"). The curves over the minimum confidence are computed from these recalls, because it only
-decides whether a block is returned. "shown" is the share of the gold spans whose text is in the block, as in shown@6
-of docs/search-quality.md, and "silent" the share of the turns without a block.
+the other memories of the same set, and for the turns of tests/golden/small_talk.jsonl and, as a control, of
+tests/golden/small_talk_control.jsonl. Each text is recalled twice: with a minimum confidence of 0, which returns any
+result ("confidence alone"), and with the least one above 0, which requires evidence ("recall"). The curves over the
+minimum confidence are computed from these recalls, because it only decides whether a block is returned. "shown" is the
+share of the gold spans whose text is in the block, as in shown@6 of docs/search-quality.md, and "silent" the share of
+the turns without a block.
 
 Questions are also recalled at the end and at the start of a log of 1 MB. `--state` keeps the indexes and vectors for
 the next run. Prints a summary and writes benchmarks/results/recall_curves.json. Without a model, only keyword search
@@ -35,7 +36,7 @@ from memoryd_server.settings.service import RecallSettings
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results" / "recall_curves.json"
-SMALL_TALK = REPOSITORY / "tests" / "golden" / "small_talk.jsonl"
+GOLDEN = REPOSITORY / "tests" / "golden"
 SETS = ("locomo", "locomo-notes")
 BOUNDS = (0.0, 0.05, 0.08, 0.1, 0.12, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
 DEFAULTS = {
@@ -45,7 +46,8 @@ DEFAULTS = {
 TOKENS = 1_500
 ANY, EVIDENCE = 0.0, 1e-9
 UNANSWERABLE = "adversarial"
-OWN, OTHERS, TALK = "own", "others", "small talk"
+OWN, OTHERS, TALK, CONTROL = GROUPS = "own", "others", "small talk", "control"
+TURNS = {TALK: "small_talk.jsonl", CONTROL: "small_talk_control.jsonl"}
 LOG_BYTES = 2**20
 LOG_QUESTIONS = 50
 SECONDS = 60
@@ -104,8 +106,11 @@ def memory(workspace: Path, state: Path, model: Path | None) -> Iterator[Memoryd
 
 
 def small_talk() -> list[Turn]:
-    rows = map(json.loads, SMALL_TALK.read_text("utf-8").splitlines())
-    return [Turn(TALK, row["kind"], None, row["text"]) for row in rows]
+    return [
+        Turn(group, row["kind"], None, row["text"])
+        for group, name in TURNS.items()
+        for row in map(json.loads, (GOLDEN / name).read_text("utf-8").splitlines())
+    ]
 
 
 def questions_of(queries: Sequence[GoldenQuery], workspace: Path) -> list[Turn]:
@@ -154,6 +159,7 @@ def point(outcomes: Mapping[str, Sequence[Outcome]], bound: float) -> dict[str, 
         "silent on own questions": mean([each.is_silent(bound) for each in outcomes[OWN]]),
         "silent on others' questions": mean([each.is_silent(bound) for each in outcomes[OTHERS]]),
         "silent on small talk": mean([each.is_silent(bound) for each in outcomes[TALK]]),
+        "silent on control": mean([each.is_silent(bound) for each in outcomes[CONTROL]]),
     }
 
 
@@ -172,8 +178,8 @@ def answered(outcomes: Sequence[Outcome], bound: float) -> dict[str, int]:
 
 
 def report(outcomes: Sequence[Outcome], of_any: Sequence[Outcome], default: float) -> dict[str, Any]:
-    groups = {group: [each for each in outcomes if each.turn.group == group] for group in (OWN, OTHERS, TALK)}
-    all_results = {group: [each for each in of_any if each.turn.group == group] for group in (OWN, OTHERS, TALK)}
+    groups = {group: [each for each in outcomes if each.turn.group == group] for group in GROUPS}
+    all_results = {group: [each for each in of_any if each.turn.group == group] for group in GROUPS}
     blocks = [each for each in groups[OWN] if not each.is_silent(default)]
     return {
         "recalls": {group: len(each) for group, each in groups.items()},
@@ -183,6 +189,7 @@ def report(outcomes: Sequence[Outcome], of_any: Sequence[Outcome], default: floa
             **point(groups, default),
             "silent by kind of small talk": by_kind(groups[TALK], default),
             "small talk with a block": answered(groups[TALK], default),
+            "control with a block": answered(groups[CONTROL], default),
             "median items": statistics.median(each.items for each in blocks),
             "median tokens": statistics.median(each.tokens for each in blocks),
         },
@@ -262,10 +269,9 @@ def measured(mode: str, data: Path, state: Path, model: Path | None) -> dict[str
 def print_summary(mode: str, name: str, result: Mapping[str, Any]) -> None:
     print(f"{mode} search, {name}")
     for title in ("confidence alone", "recall"):
-        print(f"  {title}: minimum confidence, shown, silent on others' questions, silent on small talk")
+        print(f"  {title}: minimum confidence, shown, silent on own and others' questions, small talk, control")
         for each in result[title]:
-            silent = each["silent on others' questions"], each["silent on small talk"]
-            print(f"    {each['min_confidence']:.2f}  {each['shown']:.3f}  {silent[0]:.3f}  {silent[1]:.3f}")
+            print("    " + "  ".join(f"{value:.3f}" for value in each.values()))
     print(
         json.dumps({"default": result["default"], "log of 1 MB": result["log of 1 MB"]}, indent=1, ensure_ascii=False)
     )
@@ -276,15 +282,18 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the sets locomo and locomo-notes")
     parser.add_argument("--model", type=Path, help="all-MiniLM-L6-v2 as a GGUF file, for hybrid search")
     parser.add_argument("--state", type=Path, help="folder for the indexes and vectors; default: a temporary one")
+    parser.add_argument("--modes", default="keyword,hybrid", help="the others keep their results; default: %(default)s")
     options = parser.parse_args()
     results = json.loads(RESULTS.read_text("utf-8")) if RESULTS.exists() else {}
     results["max_tokens"] = TOKENS
+    models = {"keyword": None, "hybrid": options.model and options.model.resolve()}
     with tempfile.TemporaryDirectory() as directory:
         state = (options.state or Path(directory)).resolve()
-        results["keyword"] = measured("keyword", options.data, state, None)
-        if options.model is not None:
-            results["hybrid"] = measured("hybrid", options.data, state, options.model.resolve())
-    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
+        for mode in options.modes.split(","):
+            if mode == "hybrid" and options.model is None:
+                continue
+            results[mode] = measured(mode, options.data, state, models[mode])
+            RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,13 @@ import json
 from collections import Counter
 from pathlib import Path
 
-SMALL_TALK = Path(__file__).parents[2] / "golden" / "small_talk.jsonl"
-ROWS = [json.loads(line) for line in SMALL_TALK.read_text("utf-8").splitlines()]
+GOLDEN = Path(__file__).parents[2] / "golden"
+ROWS, CONTROL = (
+    [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
+    for name in ("small_talk.jsonl", "small_talk_control.jsonl")
+)
 TURNS = 200
+CONTROL_TURNS = 60
 KINDS = {
     "acknowledgement",
     "chit-chat",
@@ -26,12 +30,17 @@ MOST_CHARS_OF_A_MESSAGE = 120
 
 
 def test_each_row_is_a_turn_with_its_kind_and_language():
-    assert all(list(row) == ["kind", "language", "text"] for row in ROWS)
-    assert all(isinstance(value, str) and value == value.strip() != "" for row in ROWS for value in row.values())
+    rows = [*ROWS, *CONTROL]
+    assert all(list(row) == ["kind", "language", "text"] for row in rows)
+    assert all(isinstance(value, str) and value == value.strip() != "" for row in rows for value in row.values())
 
 
-def test_there_are_200_different_turns():
-    assert len(ROWS) == len({row["text"] for row in ROWS}) == TURNS
+def test_there_are_200_different_turns_and_60_others_to_check_the_rule_with():
+    texts = {row["text"] for row in ROWS}
+    assert len(ROWS) == len(texts) == TURNS
+    control = {row["text"] for row in CONTROL}
+    assert len(CONTROL) == len(control - texts) == CONTROL_TURNS
+    assert {row["kind"] for row in CONTROL} == KINDS - PASTED - {"command"}
 
 
 def test_each_kind_has_at_least_ten_turns():
@@ -51,7 +60,7 @@ def test_most_turns_are_in_english_and_the_others_in_many_scripts():
 
 
 def test_messages_are_one_short_line_and_pasted_texts_have_several_lines():
-    for row in ROWS:
+    for row in (*ROWS, *CONTROL):
         lines = row["text"].count("\n") + 1
         if row["kind"] in PASTED:
             assert 3 <= lines <= MOST_LINES, row["text"]

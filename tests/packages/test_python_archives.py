@@ -20,7 +20,11 @@ FOLDERS = {"memoryd": ".", "memoryd_client": "clients/python"}
 MODULES = {"memoryd": "service/memoryd_server", "memoryd_client": "clients/python/src/memoryd"}
 OTHER_FILES = {
     "memoryd": {"CHANGELOG.md"},
-    "memoryd_client": {"examples/gateway/gateway.py", "examples/gateway/progress.py"},
+    "memoryd_client": {
+        "examples/claude_code/recall_hook.py",
+        "examples/gateway/gateway.py",
+        "examples/gateway/progress.py",
+    },
 }
 # hatchling adds .gitignore, so that a wheel that is built from the sdist leaves out the same files.
 STANDARD_FILES = {".gitignore", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml"}

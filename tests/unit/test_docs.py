@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 
 from memoryd.v1.error_reason_pb2 import ErrorReason
+from memoryd_server.agent.recall import SilentReason
+from memoryd_server.agent.recall_request import MOST_PASSAGE_CHARS
 from memoryd_server.cli.main import main
 from memoryd_server.model import DegradationKind
 from memoryd_server.providers.model_files import DEFAULT_MODEL
+from memoryd_server.recall import shown, turn
 from memoryd_server.search.retrieval import KEYWORD_CANDIDATES, VECTOR_CANDIDATES
 
 REPOSITORY = Path(__file__).parents[2]
@@ -125,3 +128,23 @@ def test_the_tables_of_the_tuning_page_are_those_of_the_results():
             metrics = {value.count(",") + 1 for value in shown.values()}
             wanted = [{name: cell(each[name], *metrics) for name in each} for each in results.values()]
             assert shown in wanted, row
+
+
+def test_the_limits_in_the_guide_to_recall_are_those_of_the_code():
+    words = " ".join(text("docs/recall.md").split())
+    for sentence in (
+        f"Of a message of more than {2 * turn.MOST_READ_CHARS:,} code points, the first and the last "
+        f"{turn.MOST_READ_CHARS:,} are read",
+        f"in a message of more than {2 * turn.MOST_PROSE_CHARS} code points",
+        f"its first and last {turn.MOST_PROSE_CHARS}.",
+        f"If less than {turn.LEAST_PROSE_CHARS} code points of prose remain, up to {turn.MOST_INFORMATIVE_WORDS} ",
+        f"at most {MOST_PASSAGE_CHARS:,} code points long",
+        f"more than {shown.MOST_SESSIONS:,} sessions",
+        f"after {shown.IDLE_SECONDS / 3600:.0f} hours",
+    ):
+        assert sentence in words, sentence
+
+
+def test_every_reason_of_an_empty_recall_has_a_row():
+    rows = re.findall(r"^\| ([A-Z_]+) \| [a-z]", text("docs/recall.md"), re.MULTILINE)
+    assert sorted(rows) == sorted(SilentReason)

@@ -96,7 +96,7 @@ def chosen(notes, among):
 
 
 @contextmanager
-def index_of(notes, folder, **options):
+def index_of(notes, folder, *, dimensions=DIMENSIONS, **options):
     """Open an index of these notes, with a random vector for each chunk."""
     leg = VectorIndex(**{"sqlite_vec": True, "extension_path": None, "memory_budget_bytes": 1 << 30, **options})
     store = SqliteStore(folder / "filters.sqlite", IDENTITY, leg)
@@ -107,16 +107,16 @@ def index_of(notes, folder, **options):
         prepared = [note.prepared() for note in notes]
         for first in range(0, len(prepared), 500):
             writer.write(prepared[first : first + 500])
-        store_vectors(writer)
+        store_vectors(writer, dimensions)
         yield store
     finally:
         store.close()
 
 
-def store_vectors(writer):
+def store_vectors(writer, dimensions=DIMENSIONS):
     """Store a random vector for each chunk, which depends on its id only."""
     ids = [row.chunk_id for row in writer.pending_chunks(0, 1_000_000, everything=True)]
-    made = np.random.default_rng(1).standard_normal((len(ids), DIMENSIONS)).astype("<f4")
+    made = np.random.default_rng(1).standard_normal((len(ids), dimensions)).astype("<f4")
     made /= np.linalg.norm(made, axis=1, keepdims=True)
     writer.put_vectors({chunk_id: row.tobytes() for chunk_id, row in zip(ids, made, strict=True)})
 

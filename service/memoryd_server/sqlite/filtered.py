@@ -132,13 +132,14 @@ def _file_terms(files: FileFilter, sources: tuple[Source, ...]) -> tuple[list[st
     terms: list[str] = []
     values: list[Any] = []
     is_dated = files.since is not None or files.until is not None
+    # "+" makes SQLite scan the index of dates, which has all columns, instead of looking up each row of a source.
+    plus = "+" if is_dated else ""
     if sources or files.path_prefixes:
         wanted = sources or tuple(Source)
-        # "+" makes SQLite scan the index of dates, which has the source, instead of looking up each row of a source.
-        terms.append(f"{'+' if is_dated and not files.path_prefixes else ''}source IN ({_marks(wanted)})")
+        terms.append(f"{plus}source IN ({_marks(wanted)})")
         values += wanted
     if files.path_prefixes:
-        ranges = [_path_range(prefix) for prefix in files.path_prefixes]
+        ranges = [_path_range(f"{plus}path", prefix) for prefix in files.path_prefixes]
         terms.append(f"({' OR '.join(term for term, _ in ranges)})")
         values += [value for _, bounds in ranges for value in bounds]
     if is_dated:
@@ -162,16 +163,16 @@ def _where(terms: list[str]) -> str:
     return f" WHERE {' AND '.join(terms)}" if terms else ""
 
 
-def _path_range(prefix: str) -> tuple[str, list[str]]:
-    """Return a condition that is true for the paths that begin with `prefix`, as a range of the index of paths."""
+def _path_range(path: str, prefix: str) -> tuple[str, list[str]]:
+    """Return a condition that is true if the column `path` begins with `prefix`, as a range of the index of paths."""
     # The order of UTF-8 is that of the code points.
     kept = prefix.rstrip(_LAST_CHARACTER)
     if not kept:
-        return "path >= ?", [prefix]
+        return f"{path} >= ?", [prefix]
     following = ord(kept[-1]) + 1
     # Surrogates cannot be encoded.
     after = kept[:-1] + chr(0xE000 if 0xD800 <= following < 0xE000 else following)  # noqa: PLR2004 -- Unicode
-    return "(path >= ? AND path < ?)", [prefix, after]
+    return f"({path} >= ? AND {path} < ?)", [prefix, after]
 
 
 def _nanoseconds(first: date, last: date) -> tuple[int, int]:

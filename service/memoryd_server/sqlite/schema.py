@@ -34,7 +34,7 @@ CHUNKS_BY_DAY = "CREATE INDEX chunks_by_day ON chunks(day) WHERE day IS NOT NULL
 # The chunks that a filter leaves are found in these indexes alone. The id is named, so that a file's chunks are in its
 # order.
 CHUNKS_BY_FILE = "CREATE INDEX chunks_by_file ON chunks(file_id, id, origin)"
-FILES_BY_DATE = "CREATE INDEX files_by_date ON files(date, mtime_ns, source)"
+FILES_BY_DATE = "CREATE INDEX files_by_date ON files(date, mtime_ns, source, path)"
 
 # `day` is the date of a note, which ranks its chunks. `date`, by which filters select, is also that in the name of a
 # transcript; NULL if only the time of the last modification is known.

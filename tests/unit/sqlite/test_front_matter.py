@@ -9,9 +9,9 @@ import pytest
 from index_fixture import SOUND, IndexFixture
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
+from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Source
 from memoryd_server.sources import ForgottenSources
-from memoryd_server.sqlite import schema
 from memoryd_server.sqlite.front_matter import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, values_of
 from memoryd_server.store.filters import ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.sync.progress import SyncMode
@@ -180,17 +180,24 @@ def test_damaged_front_matter_does_not_fail_an_upgrade(index, damaged):
     assert index.integrity() == SOUND
 
 
-def test_an_upgrade_that_fails_at_its_end_changes_nothing(index, monkeypatch):
+def test_an_upgrade_that_fails_at_its_end_changes_nothing(index):
+    def execute(statement):
+        connection = apsw.Connection(str(index.path))
+        try:
+            return connection.execute(statement).fetchall()
+        finally:
+            connection.close()
+
     index.write("memory/a.md", NOTE)
     index.sync()
     index.close()
     downgrade_to_6(index.path)
-    before = index.path.read_bytes()
-    monkeypatch.setattr(schema, "FILES_BY_DATE", "CREATE INDEX files_by_date ON files(no_such_column)")
-    with pytest.raises(Exception, match="no_such_column"):
+    execute("CREATE INDEX files_by_date ON files(path)")
+    before = execute("SELECT * FROM sqlite_master"), execute("PRAGMA user_version")
+    with pytest.raises(IndexUnavailable, match="files_by_date already exists"):
         index.open()
-    assert index.path.read_bytes() == before
-    monkeypatch.undo()
+    assert (execute("SELECT * FROM sqlite_master"), execute("PRAGMA user_version")) == before
+    execute("DROP INDEX files_by_date")
     index.open()
     assert rows(index) == ROWS
 

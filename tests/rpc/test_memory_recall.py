@@ -7,7 +7,7 @@ import pytest
 
 from entry_fixture import needs_lancedb
 from fake_providers import Fault, vector
-from memoryd.v1 import entry_service_pb2, memory_pb2
+from memoryd.v1 import entry_service_pb2, memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.recall.fence import CLOSING, OPENING, estimated_tokens
 from rpc.wire import TIMEOUT, check_refused, kinds, paths
@@ -103,7 +103,7 @@ async def test_an_empty_index_is_named_as_the_reason(home, serve):
     assert reason(await recall(running, "Who repaired the harbour crane?")) == "EMPTY_INDEX"
 
 
-async def test_what_a_session_was_shown_is_not_shown_again_until_it_is_archived(daemon, home):
+async def test_what_a_session_was_shown_is_not_shown_again_until_it_is_archived_or_compacted(daemon, home):
     async def asked(key=MAIN, **fields):
         fields = {"remember_shown": True, **fields}
         return await recall(daemon, "Who repaired the harbour crane?", session_key=key, **fields)
@@ -118,6 +118,10 @@ async def test_what_a_session_was_shown_is_not_shown_again_until_it_is_archived(
     (folder / "s1.jsonl").write_text(HEAD + user("the crane is red") + assistant("noted"))
     archive = pb.SessionArchiveRequest(transcript="s1", session_key=MAIN, slug="crane")
     await daemon.stub.SessionArchive(archive, timeout=TIMEOUT)
+    assert (await asked()).items
+    assert reason(await asked()) == "ALREADY_SEEN"
+    compacted = pb.SyncRequest(trigger=sync_event_pb2.SYNC_TRIGGER_POST_COMPACTION, session_key=MAIN)
+    assert [event async for event in daemon.stub.Sync(compacted, timeout=TIMEOUT)]
     assert (await asked()).items
 
 

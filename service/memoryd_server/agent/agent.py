@@ -388,6 +388,9 @@ class Agent:
             return await coordinator.estimate(request.mode, scope, self.index.slow), 0
         if request.transcript:
             await run_on(self.index.quick, require_transcript, self._corpus, request.transcript)
+        if request.trigger is SyncTrigger.POST_COMPACTION:
+            # The model does not see the earlier blocks any more.
+            self._recaller.forget_session(request.session_key)
         if request.trigger is SyncTrigger.SESSION_START:
             # The session's first search then starts no second run.
             self._seen_sessions.is_first(request.session_key)

@@ -902,7 +902,8 @@ type MemoryRecallRequest struct {
 	// Passages that the session has already seen, at most 4,096. They are not returned again.
 	Seen []*MemoryReference `protobuf:"bytes,9,rep,name=seen,proto3" json:"seen,omitempty"`
 	// Whether the daemon remembers what it returns for `session_key`, which must not be empty then, and does not return it
-	// again. It forgets this with SessionArchive for the key, after 24 hours without a call for the key, and when it stops.
+	// again. It forgets this with SessionArchive for the key, with a Sync for the key whose trigger is POST_COMPACTION, after
+	// 24 hours without a call for the key, and when it stops.
 	// What SessionContext returned for the key counts as seen.
 	RememberShown bool `protobuf:"varint,10,opt,name=remember_shown,json=rememberShown,proto3" json:"remember_shown,omitempty"`
 	// The caller's time, used for relative dates such as "yesterday". If unset, the daemon's clock is used.
@@ -1825,8 +1826,9 @@ type SyncRequest struct {
 	// the configured thresholds. The call fails with INVALID_ARGUMENT if transcripts are not a configured source, and
 	// with NOT_FOUND if there is no such file.
 	Transcript string `protobuf:"bytes,10,opt,name=transcript,proto3" json:"transcript,omitempty"`
-	// Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With any trigger,
-	// the key can name the agent.
+	// Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With
+	// POST_COMPACTION, it is the session whose context was compacted: MemoryRecall forgets what it has shown to it, because
+	// the model does not see that any more. With any trigger, the key can name the agent.
 	SessionKey string `protobuf:"bytes,11,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
 	// What happens if `mode` is FULL and a run is in progress. By default, the call fails with ABORTED (SYNC_CONFLICT).
 	OnConflict    OnConflict `protobuf:"varint,12,opt,name=on_conflict,json=onConflict,proto3,enum=memoryd.v1.OnConflict" json:"on_conflict,omitempty"`

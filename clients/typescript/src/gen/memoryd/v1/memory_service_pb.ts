@@ -383,7 +383,8 @@ export type MemoryRecallRequest = Message<"memoryd.v1.MemoryRecallRequest"> & {
 
   /**
    * Whether the daemon remembers what it returns for `session_key`, which must not be empty then, and does not return it
-   * again. It forgets this with SessionArchive for the key, after 24 hours without a call for the key, and when it stops.
+   * again. It forgets this with SessionArchive for the key, with a Sync for the key whose trigger is POST_COMPACTION, after
+   * 24 hours without a call for the key, and when it stops.
    * What SessionContext returned for the key counts as seen.
    *
    * @generated from field: bool remember_shown = 10;
@@ -993,8 +994,9 @@ export type SyncRequest = Message<"memoryd.v1.SyncRequest"> & {
   transcript: string;
 
   /**
-   * Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With any trigger,
-   * the key can name the agent.
+   * Key of the session, at most 1,024 bytes. With SESSION_START, this is the session that is starting. With
+   * POST_COMPACTION, it is the session whose context was compacted: MemoryRecall forgets what it has shown to it, because
+   * the model does not see that any more. With any trigger, the key can name the agent.
    *
    * @generated from field: string session_key = 11;
    */

@@ -91,14 +91,14 @@ def _mode(name: str | None) -> str | None:
     return None if name is None else f"SEARCH_MODE_{name.upper()}"
 
 
-def place(result: messages.SearchResult) -> str:
+def _place(result: messages.SearchResult) -> str:
     """Return the path of a result and its lines; an entry has none."""
     return f"{result.path}:{result.start_line}-{result.end_line}" if result.start_line else result.path
 
 
 def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> Iterator[str]:
     for result in answer.results:
-        yield f"{result.score:.3f} {place(result)}"
+        yield f"{result.score:.3f} {_place(result)}"
         yield from (f"    {line}" for line in result.snippet.split("\n"))
         yield ""
     if not answer.results and enum_word(answer.info, "empty_reason") == "empty index":

@@ -30,6 +30,7 @@ export interface PromptContext {
   readonly runId?: string;
   readonly agentId?: string;
   readonly sessionKey?: string;
+  readonly sessionId?: string;
   readonly workspaceDir?: string;
   readonly activeProjectKeys?: readonly string[];
   readonly senderId?: string;
@@ -124,7 +125,7 @@ export class TurnRecall {
       ...(isMainSession(sessionKey, agentId)
         ? {
             sources: seesSessions(this.#config(), agentId, context) ? [] : [Source.MEMORY],
-            seen: await loadedFiles(this.#config(), agentId, context.workspaceDir),
+            seen: [...(await loadedFiles(this.#config(), agentId, context.workspaceDir)), ...ownTranscript(context)],
           }
         : // OpenClaw loads MEMORY.md and USER.md in the main session only.
           { sources: [Source.MEMORY], filter: { pathPrefixes: ["memory/"] } }),
@@ -146,12 +147,23 @@ function seesSessions(cfg: unknown, agentId: string, { sessionKey, senderId }: P
   return senderId === undefined && canSeeSessions({ agentId, sessionKey, sandboxed });
 }
 
+interface Lines {
+  readonly path: string;
+  readonly startLine: number;
+  readonly endLine: number;
+}
+
+function allLines(path: string): Lines {
+  return { path, startLine: 1, endLine: LAST_LINE };
+}
+
+// The conversation has the messages of its session, or a summary of them.
+function ownTranscript({ agentId, sessionId }: PromptContext): Lines[] {
+  return agentId === undefined || sessionId === undefined ? [] : [allLines(`sessions/${agentId}/${sessionId}.jsonl`)];
+}
+
 /** Returns the files that OpenClaw includes completely in the prompt of a main session. */
-async function loadedFiles(
-  cfg: unknown,
-  agentId: string,
-  workspace: string | undefined,
-): Promise<{ path: string; startLine: number; endLine: number }[]> {
+async function loadedFiles(cfg: unknown, agentId: string, workspace: string | undefined): Promise<Lines[]> {
   const injection = agentSetting(cfg, agentId, "contextInjection") ?? "always";
   if (workspace === undefined || injection !== "always") {
     return [];
@@ -163,9 +175,7 @@ async function loadedFiles(
     { path: "USER.md", most: Math.min(most, 4_000) },
   ];
   const sizes = await Promise.all(files.map(({ path }) => stat(join(workspace, path)).catch(() => undefined)));
-  return files
-    .filter((file, place) => (sizes[place]?.size ?? Infinity) <= file.most)
-    .map(({ path }) => ({ path, startLine: 1, endLine: LAST_LINE }));
+  return files.filter((file, place) => (sizes[place]?.size ?? Infinity) <= file.most).map(({ path }) => allLines(path));
 }
 
 function agentSetting(cfg: unknown, agentId: string, ...keys: string[]): unknown {

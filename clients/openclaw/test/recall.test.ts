@@ -59,50 +59,72 @@ test("recall is off by default", (t) => {
   assert.equal(hostOf(t, home, ON).hooks.has("before_prompt_build"), true);
 });
 
-test("a turn of a user gets a block if something relevant is known", async (t) => {
-  const { recall, log } = await recalling(t);
-  const block = await turn(recall, QUESTION);
-  assert.match(block, /^<relevant-memories>\n.*\n\[1\] memory\/2026-04-02\.md.*\n {2}The billing deployment.*Thursday/);
-  assert.match(block, /\n<\/relevant-memories>$/);
-  for (const prompt of ["thanks!", "hi", "", "/reset", "What is the capital of Portugal?"]) {
-    assert.equal(await turn(recall, prompt), "", prompt);
-  }
-  // The message of the user, and not the history that the prompt contains.
-  assert.equal(await turn(recall, QUESTION, {}, { currentUserMessage: "thanks!" }), "");
-  assert.equal(await turn(recall, "thanks!", {}, { currentUserMessage: QUESTION }), block);
-  assert.equal(await turn(recall, `${"x".repeat(2 ** 22)}\n\n${QUESTION}`), block);
-  assert.deepEqual(log.lines, []);
+test("while the daemon runs,", async (t) => {
+  const { home, recall, log } = await recalling(t);
+
+  await t.test("a turn of a user gets a block if something relevant is known", async () => {
+    const block = await turn(recall, QUESTION);
+    assert.match(
+      block,
+      /^<relevant-memories>\n.*\n\[1\] memory\/2026-04-02\.md.*\n {2}The billing deployment.*Thursday/,
+    );
+    assert.match(block, /\n<\/relevant-memories>$/);
+    for (const prompt of ["thanks!", "hi", "", "/reset", "What is the capital of Portugal?"]) {
+      assert.equal(await turn(recall, prompt), "", prompt);
+    }
+    // The message of the user, and not the history that the prompt contains.
+    assert.equal(await turn(recall, QUESTION, {}, { currentUserMessage: "thanks!" }), "");
+    assert.equal(await turn(recall, "thanks!", {}, { currentUserMessage: QUESTION }), block);
+    assert.equal(await turn(recall, `${"x".repeat(2 ** 22)}\n\n${QUESTION}`), block);
+    assert.deepEqual(log.lines, []);
+  });
+
+  await t.test("a short question is understood with the message before it", async () => {
+    const messages = [
+      { role: "user", content: [{ type: "text", text: "I have to plan the billing deployment." }] },
+      { role: "toolResult", content: "watered the plants" },
+      { role: "user", content: "And when is it?" },
+    ];
+    assert.match(await turn(recall, "And when is it?", {}, { messages }), /Thursday/);
+    assert.equal(await turn(recall, "And when is it?"), "");
+  });
+
+  await t.test("only turns of a user that may search the memory get a block", async () => {
+    for (const context of [
+      ...["heartbeat", "cron", "memory", "overflow", "manual", undefined].map((trigger) => ({ trigger })),
+      ...["inter_session", "internal_system"].map((kind) => ({ inputProvenance: { kind } })),
+      ...["agent:main:subagent:1", "agent:main:cron:job:run:1", "agent:main:main:heartbeat"].map((sessionKey) => ({
+        sessionKey,
+      })),
+      { toolAuthority: { allows: () => false } },
+      { toolAuthority: undefined },
+    ]) {
+      assert.equal(await turn(recall, QUESTION, context), "", JSON.stringify(context));
+    }
+    assert.notEqual(await turn(recall, QUESTION, { inputProvenance: { kind: "external_user" } }), "");
+  });
+
+  await t.test("files that OpenClaw has put into the prompt are not recalled", async () => {
+    const question = "What is the staging database called?";
+    const inWorkspace = { workspaceDir: home.workspace };
+    assert.match(await turn(recall, question), /quokka/);
+    assert.equal(await turn(recall, question, inWorkspace), "");
+    assert.match(await turn(recall, QUESTION, inWorkspace), /Thursday/);
+    for (const defaults of [{ bootstrapMaxChars: 20 }, { contextInjection: "never" }]) {
+      const other = recallOf(t, home, { agents: { defaults } });
+      assert.match(await turn(other, question, inWorkspace), /quokka/, JSON.stringify(defaults));
+    }
+  });
+
+  await t.test("sessions other than the main one get nothing of MEMORY.md", async () => {
+    const group = { sessionKey: "agent:main:telegram:group:1" };
+    assert.equal(await turn(recall, "What is the staging database called?", group), "");
+    assert.match(await turn(recall, QUESTION, group), /Thursday/);
+  });
 });
 
-test("a short question is understood with the message before it", async (t) => {
-  const { recall } = await recalling(t);
-  const messages = [
-    { role: "user", content: [{ type: "text", text: "I have to plan the billing deployment." }] },
-    { role: "toolResult", content: "watered the plants" },
-    { role: "user", content: "And when is it?" },
-  ];
-  assert.match(await turn(recall, "And when is it?", {}, { messages }), /Thursday/);
-  assert.equal(await turn(recall, "And when is it?"), "");
-});
-
-test("only turns of a user that may search the memory get a block", async (t) => {
-  const { recall } = await recalling(t);
-  for (const context of [
-    ...["heartbeat", "cron", "memory", "overflow", "manual", undefined].map((trigger) => ({ trigger })),
-    ...["inter_session", "internal_system"].map((kind) => ({ inputProvenance: { kind } })),
-    ...["agent:main:subagent:1", "agent:main:cron:job:run:1", "agent:main:main:heartbeat"].map((sessionKey) => ({
-      sessionKey,
-    })),
-    { toolAuthority: { allows: () => false } },
-    { toolAuthority: undefined },
-  ]) {
-    assert.equal(await turn(recall, QUESTION, context), "", JSON.stringify(context));
-  }
-  assert.notEqual(await turn(recall, QUESTION, { inputProvenance: { kind: "external_user" } }), "");
-});
-
-test("a turn whose prompt is made again gets the same block, and never two", async (t) => {
-  const { home, recall } = await recalling(t);
+test("a turn whose prompt is made again gets the same block, also without the daemon, and never two", async (t) => {
+  const { home, recall, log } = await recalling(t);
   const block = await turn(recall, QUESTION, { runId: "r1" });
   assert.notEqual(block, "");
   const prompt = `${block}\n\n${QUESTION}`;
@@ -112,19 +134,11 @@ test("a turn whose prompt is made again gets the same block, and never two", asy
   await home.kill();
   assert.equal(await turn(recall, QUESTION, { runId: "r1" }), block);
   assert.equal(await turn(recall, QUESTION, { runId: "r2" }), "", "another turn asks the daemon");
-  await home.start();
-  assert.equal(await turn(recall, QUESTION, { runId: "r2" }), block);
-});
-
-test("without the daemon, turns continue, with one line in the log", async (t) => {
-  const { home, recall, log } = await recalling(t);
-  await home.kill();
   assert.equal(await turn(recall, QUESTION), "");
-  assert.equal(await turn(recall, QUESTION), "");
-  assert.equal(log.lines.length, 1);
+  assert.equal(log.lines.length, 1, "one line, and not one per turn");
   assert.match(log.lines[0] ?? "", /^warn memoryd: turns continue without recall: memoryd: /);
   await home.start();
-  assert.notEqual(await turn(recall, QUESTION), "");
+  assert.equal(await turn(recall, QUESTION, { runId: "r2" }), block);
 });
 
 test("a turn does not wait for a daemon that does not answer, and the next attempt uses its reply", async (t) => {
@@ -143,26 +157,6 @@ test("a turn does not wait for a daemon that does not answer, and the next attem
   assert.match(block, /Thursday/);
 });
 
-test("files that OpenClaw has put into the prompt are not recalled", async (t) => {
-  const question = "What is the staging database called?";
-  const { home, recall } = await recalling(t);
-  const inWorkspace = { workspaceDir: home.workspace };
-  assert.match(await turn(recall, question), /quokka/);
-  assert.equal(await turn(recall, question, inWorkspace), "");
-  assert.match(await turn(recall, QUESTION, inWorkspace), /Thursday/);
-  for (const defaults of [{ bootstrapMaxChars: 20 }, { contextInjection: "never" }]) {
-    const other = recallOf(t, home, { agents: { defaults } });
-    assert.match(await turn(other, question, inWorkspace), /quokka/, JSON.stringify(defaults));
-  }
-});
-
-test("sessions other than the main one get nothing of MEMORY.md", async (t) => {
-  const { recall } = await recalling(t);
-  const group = { sessionKey: "agent:main:telegram:group:1" };
-  assert.equal(await turn(recall, "What is the staging database called?", group), "");
-  assert.match(await turn(recall, QUESTION, group), /Thursday/);
-});
-
 test("transcripts are recalled only for the operator's own turns in the main session", async (t) => {
   const home = new Home(t, {
     memory: { search: { provider: "none", experimental: { sessionMemory: true }, sources: ["memory", "sessions"] } },
@@ -178,7 +172,13 @@ test("transcripts are recalled only for the operator's own turns in the main ses
   }
   const question = "What is the staging database orion called?";
   const recall = recallOf(t, home);
-  assert.match(await turn(recall, question), /sessions\//);
+  const block = await turn(recall, question);
+  const sessions = [...block.matchAll(/sessions\/main\/([^/.]+)\.jsonl/g)].map(([, id]) => id);
+  const [sessionId] = sessions;
+  assert.ok(sessionId);
+  // The running session contains its own messages.
+  const inSession = await turn(recall, question, { sessionId });
+  assert.ok(!inSession.includes(sessionId), inSession);
   assert.doesNotMatch(await turn(recall, question, { senderId: "42" }), /sessions\//);
   assert.doesNotMatch(await turn(recall, question, { sessionKey: "agent:main:webchat:direct:1" }), /sessions\//);
   const sandboxed = recallOf(t, home, { agents: { defaults: { sandbox: { mode: "all" } } } });

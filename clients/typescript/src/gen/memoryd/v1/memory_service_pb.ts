@@ -224,8 +224,8 @@ export const FrontMatterConditionSchema: GenMessage<FrontMatterCondition> = /*@_
 
 /**
  * Conditions on files. All conditions that are set must be true. They are applied before ranking, so that a search that
- * finds enough matches returns `max_results` results. They do not change the scores of the results that remain: word
- * frequencies are those of all files.
+ * finds enough matches returns `max_results` results. The rarity of a word is that in all files. A score of keyword
+ * search is relative to the best remaining result.
  *
  * The date of a file is the one that its name begins with (`2026-05-01-trip.md`) or, if there is none, the date in its
  * front matter (`date`, `day` or `created`), or else the date of its last modification in UTC. Entries have the date at

@@ -133,8 +133,8 @@ def test_the_tables_of_the_tuning_page_are_those_of_the_results():
 def test_the_limits_in_the_guide_to_recall_are_those_of_the_code():
     words = " ".join(text("docs/recall.md").split())
     for sentence in (
-        f"Of a message of more than {2 * turn.MOST_READ_CHARS:,} code points, the first and the last "
-        f"{turn.MOST_READ_CHARS:,} are read",
+        f"Of a message of more than {2 * turn.MOST_READ_CHARS:,} code points, the first and the last",
+        f"the first and the last {turn.MOST_READ_CHARS:,} are read",
         f"in a message of more than {2 * turn.MOST_PROSE_CHARS} code points",
         f"its first and last {turn.MOST_PROSE_CHARS}.",
         f"If less than {turn.LEAST_PROSE_CHARS} code points of prose remain, up to {turn.MOST_INFORMATIVE_WORDS} ",

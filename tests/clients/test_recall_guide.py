@@ -111,6 +111,11 @@ def test_the_agent_stores_what_the_model_writes_at_a_flush(daemon, tmp_path):
     assert notes(daemon).splitlines().count("- The release is on Friday.") == 1, "the stub writes nothing"
 
 
+def test_a_memory_is_returned_again_after_a_flush(daemon, tmp_path):
+    answers = agent(daemon, tmp_path, [QUESTION, QUESTION, *LONG_MESSAGES, QUESTION]).stdout
+    assert answers.count(FACT) == 2
+
+
 def test_the_tools_of_the_page_return_what_the_model_asks_for(daemon, tmp_path):
     calls = """
 with connect() as client:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import datetime
 
 import pytest
 
@@ -215,6 +216,22 @@ async def test_a_follow_up_question_is_searched_with_the_message_before_it(daemo
     assert reason(await recall(daemon, "And when was that?")) == "NO_QUERY"
     assert (await recall(daemon, "And when was that?", recent_messages=before)).items
     assert reason(await recall(daemon, "Thanks!", recent_messages=before)) == "NO_QUERY"
+
+
+@pytest.mark.parametrize(
+    ("text", "today", "paths"),
+    [
+        ("What did we do on Friday?", "2026-05-04", ["memory/2026-05-01-harbour.md"]),
+        ("What happened in May?", "2026-06-01", ["memory/2026-05-01-harbour.md"]),
+        ("What happened in May?", "2026-05-31", []),
+        ("See you on Friday", "2026-05-04", []),
+        ("What do we do today?", "2026-05-01", []),
+        ("What happened in 2024?", "2026-05-04", []),
+    ],
+)
+async def test_a_question_about_nothing_but_a_past_date_recalls_the_notes_of_that_date(daemon, text, today, paths):
+    answer = await recall(daemon, text, now=datetime.fromisoformat(f"{today}T12:00:00+00:00"))
+    assert [item.path for item in answer.items] == paths
 
 
 async def test_filters_restrict_what_is_recalled(daemon):

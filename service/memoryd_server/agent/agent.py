@@ -331,8 +331,9 @@ class Agent:
 
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
         """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
+        read_at_ns = self._clock.now_ns()
         context = await self.workspace.session_context(request, deadline)
-        self._recaller.record_context(request.session_key, context)
+        self._recaller.record_context(request.session_key, context, read_at_ns)
         await self.prepare_search(request.session_key, None, deadline.at)
         return context
 

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
+from typing import NamedTuple
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, SharedEntrySearch, alternating, can_match
@@ -18,21 +20,23 @@ from memoryd_server.agent.recall_request import RecallPlan
 from memoryd_server.agent.search import SearchResult
 from memoryd_server.model import Clock, utc_day
 from memoryd_server.recall import (
-    WORDS,
+    CONVERSATION_WORDS,
     Block,
-    Chosen,
     FileLines,
     Passage,
     SeenPassages,
+    Selection,
     ShownPassages,
-    choose,
     fingerprint,
+    hits_of_dates,
     is_relevant,
     make_block,
+    past_dates,
     read_turn,
+    select,
     with_context,
 )
-from memoryd_server.search import NO_ANSWER, EmptyReason, Hit, SearchAnswer, SearchQuery, citation, names_in
+from memoryd_server.search import NO_ANSWER, DateRange, EmptyReason, Hit, SearchAnswer, SearchQuery, citation, names_in
 from memoryd_server.text import Analyzer
 
 # A question with fewer words of its own, without those of conversation, is searched with the message before it.
@@ -63,6 +67,17 @@ class RecallAnswer:
     explanation: str = ""
 
 
+class _Turn(NamedTuple):
+    """What a turn is searched for, empty if it is not searched; the names in it, as in `Hit.words`.
+
+    `dates` are ranges of days whose notes are relevant because the turn asks about nothing else.
+    """
+
+    text: str
+    names: frozenset[str] = frozenset()
+    dates: tuple[DateRange, ...] = ()
+
+
 class Recaller:
     """Recalls for one agent. Use it on the event loop's thread.
 
@@ -88,28 +103,31 @@ class Recaller:
         """Forget what a session has seen."""
         self._shown.forget(session_key)
 
-    def record_context(self, session_key: str, context: SessionContext) -> None:
-        """Record the files that a session has read at its start."""
+    def record_context(self, session_key: str, context: SessionContext, read_at_ns: int) -> None:
+        """Record the files that a session has read at its start, at this time or later."""
         read = [FileLines(file.path, file.start_line, file.end_line) for file in context.files if file.text]
         if session_key and read:
-            self._shown.add_lines(session_key, read, self._clock.now_ns())
+            self._shown.add_lines(session_key, read, read_at_ns)
 
     async def recall(
         self, plan: RecallPlan, config: AgentConfig, languages: Sequence[str], threads: Executor
     ) -> RecallAnswer:
         """Return the block for a turn. `languages` are those of the index."""
         began = self._clock.monotonic()
-        text, names = await run_on(threads, self._read_turn, plan, languages)
-        if not text:
-            explanation = "the turn has nothing to search for: no words, only common ones, or a command"
+        turn = await run_on(threads, self._read_turn, plan, languages)
+        if not turn.text:
+            explanation = "the turn has nothing to search for: no words, only those of conversation, or a command"
             return self._silent(NO_ANSWER, began, SilentReason.NO_QUERY, explanation)
-        query = replace(plan.query, text=text)
+        query = replace(plan.query, text=turn.text)
         answer, entries = await asyncio.gather(self._search_files(plan, query), self._find_entries(plan, config, query))
         answer = replace(answer, degradations=(*answer.degradations, *entries.degradations))
         seen = self._seen(plan)
-        relevant = is_relevant(answer, plan.least_confidence, names)
+        relevant = is_relevant(answer, plan.least_confidence, turn.names)
+        hits = answer.hits if relevant else hits_of_dates(answer.hits, turn.dates)
         of_entries = [hit.as_hit(_ENTRY_CHARS, citations=False) for hit in entries.hits]
-        passages = [_passage(hit) for hit in alternating(of_entries, answer.hits if relevant else ())]
+        if answer.empty_reason is EmptyReason.SCOPE_DENIED:
+            of_entries = []
+        passages = [_passage(hit) for hit in alternating(of_entries, hits)]
         chosen, block = await run_on(threads, _compose, passages, seen, plan)
         if block.passages:
             if plan.remember_shown:
@@ -118,21 +136,26 @@ class Recaller:
             return RecallAnswer(block, self._ended(answer, began))
         return self._silent(answer, began, *_reason(answer, chosen, plan, relevant=relevant))
 
-    def _read_turn(self, plan: RecallPlan, languages: Sequence[str]) -> tuple[str, frozenset[str]]:
-        """Return what to search for, and the names in it; empty for a turn that is nothing but conversation."""
+    def _read_turn(self, plan: RecallPlan, languages: Sequence[str]) -> _Turn:
+        """Return what to search for; nothing for a turn that is only conversation.
+
+        A question that is made of such words only is searched, because its meaning or its date may be known.
+        """
         turn = read_turn(plan.text)
         text, words = turn.query, self._telling_words(turn.query, languages)
         if turn.is_question and len(words) < _FEW_WORDS and plan.recent_messages:
             text = with_context(turn, plan.recent_messages[-1])
             words = self._telling_words(text, languages)
-        if not words:
-            return "", frozenset()
-        names = (self._telling_words(name, languages) for name in names_in(text))
-        return text, frozenset(word for found in names for word in found)
+        if words:
+            names = (self._telling_words(name, languages) for name in names_in(text))
+            return _Turn(text, frozenset(word for found in names for word in found))
+        if turn.is_question and self._analyzer.content_words(text, languages):
+            return _Turn(text, dates=past_dates(text, plan.query.now or datetime.now(UTC)))
+        return _Turn("")
 
     def _telling_words(self, text: str, languages: Sequence[str]) -> list[str]:
         found = self._analyzer.content_words(text, languages) if text else ()
-        return [word for word in found if word not in WORDS]
+        return [word for word in found if word not in CONVERSATION_WORDS]
 
     async def _search_files(self, plan: RecallPlan, query: SearchQuery) -> SearchAnswer:
         return await self._search(query, plan.session_key) if plan.files else NO_ANSWER
@@ -169,12 +192,12 @@ class Recaller:
 _EVER = 2**63 - 1
 
 
-def _compose(passages: Sequence[Passage], seen: SeenPassages, plan: RecallPlan) -> tuple[Chosen, Block]:
-    chosen = choose(passages, seen)
+def _compose(passages: Sequence[Passage], seen: SeenPassages, plan: RecallPlan) -> tuple[Selection, Block]:
+    chosen = select(passages, seen)
     return chosen, make_block(chosen.passages, plan.budget)
 
 
-def _reason(answer: SearchAnswer, chosen: Chosen, plan: RecallPlan, *, relevant: bool) -> tuple[SilentReason, str]:
+def _reason(answer: SearchAnswer, chosen: Selection, plan: RecallPlan, *, relevant: bool) -> tuple[SilentReason, str]:
     if chosen.passages:
         return SilentReason.BUDGET_TOO_SMALL, "not even one passage fits the budget; raise max_tokens or max_chars"
     if chosen.seen_any:
@@ -183,19 +206,25 @@ def _reason(answer: SearchAnswer, chosen: Chosen, plan: RecallPlan, *, relevant:
         return SilentReason.SCOPE_DENIED, answer.empty_explanation
     if answer.empty_reason is EmptyReason.EMPTY_INDEX:
         return SilentReason.EMPTY_INDEX, answer.empty_explanation
+    explanation = answer.empty_explanation or "no text matches the turn"
     if answer.hits and not relevant:
-        explanation = f"the confidence of the best results is {answer.confidence or 0:.2f}, which is too low"
-    else:
-        explanation = answer.empty_explanation or "no text matches the turn"
+        explanation = _why_irrelevant(answer, plan)
     if plan.query.origins:
         explanation += "; text of other people and programs is left out (memoryd.recall.includeUntrusted is false)"
     return SilentReason.NOTHING_RELEVANT, explanation
 
 
+def _why_irrelevant(answer: SearchAnswer, plan: RecallPlan) -> str:
+    least = plan.least_confidence.of(answer)
+    if answer.confidence is not None and answer.confidence < least:
+        return f"the confidence of the results is {answer.confidence:.2f}, below {least:.2f}"
+    return "no result shares a rare word, a name or an identifier with the turn, or is close to its meaning"
+
+
 def _passage(hit: Hit) -> Passage:
     words = f"words: {', '.join(hit.words)}" if hit.words else ""
     nearness = "" if hit.vector_score is None else f"similarity {hit.vector_score:.2f}"
-    named = "date named in the turn" if hit.date else ""
+    named = "date in the turn" if hit.date else ""
     reason = "; ".join(part for part in (words, nearness, named) if part)
     return Passage(
         path=hit.path,
@@ -205,7 +234,7 @@ def _passage(hit: Hit) -> Passage:
         text=hit.snippet,
         day=hit.day or utc_day(hit.mtime_ns / 1e9),
         score=hit.score,
-        why="an entry near to the turn" if hit.source is None else reason,
+        why="similar entry" if hit.source is None else reason,
         source=hit.source,
         origin=hit.origin,
         mtime_ns=hit.mtime_ns,

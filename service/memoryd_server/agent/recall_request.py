@@ -9,7 +9,7 @@ from memoryd_server.agent.entry_search import ENTRY_FOLDER
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.requests import MOST_LINE_NUMBER, MOST_PATH_BYTES, FieldChecks, Request
 from memoryd_server.model import Origin, Source
-from memoryd_server.recall import WORDS, Budget, FileLines, LeastConfidence
+from memoryd_server.recall import CONVERSATION_WORDS, Budget, FileLines, LeastConfidence
 from memoryd_server.search import SearchMode, SearchQuery
 
 MOST_TEXT_BYTES = 2 * 2**20
@@ -100,7 +100,7 @@ class MemoryRecallRequest(Request):
             origins=() if settings.include_untrusted else _TRUSTED,
             embedding_seconds=settings.embedding_seconds,
             rerank=False,
-            common_words=WORDS,
+            common_words=CONVERSATION_WORDS,
         )
         checks.check()
         return RecallPlan(

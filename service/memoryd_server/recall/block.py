@@ -51,7 +51,7 @@ class Budget:
         )
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """Passages to show, best first, and whether any was left out because the session has seen it."""
 
     passages: list[Passage]
@@ -66,7 +66,7 @@ class Block(NamedTuple):
     tokens: int = 0
 
 
-def choose(passages: Iterable[Passage], seen: SeenPassages) -> Chosen:
+def select(passages: Iterable[Passage], seen: SeenPassages) -> Selection:
     """Return the passages that are new to a session and do not repeat better ones.
 
     Of passages that repeat each other, the newest is kept, in the place of the best one.
@@ -86,7 +86,7 @@ def choose(passages: Iterable[Passage], seen: SeenPassages) -> Chosen:
                 break
         else:
             kept.append((passage, own))
-    return Chosen([passage for passage, _ in kept], seen_any)
+    return Selection([passage for passage, _ in kept], seen_any)
 
 
 def make_block(passages: Sequence[Passage], budget: Budget) -> Block:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 _ENGLISH = """
+happen happened happening happens discuss discussed talk talked talking
 hi hello hey hiya yo greetings welcome morning afternoon evening night day today tonight tomorrow bye goodbye
 later soon weekend monday tuesday wednesday thursday friday saturday sunday january february march april june
 july august september october november december thanks thank thx ty cheers appreciate appreciated grateful kind
@@ -125,5 +126,5 @@ _OTHERS: Mapping[str, str] = {
     """,
 }
 
-WORDS: Final = frozenset(word for text in (_ENGLISH, *_OTHERS.values()) for word in text.split())
+CONVERSATION_WORDS: Final = frozenset(word for text in (_ENGLISH, *_OTHERS.values()) for word in text.split())
 """The words of conversation in all languages."""

@@ -1,4 +1,4 @@
-"""When the results of a search say something about a turn, which nobody has asked the memory about. Pure.
+"""Which results of a search are relevant enough to insert before a turn without a request. No I/O.
 
 The confidence of the search is relative to the words of the turn: "Thanks, sounds good!" is in many transcripts word
 for word. So there must also be evidence: something in the turn that is more than conversation. The bounds were measured
@@ -7,14 +7,18 @@ with docs/search-quality.md, "Recall before a turn".
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
-from memoryd_server.search import Hit, SearchAnswer, SearchMode
+from memoryd_server.search import DateRange, Hit, SearchAnswer, SearchMode, dates_in
 
 LEAST_EVIDENCE: Final = 0.5
 """The least sum of the inverse document frequencies of the words in a hit, relative to that of a word in one chunk."""
 LEAST_NEARNESS: Final = 1.6
-"""The least nearness of the nearest chunk, if the turn shares no word with it that is evidence."""
+"""The least `SearchAnswer.nearness` without other evidence. It is a cosine on the model's scale: 1 is the least one of
+an answer."""
+MOST_DAYS: Final = 31
+"""The most days of a date that is the only subject of a question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +28,31 @@ class LeastConfidence:
     hybrid: float
     keyword: float
 
+    def of(self, answer: SearchAnswer) -> float:
+        """Return the bound for an answer, by the searches that ran."""
+        return self.keyword if answer.served_mode is SearchMode.KEYWORD else self.hybrid
+
 
 def is_relevant(answer: SearchAnswer, least: LeastConfidence, names: frozenset[str]) -> bool:
     """Return whether an answer says something about a turn with these names, in the form of `Hit.words`.
 
     A query for which no confidence is known is judged by the evidence alone.
     """
-    bound = least.keyword if answer.served_mode is SearchMode.KEYWORD else least.hybrid
+    bound = least.of(answer)
     if not answer.hits or (answer.confidence is not None and answer.confidence < bound):
         return False
     return not bound or _has_evidence(answer.hits, answer.nearness, names)
+
+
+def past_dates(text: str, now: datetime) -> tuple[DateRange, ...]:
+    """Return the ranges of days before today, of at most a month, that a question names."""
+    today = now.date()
+    return tuple(named for named in dates_in(text, now) if named.last < today and named.days <= MOST_DAYS)
+
+
+def hits_of_dates(hits: Sequence[Hit], dates: Sequence[DateRange]) -> list[Hit]:
+    """Return the hits that are dated within any of these ranges."""
+    return [hit for hit in hits if any(named.first.isoformat() <= hit.day <= named.last.isoformat() for named in dates)]
 
 
 def _has_evidence(hits: Sequence[Hit], nearness: float | None, names: frozenset[str]) -> bool:

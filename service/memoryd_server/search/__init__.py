@@ -2,6 +2,7 @@
 
 from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
+from memoryd_server.search.dates import DateRange, dates_in
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
 from memoryd_server.search.query import (
     BUILTIN,
@@ -28,6 +29,7 @@ __all__ = [
     "UNCALIBRATED",
     "CitationMode",
     "CosineScale",
+    "DateRange",
     "EarlyKeywordHits",
     "EmptyReason",
     "Hit",
@@ -42,6 +44,7 @@ __all__ = [
     "citation",
     "cited",
     "cut_text",
+    "dates_in",
     "decay_of",
     "derived_scale",
     "known_scale",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.model import Origin, Source
-from memoryd_server.recall import Budget, FileLines, Passage, SeenPassages, choose, fingerprint, make_block
+from memoryd_server.recall import Budget, FileLines, Passage, SeenPassages, fingerprint, make_block, select
 from memoryd_server.recall.fence import CLOSING, OPENING, WARNING, estimated_tokens, fenced
 from properties import examples
 
@@ -126,7 +126,7 @@ FACT = "The harbour crane was repaired by Ada in March and has a new cable since
 
 
 def chosen(*passages, seen=None):
-    return choose(passages, seen or SeenPassages()).passages
+    return select(passages, seen or SeenPassages()).passages
 
 
 def test_of_passages_that_repeat_each_other_the_newest_is_shown_in_the_place_of_the_best():
@@ -149,7 +149,7 @@ def test_short_passages_that_differ_in_a_word_are_both_shown():
 
 
 def test_what_the_session_saw_is_left_out_wherever_it_is_now():
-    found = choose(
+    found = select(
         [passage(f"note: {FACT}", path="memory/moved.md", line=90), passage("Ada likes tea")],
         SeenPassages(fingerprint(FACT)),
     )

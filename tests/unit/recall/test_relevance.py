@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from memoryd_server.model import Source
-from memoryd_server.recall import WORDS, LeastConfidence, is_relevant
+from memoryd_server.recall import CONVERSATION_WORDS, LeastConfidence, is_relevant
 from memoryd_server.recall.relevance import LEAST_EVIDENCE, LEAST_NEARNESS
 from memoryd_server.search import NO_ANSWER, Hit, SearchMode
 from memoryd_server.text import Analyzer
@@ -61,6 +61,6 @@ def test_a_least_confidence_of_zero_accepts_any_result():
 
 
 def test_words_of_conversation_are_in_the_form_in_which_the_analyzer_returns_them():
-    assert {"thanks", "danke", "gracias", "hola", "спасибо", "谢谢"} <= WORDS
+    assert {"thanks", "danke", "gracias", "hola", "спасибо", "谢谢"} <= CONVERSATION_WORDS
     analyzer = Analyzer()
-    assert all(analyzer.content_words(word) in {(word,), ()} for word in WORDS)
+    assert all(analyzer.content_words(word) in {(word,), ()} for word in CONVERSATION_WORDS)

@@ -20,8 +20,8 @@ QUESTION = "What is the staging database called?"
 FACT = "The staging database was renamed to quokka."
 # 25 messages of 900 tokens exceed the 20,000 tokens at which a window of 32,000 is flushed.
 LONG_MESSAGES = ["word " * 720] * 25
-# A busy machine can exceed the half second that the programs wait for a recall.
-PATIENT = {"timeout=0.5": "timeout=60", "timeoutMs: 500": "timeoutMs: 60_000"}
+# A busy machine can exceed the second that the programs wait for a recall.
+PATIENT = {"timeout=1.0": "timeout=60", "timeoutMs: 1000": "timeoutMs: 60_000"}
 
 
 def blocks(language):

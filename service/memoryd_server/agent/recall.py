@@ -1,4 +1,4 @@
-"""Recall: what an agent's memory contains about a turn of a session, or why that is nothing.
+"""Recall: what an agent's memory contains about a turn of a session, or the reason why the block is empty.
 
 The turn is reduced to a short query, which is searched like any other. What is found is returned only if the answer is
 relevant enough: a block is inserted before a turn without a request of the user, so for most turns it must be empty.

@@ -9,7 +9,7 @@ from memoryd_server.agent.entry_search import ENTRY_FOLDER
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.requests import MOST_LINE_NUMBER, MOST_PATH_BYTES, FieldChecks, Request
 from memoryd_server.model import Origin, Source
-from memoryd_server.recall import CONVERSATION_WORDS, Budget, FileLines, LeastConfidence
+from memoryd_server.recall import CHARS_PER_TOKEN, CONVERSATION_WORDS, Budget, FileLines, LeastConfidence
 from memoryd_server.search import SearchMode, SearchQuery
 
 MOST_TEXT_BYTES = 2 * 2**20
@@ -21,7 +21,6 @@ MOST_CANDIDATES = 24
 MOST_PASSAGE_CHARS = 1_000
 _LEAST_PASSAGE_CHARS = 160
 _PASSAGES_PER_BUDGET = 6
-_CHARS_PER_TOKEN = 4
 
 _TRUSTED = (Origin.OWNER, Origin.AGENT)
 
@@ -141,6 +140,6 @@ def _is_valid(lines: FileLines) -> bool:
 
 def _passage_chars(budget: Budget) -> int:
     """Return the most code points of a passage: a small budget is for several passages too."""
-    limits = [budget.chars, None if budget.tokens is None else _CHARS_PER_TOKEN * budget.tokens]
+    limits = [budget.chars, None if budget.tokens is None else CHARS_PER_TOKEN * budget.tokens]
     chars = min(limit for limit in limits if limit is not None)
     return min(MOST_PASSAGE_CHARS, max(_LEAST_PASSAGE_CHARS, chars // _PASSAGES_PER_BUDGET))

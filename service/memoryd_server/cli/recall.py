@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     "--min-confidence",
     type=float,
     help="Print nothing if the confidence is lower, 0 to 1. Default: memoryd.recall.minConfidence, or "
-    "minKeywordConfidence without an embedding provider.",
+    "minKeywordConfidence if only keyword search answered.",
 )
 @source_option(
     ALL_SOURCES, "Only this source. Repeated: any. Default: all configured sources, and entries if they are enabled."

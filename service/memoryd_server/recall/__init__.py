@@ -3,12 +3,13 @@
 from memoryd_server.recall.block import Block, Budget, Passage, Selection, make_block, select
 from memoryd_server.recall.conversation import CONVERSATION_WORDS
 from memoryd_server.recall.duplicates import fingerprint
-from memoryd_server.recall.fence import escape_line, fenced
+from memoryd_server.recall.fence import CHARS_PER_TOKEN, escape_line, fenced
 from memoryd_server.recall.relevance import LeastConfidence, hits_of_dates, is_relevant, past_dates
 from memoryd_server.recall.shown import FileLines, SeenPassages, ShownPassages
 from memoryd_server.recall.turn import read_turn, with_context
 
 __all__ = [
+    "CHARS_PER_TOKEN",
     "CONVERSATION_WORDS",
     "Block",
     "Budget",

@@ -1,7 +1,7 @@
 """Fingerprints of texts, to recognize a passage that repeats another one, in whole or in part. Pure.
 
-A fingerprint is a set of hashes of four consecutive words ("shingles"). Of a long text, only every fourth hash by value
-is kept, so that two texts that share a part keep the same hashes of that part. How much of a text another one contains
+A fingerprint is a set of hashes of four consecutive words ("shingles"). Of a long text, only the hashes divisible by 4
+are kept, so that two texts that share a part keep the same hashes of that part. How much of a text another one contains
 is the share of its hashes that the other has (Broder, "On the resemblance and containment of documents", 1997).
 """
 

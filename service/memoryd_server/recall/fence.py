@@ -2,7 +2,7 @@
 
 A model reads the block as part of its input. What is stored may contain anything, including instructions and the
 element's own closing tag. Text is therefore escaped, and each of its lines is indented, so that a line that begins
-without a space is always one of ours.
+without a space is always a line of the block itself.
 """
 
 import math

@@ -78,7 +78,8 @@ class LanceDbSettings(SettingsBlock):
     auto_capture: bool = False
     """Whether the gateway stores the texts that `SuggestCapture` suggests. true or false; default false."""
     auto_recall: bool = True
-    """Whether `RecallBlock` returns entries. true or false; default true."""
+    """Whether `RecallBlock` returns entries, and `MemoryRecall` if the request names no sources. true or false; default
+    true."""
     capture_max_chars: Annotated[int, IntRange(100, 10_000)] = 500
     """The length of the longest message that `SuggestCapture` suggests. Characters, 100..10000; default 500."""
 

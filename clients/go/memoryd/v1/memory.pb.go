@@ -91,7 +91,7 @@ const (
 	Origin_ORIGIN_UNSPECIFIED Origin = 0
 	// The agent's owner: messages that the gateway marks as sent by the owner.
 	Origin_ORIGIN_OWNER Origin = 1
-	// The agent: `MEMORY.md`, `USER.md`, files below `memory/`, and the agent's messages.
+	// The agent: `MEMORY.md`, `USER.md`, files below `memory/`, the agent's messages, and entries.
 	Origin_ORIGIN_AGENT Origin = 2
 	// Another person or program: files of extra paths, and all other messages.
 	Origin_ORIGIN_UNTRUSTED Origin = 3

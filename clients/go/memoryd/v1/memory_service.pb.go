@@ -29,7 +29,8 @@ type RecallSilentReason int32
 const (
 	// The block is not empty.
 	RecallSilentReason_RECALL_SILENT_REASON_UNSPECIFIED RecallSilentReason = 0
-	// The turn has nothing to search for: it has no words except very common ones, or is a command such as `/reset`.
+	// The turn has nothing to search for: it is a command such as `/reset`, or has only very common words and words of
+	// conversation (docs/recall.md).
 	RecallSilentReason_RECALL_SILENT_REASON_NO_QUERY RecallSilentReason = 1
 	// Nothing is indexed for this agent yet.
 	RecallSilentReason_RECALL_SILENT_REASON_EMPTY_INDEX RecallSilentReason = 2
@@ -679,8 +680,8 @@ type FrontMatterCondition struct {
 	// dots.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Values, 1..32 of 1..256 bytes. The condition is true if the front matter has any of them. If the value in the front
-	// matter is a list, each of its elements counts. Case, and a leading `#` of a value, do not matter. A text value of
-	// `tags` is a list separated by commas.
+	// matter is a list, each of its elements counts. Values are compared without case, outer spaces and a leading `#`. A
+	// text in `tags` is a list separated by commas.
 	Values        []string `protobuf:"bytes,2,rep,name=values,proto3" json:"values,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -730,9 +731,9 @@ func (x *FrontMatterCondition) GetValues() []string {
 	return nil
 }
 
-// Conditions on files. All conditions that are set must be true. They are applied before ranking, so that a search that
-// finds enough matches returns `max_results` results. The rarity of a word is that in all files. A score of keyword
-// search is relative to the best remaining result.
+// Conditions on files and, for dates, on entries. All conditions that are set must be true. They are applied before
+// ranking, so they do not reduce the number of results as long as enough text matches. The rarity of a word is that in
+// all files. A score of keyword search is relative to the best remaining result.
 //
 // The date of a file is the one that its name begins with (`2026-05-01-trip.md`) or, if there is none, the date in its
 // front matter (`date`, `day` or `created`), or else the date of its last modification in UTC. Entries have the date at
@@ -814,11 +815,11 @@ func (x *MemoryFilter) GetFrontMatter() []*FrontMatterCondition {
 // A passage that a session has already seen.
 type MemoryReference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path as in search results.
+	// Path as in search results; `entries/<entry ID>` for an entry, which has no lines.
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// First line.
 	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line, at least `start_line`.
+	// Last line, at least `start_line`. A passage is seen if all its lines are in one of these ranges.
 	EndLine       int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -895,7 +896,8 @@ type MemoryRecallRequest struct {
 	MaxTokens *int32 `protobuf:"varint,5,opt,name=max_tokens,json=maxTokens,proto3,oneof" json:"max_tokens,omitempty"`
 	// Maximum length of the block in code points, at least 1. If `max_tokens` is also set, both apply.
 	MaxChars *int32 `protobuf:"varint,6,opt,name=max_chars,json=maxChars,proto3,oneof" json:"max_chars,omitempty"`
-	// Sources to recall from. Empty means all configured sources, with entries if they are enabled.
+	// Sources to recall from. Empty means all configured sources, and entries if they are enabled and the setting
+	// `autoRecall` is true.
 	Sources []Source `protobuf:"varint,7,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
 	// Files to recall from. Unset means all.
 	Filter *MemoryFilter `protobuf:"bytes,8,opt,name=filter,proto3" json:"filter,omitempty"`
@@ -911,7 +913,7 @@ type MemoryRecallRequest struct {
 	// Keys of the projects that the session works on, as in MemorySearchRequest.
 	ActiveProjects []string `protobuf:"bytes,12,rep,name=active_projects,json=activeProjects,proto3" json:"active_projects,omitempty"`
 	// Minimum confidence, 0..1, as in MemorySearchRequest. If unset, the settings `memoryd.recall.minConfidence` and
-	// `memoryd.recall.minKeywordConfidence` apply.
+	// `memoryd.recall.minKeywordConfidence` apply. Does not apply to entries.
 	MinConfidence *float64 `protobuf:"fixed64,13,opt,name=min_confidence,json=minConfidence,proto3,oneof" json:"min_confidence,omitempty"`
 	// Whether to set `info.legs`.
 	Explain       bool `protobuf:"varint,14,opt,name=explain,proto3" json:"explain,omitempty"`
@@ -1058,12 +1060,13 @@ type RecalledItem struct {
 	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
 	// Citation, as in search results.
 	Citation string `protobuf:"bytes,4,opt,name=citation,proto3" json:"citation,omitempty"`
-	// Date of the passage, `YYYY-MM-DD`: that of its file as described for MemoryFilter, or the day that an entry of a file
-	// begins with.
+	// Date of the passage, `YYYY-MM-DD`: the day that its bullet in `MEMORY.md` or `USER.md` begins with, or else the date of
+	// its file as described for MemoryFilter. For an entry, the day at which it was stored.
 	Date string `protobuf:"bytes,5,opt,name=date,proto3" json:"date,omitempty"`
-	// Score, 0..1, as in search results.
+	// Score, 0..1, as in search results. Scores of files and of entries cannot be compared.
 	Score float64 `protobuf:"fixed64,6,opt,name=score,proto3" json:"score,omitempty"`
-	// Why the passage is in the block, in words: the words of the turn that it contains, and its similarity.
+	// Why the passage is in the block, as text: the words of the turn that it contains, the cosine similarity, and whether
+	// its date is in the turn.
 	Why string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
 	// The text as it was stored, without the escapes of the block.
 	Text string `protobuf:"bytes,8,opt,name=text,proto3" json:"text,omitempty"`

@@ -1564,7 +1564,7 @@ export enum Origin {
   OWNER = 1,
 
   /**
-   * The agent: `MEMORY.md`, `USER.md`, files below `memory/`, and the agent's messages.
+   * The agent: `MEMORY.md`, `USER.md`, files below `memory/`, the agent's messages, and entries.
    *
    * @generated from enum value: ORIGIN_AGENT = 2;
    */

@@ -207,8 +207,8 @@ export type FrontMatterCondition = Message<"memoryd.v1.FrontMatterCondition"> & 
 
   /**
    * Values, 1..32 of 1..256 bytes. The condition is true if the front matter has any of them. If the value in the front
-   * matter is a list, each of its elements counts. Case, and a leading `#` of a value, do not matter. A text value of
-   * `tags` is a list separated by commas.
+   * matter is a list, each of its elements counts. Values are compared without case, outer spaces and a leading `#`. A
+   * text in `tags` is a list separated by commas.
    *
    * @generated from field: repeated string values = 2;
    */
@@ -223,9 +223,9 @@ export const FrontMatterConditionSchema: GenMessage<FrontMatterCondition> = /*@_
   messageDesc(file_memoryd_v1_memory_service, 2);
 
 /**
- * Conditions on files. All conditions that are set must be true. They are applied before ranking, so that a search that
- * finds enough matches returns `max_results` results. The rarity of a word is that in all files. A score of keyword
- * search is relative to the best remaining result.
+ * Conditions on files and, for dates, on entries. All conditions that are set must be true. They are applied before
+ * ranking, so they do not reduce the number of results as long as enough text matches. The rarity of a word is that in
+ * all files. A score of keyword search is relative to the best remaining result.
  *
  * The date of a file is the one that its name begins with (`2026-05-01-trip.md`) or, if there is none, the date in its
  * front matter (`date`, `day` or `created`), or else the date of its last modification in UTC. Entries have the date at
@@ -279,7 +279,7 @@ export const MemoryFilterSchema: GenMessage<MemoryFilter> = /*@__PURE__*/
  */
 export type MemoryReference = Message<"memoryd.v1.MemoryReference"> & {
   /**
-   * Path as in search results.
+   * Path as in search results; `entries/<entry ID>` for an entry, which has no lines.
    *
    * @generated from field: string path = 1;
    */
@@ -293,7 +293,7 @@ export type MemoryReference = Message<"memoryd.v1.MemoryReference"> & {
   startLine: number;
 
   /**
-   * Last line, at least `start_line`.
+   * Last line, at least `start_line`. A passage is seen if all its lines are in one of these ranges.
    *
    * @generated from field: int32 end_line = 3;
    */
@@ -361,7 +361,8 @@ export type MemoryRecallRequest = Message<"memoryd.v1.MemoryRecallRequest"> & {
   maxChars?: number;
 
   /**
-   * Sources to recall from. Empty means all configured sources, with entries if they are enabled.
+   * Sources to recall from. Empty means all configured sources, and entries if they are enabled and the setting
+   * `autoRecall` is true.
    *
    * @generated from field: repeated memoryd.v1.Source sources = 7;
    */
@@ -407,7 +408,7 @@ export type MemoryRecallRequest = Message<"memoryd.v1.MemoryRecallRequest"> & {
 
   /**
    * Minimum confidence, 0..1, as in MemorySearchRequest. If unset, the settings `memoryd.recall.minConfidence` and
-   * `memoryd.recall.minKeywordConfidence` apply.
+   * `memoryd.recall.minKeywordConfidence` apply. Does not apply to entries.
    *
    * @generated from field: optional double min_confidence = 13;
    */
@@ -463,22 +464,23 @@ export type RecalledItem = Message<"memoryd.v1.RecalledItem"> & {
   citation: string;
 
   /**
-   * Date of the passage, `YYYY-MM-DD`: that of its file as described for MemoryFilter, or the day that an entry of a file
-   * begins with.
+   * Date of the passage, `YYYY-MM-DD`: the day that its bullet in `MEMORY.md` or `USER.md` begins with, or else the date of
+   * its file as described for MemoryFilter. For an entry, the day at which it was stored.
    *
    * @generated from field: string date = 5;
    */
   date: string;
 
   /**
-   * Score, 0..1, as in search results.
+   * Score, 0..1, as in search results. Scores of files and of entries cannot be compared.
    *
    * @generated from field: double score = 6;
    */
   score: number;
 
   /**
-   * Why the passage is in the block, in words: the words of the turn that it contains, and its similarity.
+   * Why the passage is in the block, as text: the words of the turn that it contains, the cosine similarity, and whether
+   * its date is in the turn.
    *
    * @generated from field: string why = 7;
    */
@@ -2327,7 +2329,8 @@ export enum RecallSilentReason {
   UNSPECIFIED = 0,
 
   /**
-   * The turn has nothing to search for: it has no words except very common ones, or is a command such as `/reset`.
+   * The turn has nothing to search for: it is a command such as `/reset`, or has only very common words and words of
+   * conversation (docs/recall.md).
    *
    * @generated from enum value: RECALL_SILENT_REASON_NO_QUERY = 1;
    */

@@ -140,6 +140,32 @@ async def test_what_a_session_read_at_its_start_counts_as_seen(home, serve):
     assert "MEMORY.md" not in {item.path for item in after.items}
 
 
+async def test_a_fact_that_changed_reaches_a_session_that_saw_the_earlier_one(daemon, home):
+    async def asked():
+        return await recall(daemon, "Who repaired the harbour crane?", session_key=MAIN, remember_shown=True)
+
+    assert "Ada" in (await asked()).block
+    home.write(**{"2026-05-01-harbour": "# Harbour\n\nThe harbour crane was repaired by Bob. It has a new cable.\n"})
+    await daemon.synced()
+    (item,) = (await asked()).items
+    assert item.text == "The harbour crane was repaired by Bob."
+    assert (item.start_line, item.end_line) == (3, 3)
+    assert reason(await asked()) == "ALREADY_SEEN"
+
+
+async def test_parallel_recalls_of_a_session_return_a_passage_once(daemon):
+    calls = [recall(daemon, "harbour crane", session_key=MAIN, remember_shown=True) for _ in range(8)]
+    assert sum(bool(answer.items) for answer in await asyncio.gather(*calls)) == 1
+
+
+async def test_a_memory_about_one_subject_is_recalled(home, serve):
+    home.write(**{f"n{number}": f"The harbour crane has part {number}.\n" for number in range(5)})
+    running = await serve(settings())
+    await running.synced()
+    assert (await recall(running, "Tell me about the harbour crane.")).items
+    assert reason(await recall(running, "Tell me about the harbour master.")) == "NOTHING_RELEVANT"
+
+
 async def test_passages_that_the_caller_names_are_left_out(daemon):
     (item,) = (await recall(daemon, "Who repaired the harbour crane?")).items
     seen = pb.MemoryReference(path=item.path, start_line=1, end_line=100)
@@ -223,6 +249,8 @@ async def test_a_follow_up_question_is_searched_with_the_message_before_it(daemo
     [
         ("What did we do on Friday?", "2026-05-04", ["memory/2026-05-01-harbour.md"]),
         ("What happened in May?", "2026-06-01", ["memory/2026-05-01-harbour.md"]),
+        ("What did we do yesterday?", "2026-05-02", ["memory/2026-05-01-harbour.md"]),
+        ("What did we do on 1 May 2026?", "2026-06-02", ["memory/2026-05-01-harbour.md"]),
         ("What happened in May?", "2026-05-31", []),
         ("See you on Friday", "2026-05-04", []),
         ("What do we do today?", "2026-05-01", []),
@@ -241,6 +269,9 @@ async def test_filters_restrict_what_is_recalled(daemon):
         answer = await recall(daemon, text, filter=pb.MemoryFilter(**conditions))
         return sorted(item.path for item in answer.items)
 
+    assert await found(since="0001", until="1676") == []
+    assert await found(since="2263") == []
+    assert len(await found(until="9999-12-31")) == 3
     assert await found(since="2026-05", until="2026-05") == ["memory/2026-05-01-harbour.md"]
     assert await found(path_prefixes=["memory/2026-06"]) == ["memory/2026-06-01-boat.md"]
     assert await found(path_prefixes=["nowhere/"]) == []
@@ -401,3 +432,25 @@ async def test_a_search_of_entries_that_are_off_says_so(daemon):
     assert not only.results
     assert kinds(only.info.degradations) == ["SOURCE_SKIPPED"]
     assert reason(await recall(daemon, "harbour crane", sources=[memory_pb2.SOURCE_ENTRIES])) == "NOTHING_RELEVANT"
+
+
+async def test_a_hanging_provider_leaves_time_for_keyword_search(notes, serve, provider):
+    running = await serve(settings(provider, {"embeddingTimeoutMs": 5_000}))
+    await running.synced()
+    provider.refuse = lambda _texts: Fault(delay_seconds=3.0)
+    request = pb.MemoryRecallRequest(text="Who repaired the harbour crane?")
+    answer = await running.stub.MemoryRecall(request, timeout=2.0)
+    assert answer.items
+    assert answer.info.served_mode == KEYWORD
+
+
+async def test_recall_does_not_use_qmd(home, serve, qmd_home):
+    home.write(**NOTES)
+    running = await serve(settings(recall={"includeUntrusted": True}, memory={"backend": "qmd"}))
+    await running.synced()
+    answer = await recall(running, "Who repaired the harbour crane?", session_key="agent:main:telegram:direct:7")
+    assert answer.items
+    assert kinds(answer.info.degradations) == ["BACKEND_FALLBACK"]
+    assert "qmd cannot recall" in answer.info.degradations[0].reason
+    denied = await recall(running, "Who repaired the harbour crane?", session_key="agent:main:telegram:group:7")
+    assert reason(denied) == "SCOPE_DENIED"

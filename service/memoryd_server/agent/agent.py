@@ -178,7 +178,7 @@ class Agent:
         """
         began = self._clock.monotonic()
         query = request.resolve(self.config, self._now(), deadline.at)
-        answer = NO_ANSWER
+        answer = replace(NO_ANSWER, revision=self.snapshot.revision)
         if request.files:
             answer = await self._answer(query, request.session_key, request.min_revision)
         if request.entries:

@@ -336,7 +336,7 @@ class AgentEmbedding:
             if query.embedding_seconds is None:
                 embedding = await asker.embed(query.text, query.deadline, fit.dimensions)
             else:
-                embedding = await asker.embed_soon(query.text, fit.dimensions, query.embedding_seconds)
+                embedding = await asker.embed_soon(query.text, query.deadline, fit.dimensions, query.embedding_seconds)
             if embedding.vector is not None and embedding.fresh:
                 embedder.texts.dimensions = embedding.vector.size
             # The length of this vector, or a sync during the call, may have changed what fits.

@@ -115,25 +115,26 @@ class QueryEmbedder:
                 f"{self.provider.spec.provider}: the vector has {vector.size} dimensions instead of {dimensions}"
             )
 
-    async def embed_soon(self, text: str, dimensions: int, seconds: float) -> QueryEmbedding:
-        """Return the vector of `text` if the provider makes it within `seconds`.
+    async def embed_soon(self, text: str, deadline: float, dimensions: int, seconds: float) -> QueryEmbedding:
+        """Return the vector of `text` if the provider makes it within `seconds` and half the time until `deadline`.
 
         A call that takes longer continues, so that its connection is not closed and its vector is known the next time.
         While there are too many of them, no other is made.
         """
+        seconds = max(0.0, min(seconds, (deadline - time.monotonic()) / 2))
         call = self._soon.get(text)
         if call is None:
             if len(self._soon) >= MOST_CALLS:
                 return QueryEmbedding(None, self._too_slow(seconds))
-            deadline = time.monotonic() + self._longest_wait_seconds + LEFT_FOR_THE_SEARCH_SECONDS
-            call = self._tasks.spawn("embedding of a query", self.embed(text, deadline, dimensions))
+            latest = time.monotonic() + self._longest_wait_seconds + LEFT_FOR_THE_SEARCH_SECONDS
+            call = self._tasks.spawn("embedding of a query", self.embed(text, latest, dimensions))
             self._soon[text] = call
             call.add_done_callback(lambda _: self._soon.pop(text, None))
         done, _ = await asyncio.wait([call], timeout=seconds)
         return call.result() if done else QueryEmbedding(None, self._too_slow(seconds))
 
     def _too_slow(self, seconds: float) -> EmbeddingOutage:
-        return EmbeddingOutage(f"{self.provider.spec.provider} did not embed the query within {seconds:g} s")
+        return EmbeddingOutage(f"{self.provider.spec.provider} did not embed the query within {seconds:.2g} s")
 
     async def _ask(self, text: str, latest: float) -> Vector:
         loop = asyncio.get_running_loop()

@@ -7,6 +7,7 @@ relevant enough: a block is inserted before a turn without a request of the user
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,7 +28,6 @@ from memoryd_server.recall import (
     SeenPassages,
     Selection,
     ShownPassages,
-    fingerprint,
     hits_of_dates,
     is_relevant,
     make_block,
@@ -36,7 +36,17 @@ from memoryd_server.recall import (
     select,
     with_context,
 )
-from memoryd_server.search import NO_ANSWER, DateRange, EmptyReason, Hit, SearchAnswer, SearchQuery, citation, names_in
+from memoryd_server.search import (
+    NO_ANSWER,
+    DateRange,
+    EmptyReason,
+    Hit,
+    SearchAnswer,
+    SearchQuery,
+    citation,
+    is_date_word,
+    names_in,
+)
 from memoryd_server.text import Analyzer
 
 # A question with fewer words of its own, without those of conversation, is searched with the message before it.
@@ -68,13 +78,14 @@ class RecallAnswer:
 
 
 class _Turn(NamedTuple):
-    """What a turn is searched for, empty if it is not searched; the names in it, as in `Hit.words`.
+    """What a turn is searched for, empty if it is not searched; its names and telling words, as in `Hit.words`.
 
     `dates` are ranges of days whose notes are relevant because the turn asks about nothing else.
     """
 
     text: str
     names: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
     dates: tuple[DateRange, ...] = ()
 
 
@@ -98,6 +109,7 @@ class Recaller:
         self._entries = entries
         self._clock = clock
         self._shown = ShownPassages(clock.monotonic)
+        self._composing = asyncio.Lock()
 
     def forget_session(self, session_key: str) -> None:
         """Forget what a session has seen."""
@@ -121,18 +133,18 @@ class Recaller:
         query = replace(plan.query, text=turn.text)
         answer, entries = await asyncio.gather(self._search_files(plan, query), self._find_entries(plan, config, query))
         answer = replace(answer, degradations=(*answer.degradations, *entries.degradations))
-        seen = self._seen(plan)
-        relevant = is_relevant(answer, plan.least_confidence, turn.names)
+        relevant = is_relevant(answer, plan.least_confidence, turn.names, turn.words)
         hits = answer.hits if relevant else hits_of_dates(answer.hits, turn.dates)
         of_entries = [hit.as_hit(_ENTRY_CHARS, citations=False) for hit in entries.hits]
         if answer.empty_reason is EmptyReason.SCOPE_DENIED:
             of_entries = []
         passages = [_passage(hit) for hit in alternating(of_entries, hits)]
-        chosen, block = await run_on(threads, _compose, passages, seen, plan)
+        # Two recalls of one session at the same time must not return the same passage.
+        async with self._composing if plan.remember_shown else nullcontext():
+            chosen, block = await run_on(threads, _compose, passages, self._seen(plan), plan)
+            if plan.remember_shown and block.passages:
+                self._shown.add(plan.session_key, [passage.text for passage in block.passages])
         if block.passages:
-            if plan.remember_shown:
-                hashes = [value for passage in block.passages for value in fingerprint(passage.text)]
-                self._shown.add(plan.session_key, hashes)
             return RecallAnswer(block, self._ended(answer, began))
         return self._silent(answer, began, *_reason(answer, chosen, plan, relevant=relevant))
 
@@ -146,12 +158,14 @@ class Recaller:
         if turn.is_question and len(words) < _FEW_WORDS and plan.recent_messages:
             text = with_context(turn, plan.recent_messages[-1])
             words = self._telling_words(text, languages)
+        dates = past_dates(text, plan.query.now or datetime.now(UTC)) if turn.is_question else ()
+        if dates and all(map(is_date_word, words)):
+            return _Turn(text, dates=dates)
         if words:
             names = (self._telling_words(name, languages) for name in names_in(text))
-            return _Turn(text, frozenset(word for found in names for word in found))
-        if turn.is_question and self._analyzer.content_words(text, languages):
-            return _Turn(text, dates=past_dates(text, plan.query.now or datetime.now(UTC)))
-        return _Turn("")
+            return _Turn(text, frozenset(word for found in names for word in found), frozenset(words))
+        has_words = turn.is_question and self._analyzer.content_words(text, languages)
+        return _Turn(text if has_words else "")
 
     def _telling_words(self, text: str, languages: Sequence[str]) -> list[str]:
         found = self._analyzer.content_words(text, languages) if text else ()
@@ -164,12 +178,13 @@ class Recaller:
         wanted = plan.entries_are_named or (plan.entries and self._entries.recalls(config))
         if not wanted or not can_match(query.files):
             return EntryAnswer()
+        began = self._clock.monotonic()
         entry_query = EntryQuery(
             text=query.text,
             limit=_ENTRIES,
             min_score=0.0,
             # They may have to be opened first, which takes seconds and continues for the next recall.
-            deadline=min(query.deadline, self._clock.monotonic() + _ENTRY_SECONDS),
+            deadline=began + min(_ENTRY_SECONDS, (query.deadline - began) / 2),
             for_prompt=True,
             since=query.files.since,
             until=query.files.until,
@@ -210,7 +225,7 @@ def _reason(answer: SearchAnswer, chosen: Selection, plan: RecallPlan, *, releva
     if answer.hits and not relevant:
         explanation = _why_irrelevant(answer, plan)
     if plan.query.origins:
-        explanation += "; text of other people and programs is left out (memoryd.recall.includeUntrusted is false)"
+        explanation += "; text of other people and programs was not searched (memoryd.recall.includeUntrusted is false)"
     return SilentReason.NOTHING_RELEVANT, explanation
 
 
@@ -226,11 +241,13 @@ def _passage(hit: Hit) -> Passage:
     nearness = "" if hit.vector_score is None else f"similarity {hit.vector_score:.2f}"
     named = "date in the turn" if hit.date else ""
     reason = "; ".join(part for part in (words, nearness, named) if part)
+    # Parts of one long line are joined by line feeds.
+    end_line = min(hit.snippet_end_line, hit.end_line)
     return Passage(
         path=hit.path,
         start_line=hit.snippet_start_line,
-        end_line=hit.snippet_end_line,
-        citation=hit.path if hit.source is None else citation(hit.path, hit.snippet_start_line, hit.snippet_end_line),
+        end_line=end_line,
+        citation=hit.path if hit.source is None else citation(hit.path, hit.snippet_start_line, end_line),
         text=hit.snippet,
         day=hit.day or utc_day(hit.mtime_ns / 1e9),
         score=hit.score,

@@ -99,6 +99,7 @@ class MemoryRecallRequest(Request):
             origins=() if settings.include_untrusted else _TRUSTED,
             embedding_seconds=settings.embedding_seconds,
             rerank=False,
+            builtin_only=True,
             common_words=CONVERSATION_WORDS,
         )
         checks.check()

@@ -101,7 +101,7 @@ class EntryEmbedder:
             query = await self._query_embedder.embed(text, deadline, self._dimensions)
         else:
             query = self._query_embedder.known(text, self._dimensions) or await self._query_embedder.embed_soon(
-                text, self._dimensions, seconds
+                text, deadline, self._dimensions, seconds
             )
         if query.vector is None:
             return VectorResult(None, "" if query.error is None else query.error.message)

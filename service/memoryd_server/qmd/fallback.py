@@ -89,8 +89,8 @@ class FallbackBackend:
         """
         if not self._qmd.permits(session_key):
             return scope_denied(query)
-        if query.files != ALL_FILES or query.origins:
-            return await self._search_filtered(query, session_key, min_revision)
+        if query.builtin_only or query.files != ALL_FILES or query.origins:
+            return await self._search_builtin(query, session_key, min_revision)
         if self._breaker.open:
             return await self._fall_back(self._breaker.reason, query, session_key, min_revision)
         try:
@@ -100,15 +100,16 @@ class FallbackBackend:
             return await self._fall_back(failure.message, query, session_key, min_revision, failure.reason)
         return replace(answer, degradations=(*self._qmd.degradations(), *answer.degradations))
 
-    async def _search_filtered(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
-        """Answer a query with a filter, which qmd cannot apply before it ranks, with the builtin engine."""
+    async def _search_builtin(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Answer with the builtin engine what qmd cannot: a recall, or a query with a filter."""
+        reason = "qmd cannot recall" if query.builtin_only else "qmd cannot filter"
         if not self._falls_back:
             raise BackendUnavailable(
-                'qmd cannot filter, and memoryd keeps no index for this agent, because memoryd.qmdFallback is "none"; '
-                'search without a filter, or set memoryd.qmdFallback to "builtin"',
+                f"{reason}, and memoryd keeps no index for this agent, because memoryd.qmdFallback is "
+                '"none"; set it to "builtin"',
                 metadata={"backend": "qmd"},
             )
-        return await self._answer_builtin("qmd cannot filter", query, session_key, min_revision)
+        return await self._answer_builtin(reason, query, session_key, min_revision)
 
     async def _search_qmd(self, query: SearchQuery, session_key: str, min_revision: int | None) -> SearchAnswer:
         await self._wait_for_revision(query, session_key, min_revision)

@@ -2,7 +2,6 @@
 
 from memoryd_server.recall.block import Block, Budget, Passage, Selection, make_block, select
 from memoryd_server.recall.conversation import CONVERSATION_WORDS
-from memoryd_server.recall.duplicates import fingerprint
 from memoryd_server.recall.fence import CHARS_PER_TOKEN, escape_line, fenced
 from memoryd_server.recall.relevance import LeastConfidence, hits_of_dates, is_relevant, past_dates
 from memoryd_server.recall.shown import FileLines, SeenPassages, ShownPassages
@@ -21,7 +20,6 @@ __all__ = [
     "ShownPassages",
     "escape_line",
     "fenced",
-    "fingerprint",
     "hits_of_dates",
     "is_relevant",
     "make_block",

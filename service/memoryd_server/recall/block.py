@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memoryd_server.model import Origin, Source
-from memoryd_server.recall.duplicates import Fingerprint, fingerprint, repeats
+from memoryd_server.recall.duplicates import Fingerprint, fingerprint, repeats, unseen_part
 from memoryd_server.recall.fence import escape_line, estimated_tokens, fenced, indented_lines
 from memoryd_server.recall.shown import FileLines, SeenPassages
+from memoryd_server.search import citation
 
 MOST_CITATION_CHARS = 300
 # A passage that does not fit is cut if this number of characters of it fits.
@@ -35,6 +36,11 @@ class Passage:
     source: Source | None
     origin: Origin
     mtime_ns: int = 0
+
+    def with_lines(self, start_line: int, end_line: int, text: str) -> "Passage":
+        """Return the passage with these lines and their text."""
+        cited = self.citation if self.source is None else citation(self.path, start_line, end_line)
+        return replace(self, start_line=start_line, end_line=end_line, citation=cited, text=text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +79,12 @@ def select(passages: Iterable[Passage], seen: SeenPassages) -> Selection:
     """
     kept: list[tuple[Passage, Fingerprint]] = []
     seen_any = False
-    for passage in passages:
-        own = fingerprint(passage.text)
-        lines = FileLines(passage.path, passage.start_line, passage.end_line)
-        if repeats(own, seen.hashes) or seen.contains_lines(lines, passage.mtime_ns):
+    for found in passages:
+        passage = _unseen(found, seen)
+        if passage is None:
             seen_any = True
             continue
+        own = fingerprint(passage.text)
         for place, (other, others) in enumerate(kept):
             if repeats(own, others):
                 if passage.day > other.day and repeats(others, own):
@@ -87,6 +93,28 @@ def select(passages: Iterable[Passage], seen: SeenPassages) -> Selection:
         else:
             kept.append((passage, own))
     return Selection([passage for passage, _ in kept], seen_any)
+
+
+def _unseen(passage: Passage, seen: SeenPassages) -> Passage | None:
+    """Return a passage without the statements at its start and end that a session has seen; None if all were seen."""
+    if seen.contains_lines(FileLines(passage.path, passage.start_line, passage.end_line), passage.mtime_ns):
+        return None
+    if not seen.statements:
+        return passage
+    part = unseen_part(passage.text, seen.statements, seen.text)
+    return None if part is None else _part(passage, *part)
+
+
+def _part(passage: Passage, start: int, end: int) -> Passage:
+    """Return a part of the text of a passage, with its lines if these are consecutive."""
+    text = passage.text[start:end]
+    if text == passage.text:
+        return passage
+    first, last = passage.start_line, passage.end_line
+    if last - first == passage.text.count("\n"):
+        first += passage.text.count("\n", 0, start)
+        last = first + text.count("\n")
+    return passage.with_lines(first, last, text)
 
 
 def make_block(passages: Sequence[Passage], budget: Budget) -> Block:
@@ -128,8 +156,9 @@ def _fitting(passage: Passage, lines: Sequence[str], number: int, budget: Budget
     ends = [end for end in (cut.rfind("\n"), cut.rfind(" ")) if end >= _LEAST_CUT_CHARS]
     if low < _LEAST_CUT_CHARS:
         return None
-    text = f"{cut[: ends[0]] if ends else cut}…"
-    return replace(passage, text=text) if fits(text) else None
+    text = cut[: ends[0]] if ends else cut
+    fitting = replace(_part(passage, 0, len(text)), text=f"{text}…")
+    return fitting if budget.allows(fenced((*lines, *_lines(fitting, number)))) else None
 
 
 def _lines(passage: Passage, number: int) -> list[str]:

@@ -1,37 +1,96 @@
-"""Fingerprints of texts, to recognize a passage that repeats another one, in whole or in part. Pure.
+"""Texts that repeat others: near-duplicates within a block, and statements that a session has already seen. No I/O.
 
-A fingerprint is a set of hashes of four consecutive words ("shingles"). Of a long text, only the hashes divisible by 4
-are kept, so that two texts that share a part keep the same hashes of that part. How much of a text another one contains
-is the share of its hashes that the other has (Broder, "On the resemblance and containment of documents", 1997).
+Two passages are near-duplicates if they share most runs of four words ("shingles"; Broder, "On the resemblance and
+containment of documents", 1997), and no word of the one but stop words is missing in the other: a number or a name that
+differs makes another fact.
+
+What a session has seen is compared by statements, that is, lines and sentences, so that a line that was changed or
+appended is new however much of the passage around it was seen. The first and the last statement of a passage may be
+cut; they are also seen if they are part of a seen statement.
 """
 
 import re
-import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+from memoryd_server.text import stop_words
 
 REPEATED_SHARE = 0.7
-"""A text repeats others if they have at least this share of its fingerprint."""
+"""A passage is a near-duplicate of one that has at least this share of its shingles."""
 
 _WORDS_PER_SHINGLE = 4
-_SAMPLING = 4
-# A text of fewer shingles keeps all of them.
-_LEAST_SAMPLED = 32
+# A shorter statement is only seen as a whole: "Ada" is part of many statements.
+_LEAST_WORDS_OF_PART = 4
 # A word, or one character of a script that is written without spaces.
-_WORD = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_]+")
+_UNSPACED = r"\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_WORD = re.compile(rf"[{_UNSPACED}]|(?:(?![{_UNSPACED}])[^\W_])+")
+_STATEMENT_END = re.compile(r"\n|(?<=[.!?…])[^\S\n]+|(?<=[\u3002\uff01\uff1f])(?!\n)")
+_SEPARATOR = " | "
 
-Fingerprint = frozenset[int]
+
+class Fingerprint(NamedTuple):
+    """The shingles and the words of a text, without case, punctuation and Markdown."""
+
+    shingles: frozenset[tuple[str, ...]]
+    words: frozenset[str]
+
+
+class Statement(NamedTuple):
+    """A line or sentence of a text: its place there, and its words, separated by spaces."""
+
+    start: int
+    end: int
+    words: str
 
 
 def fingerprint(text: str) -> Fingerprint:
-    """Return the fingerprint of a text, without its case, punctuation and Markdown; empty for a text without words."""
-    words = [word.encode() for word in _WORD.findall(text.casefold())]
+    """Return the fingerprint of a text."""
+    words = _WORD.findall(text.casefold())
     last = max(1, len(words) - _WORDS_PER_SHINGLE + 1)
-    hashes = {zlib.crc32(b" ".join(words[at : at + _WORDS_PER_SHINGLE])) for at in range(last)} if words else set()
-    if len(hashes) < _LEAST_SAMPLED:
-        return frozenset(hashes)
-    return frozenset(value for value in hashes if not value % _SAMPLING) or frozenset(hashes)
+    shingles = frozenset(tuple(words[at : at + _WORDS_PER_SHINGLE]) for at in range(last) if words)
+    return Fingerprint(shingles, frozenset(words))
 
 
-def repeats(own: Fingerprint, others: Collection[int]) -> bool:
-    """Return whether the texts with the hashes `others` contain most of the text with the fingerprint `own`."""
-    return bool(own) and sum(value in others for value in own) >= REPEATED_SHARE * len(own)
+def repeats(own: Fingerprint, other: Fingerprint) -> bool:
+    """Return whether a text says nothing but what another one says."""
+    if not own.words or len(own.shingles & other.shingles) < REPEATED_SHARE * len(own.shingles):
+        return False
+    missing = own.words - other.words
+    return missing <= stop_words(own.words, ())
+
+
+def statements(text: str) -> Iterator[Statement]:
+    """Yield the statements of a text that have words."""
+    start = 0
+    for end in (*(match.span() for match in _STATEMENT_END.finditer(text)), (len(text), len(text))):
+        words = " ".join(_WORD.findall(text[start : end[0]].casefold()))
+        if words:
+            yield Statement(start, end[0], words)
+        start = end[1]
+
+
+def shown_text(text: str) -> str:
+    """Return the statements of a text in the form in which `unseen_part` looks for parts of them."""
+    return f"{_SEPARATOR}{_SEPARATOR.join(each.words for each in statements(text))}{_SEPARATOR}"
+
+
+def unseen_part(text: str, seen_statements: Collection[str], seen_text: str) -> tuple[int, int] | None:
+    """Return where the first new statement of a text begins and the last one ends; None if none is new.
+
+    `seen_statements` has the words of seen statements, `seen_text` those of the last ones by `shown_text`. A text
+    without words is not seen.
+    """
+    found = list(statements(text))
+    ends = found[:1] + found[1:][-1:]
+    new = [
+        each
+        for each in found
+        if each.words not in seen_statements and not (each in ends and _is_part(each.words, seen_text))
+    ]
+    if not new:
+        return None if found else (0, len(text))
+    return new[0].start, new[-1].end
+
+
+def _is_part(words: str, seen_text: str) -> bool:
+    return words.count(" ") >= _LEAST_WORDS_OF_PART - 1 and f" {words} " in seen_text

@@ -17,6 +17,8 @@ LEAST_EVIDENCE: Final = 0.5
 LEAST_NEARNESS: Final = 1.6
 """The least `SearchAnswer.nearness` without other evidence. It is a cosine on the model's scale: 1 is the least one of
 an answer."""
+LEAST_WORDS: Final = 2
+"""The least number of telling words, all of which a hit contains, that are evidence however frequent they are."""
 MOST_DAYS: Final = 31
 """The most days of a date that is the only subject of a question."""
 
@@ -33,15 +35,18 @@ class LeastConfidence:
         return self.keyword if answer.served_mode is SearchMode.KEYWORD else self.hybrid
 
 
-def is_relevant(answer: SearchAnswer, least: LeastConfidence, names: frozenset[str]) -> bool:
-    """Return whether an answer says something about a turn with these names, in the form of `Hit.words`.
+def is_relevant(
+    answer: SearchAnswer, least: LeastConfidence, names: frozenset[str], words: frozenset[str] = frozenset()
+) -> bool:
+    """Return whether an answer says something about a turn with these names and telling words, as in `Hit.words`.
 
-    A query for which no confidence is known is judged by the evidence alone.
+    Words that tell nothing are stop words and those of conversation. A query for which no confidence is known is judged
+    by the evidence alone.
     """
     bound = least.of(answer)
     if not answer.hits or (answer.confidence is not None and answer.confidence < bound):
         return False
-    return not bound or _has_evidence(answer.hits, answer.nearness, names)
+    return not bound or _has_evidence(answer.hits, answer.nearness, names, words)
 
 
 def past_dates(text: str, now: datetime) -> tuple[DateRange, ...]:
@@ -55,7 +60,12 @@ def hits_of_dates(hits: Sequence[Hit], dates: Sequence[DateRange]) -> list[Hit]:
     return [hit for hit in hits if any(named.first.isoformat() <= hit.day <= named.last.isoformat() for named in dates)]
 
 
-def _has_evidence(hits: Sequence[Hit], nearness: float | None, names: frozenset[str]) -> bool:
+def _has_evidence(hits: Sequence[Hit], nearness: float | None, names: frozenset[str], words: frozenset[str]) -> bool:
     return (nearness is not None and nearness >= LEAST_NEARNESS) or any(
-        hit.identifiers or (hit.evidence or 0.0) >= LEAST_EVIDENCE or not names.isdisjoint(hit.words) for hit in hits
+        hit.identifiers
+        or (hit.evidence or 0.0) >= LEAST_EVIDENCE
+        or not names.isdisjoint(hit.words)
+        # In a memory about one subject, its words are in every chunk and not rare.
+        or (len(words) >= LEAST_WORDS and words.issubset(hit.words))
+        for hit in hits
     )

@@ -31,8 +31,11 @@ LEAST_PROSE_CHARS = 24
 _LEAST_WORD_SHARE = 0.75
 _LEAST_WORD_CHARS = 4
 _MOST_WORD_CHARS = 64
-_COMMAND = re.compile(r"[/!][a-zA-Z][\w-]*(?!\S)")
-_FENCES = ("```", "~~~")
+# Not a path such as "/etc".
+_COMMAND = re.compile(
+    r"(?:!|/(?!(?:etc|usr|var|home|tmp|opt|bin|lib|dev|proc|sys|mnt|root|srv|boot)\b))[a-zA-Z][\w-]*(?!\S)"
+)
+_FENCE = re.compile(r"\s{0,3}(?:```[^`]*|~~~.*)")
 _PLAIN_WORD = re.compile(r"[(\[\"'“„«¿¡]*[^\W\d_]+(?:['’-][^\W\d_]+)*[)\]\"'”“».,;:!?…。、！？]*")
 _TOKEN = re.compile(r"[^\W_](?:[\w.-]*\w)?")
 _HEX = re.compile(r"(?=[^g-zG-Z]*[0-9])[0-9a-fA-F-]{8,}")
@@ -84,9 +87,13 @@ def _split(text: str) -> tuple[str, str]:
     is_long = len(text) > 2 * MOST_PROSE_CHARS
     prose: list[str] = []
     rest: list[str] = []
+    lines = text.splitlines()
+    fences = [at for at, line in enumerate(lines) if _FENCE.fullmatch(line)]
+    # A fence that is not closed, for example because its end is not read, fences nothing.
+    closed = set(fences[: len(fences) // 2 * 2])
     in_fence = False
-    for line in text.splitlines():
-        if line.lstrip().startswith(_FENCES):
+    for at, line in enumerate(lines):
+        if at in closed:
             in_fence = not in_fence
         else:
             (rest if in_fence or (is_long and not _is_prose(line)) else prose).append(line)

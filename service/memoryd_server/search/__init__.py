@@ -2,7 +2,7 @@
 
 from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
-from memoryd_server.search.dates import DateRange, dates_in
+from memoryd_server.search.dates import DateRange, dates_in, is_date_word
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
 from memoryd_server.search.query import (
     BUILTIN,
@@ -47,6 +47,7 @@ __all__ = [
     "dates_in",
     "decay_of",
     "derived_scale",
+    "is_date_word",
     "known_scale",
     "names_in",
     "within_budget",

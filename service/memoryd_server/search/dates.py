@@ -63,6 +63,11 @@ def dates_in(query: str, now: datetime) -> tuple[DateRange, ...]:
     return read_dates(query, now.date()) if may_name_date(query) else ()
 
 
+def is_date_word(word: str) -> bool:
+    """Return whether a word of a query, without case and accents, can be part of a date: a number or a word of time."""
+    return word in _DATE_WORDS or any(map(str.isdigit, word))
+
+
 def read_dates(query: str, today: date) -> tuple[DateRange, ...]:
     """Return what `dates_in` returns, and try all patterns also if the query names no date."""
     text, found = _plain(query), DatesFound(today)

@@ -50,8 +50,9 @@ class SearchQuery:
     An answer whose confidence is below `abstain_below` has no hits; None means the setting, for keyword search only.
     Only chunks of these `files` and `origins` are ranked; empty `origins` mean all. `embedding_seconds` is how long the
     search waits for the query's vector; None means as long as the deadline allows. `rerank` is whether a reranker, if
-    one is configured, orders the results. `common_words`, without case and accents, are no evidence that a hit is about
-    the query; they have no effect on the results.
+    one is configured, orders the results. `builtin_only` is whether only the builtin search may answer, because other
+    backends do not say how relevant their results are. `common_words`, without case and accents, are no evidence that
+    a hit is about the query; they have no effect on the results.
     """
 
     text: str
@@ -71,6 +72,7 @@ class SearchQuery:
     origins: tuple[Origin, ...] = ()
     embedding_seconds: float | None = None
     rerank: bool = True
+    builtin_only: bool = False
     common_words: frozenset[str] = frozenset()
 
 

@@ -178,4 +178,4 @@ def _path_range(path: str, prefix: str) -> tuple[str, list[str]]:
 def _nanoseconds(first: date, last: date) -> tuple[int, int]:
     """Return the first and the last Unix nanosecond of a range of days in UTC, as the index stores them."""
     start, end = (first - _EPOCH).days * _DAY_NS, ((last - _EPOCH).days + 1) * _DAY_NS - 1
-    return max(start, -_MOST_NS), min(end, _MOST_NS)
+    return min(max(start, -_MOST_NS), _MOST_NS), min(max(end, -_MOST_NS), _MOST_NS)

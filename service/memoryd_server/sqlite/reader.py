@@ -346,7 +346,7 @@ class SqliteReader(VectorRows):
         """Return chunks by id; unknown ids are left out."""
         columns = (
             "chunks.id, path, source, start_line, end_line, breadcrumb, size_bytes, mtime_ns, language, line_numbers,"
-            " origin, importance, triggers, projects, coalesce(chunks.day, files.day, '')"
+            " origin, importance, triggers, projects, coalesce(chunks.day, files.day, files.date, '')"
         )
         rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
         return {row[0]: _chunk_row(row) for row in rows}

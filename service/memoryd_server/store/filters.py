@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from memoryd_server.model import Origin, Source
+from memoryd_server.text import normalized
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,5 +51,5 @@ ALL_CHUNKS = ChunkFilter()
 
 
 def front_matter_value(text: str) -> str:
-    """Return a value of the front matter as it is compared: without case, outer spaces and a leading `#`."""
-    return text.strip().removeprefix("#").casefold()
+    """Return a value of the front matter as it is compared: in NFC, without case, outer spaces and a leading `#`."""
+    return normalized("NFC", text).strip().removeprefix("#").strip().casefold()

@@ -180,13 +180,13 @@ async def test_a_caller_that_leaves_pauses_the_provider_for_no_other_caller(ques
 async def test_a_vector_that_is_late_is_known_the_next_time(questions, provider):
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(30)
-    late = await questions.embed_soon("red ferry", 0, 0.05)
+    late = await questions.embed_soon("red ferry", soon(), 0, 0.05)
     assert late.vector is None
     assert "within 0.05 s" in late.error.message
     assert isinstance(late.error, EmbeddingOutage)
-    assert (await questions.embed_soon("red ferry", 0, 0.05)).vector is None
+    assert (await questions.embed_soon("red ferry", soon(), 0, 0.05)).vector is None
     gate.set()
-    assert np.allclose((await questions.embed_soon("red ferry", 0, 30.0)).vector, word_vector("red ferry"))
+    assert np.allclose((await questions.embed_soon("red ferry", soon(), 0, 30.0)).vector, word_vector("red ferry"))
     assert questions.known("red ferry") is not None
     # One call has answered all three.
     assert provider.questions == ["red ferry"]
@@ -197,16 +197,16 @@ async def test_few_calls_continue_although_nobody_waits_for_them(questions, prov
     gate = threading.Event()
     provider.before_query = lambda _text: gate.wait(30)
     for number in range(query_embedding.MOST_CALLS + 5):
-        assert (await questions.embed_soon(f"text {number}", 0, 0.001)).vector is None
+        assert (await questions.embed_soon(f"text {number}", soon(), 0, 0.001)).vector is None
     gate.set()
-    assert (await questions.embed_soon("text 0", 0, 30.0)).vector is not None
+    assert (await questions.embed_soon("text 0", soon(), 0, 30.0)).vector is not None
     await eventually(lambda: len(provider.questions) == query_embedding.MOST_CALLS)
-    assert (await questions.embed_soon("another", 0, 30.0)).vector is not None
+    assert (await questions.embed_soon("another", soon(), 0, 30.0)).vector is not None
     assert len(provider.questions) == query_embedding.MOST_CALLS + 1
 
 
 async def test_an_error_within_the_time_is_returned(questions, provider):
     provider.down = "the provider is down"
-    answer = await questions.embed_soon("red ferry", 0, 30.0)
+    answer = await questions.embed_soon("red ferry", soon(), 0, 30.0)
     assert answer.vector is None
     assert isinstance(answer.error, EmbeddingUnavailable)

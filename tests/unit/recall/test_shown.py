@@ -3,7 +3,12 @@
 import pytest
 
 from memoryd_server.recall import FileLines, ShownPassages
-from memoryd_server.recall.shown import IDLE_SECONDS, MOST_HASHES_PER_SESSION, MOST_RANGES_PER_SESSION
+from memoryd_server.recall.shown import (
+    IDLE_SECONDS,
+    MOST_CHARS_PER_SESSION,
+    MOST_PART_CHARS,
+    MOST_RANGES_PER_SESSION,
+)
 
 
 class Seconds:
@@ -20,61 +25,64 @@ def clock():
 
 @pytest.fixture
 def shown(clock):
-    return ShownPassages(clock, most_sessions=3, most_hashes=20_000)
+    return ShownPassages(clock, most_sessions=3, most_chars=400_000)
+
+
+def seen(shown, key):
+    return set(shown.seen(key).statements)
 
 
 def test_each_session_has_its_own_passages(shown):
-    shown.add("one", [1, 2])
-    shown.add("one", [3])
-    shown.add("two", [4])
-    assert (shown.seen("one").hashes, shown.seen("two").hashes) == ({1, 2, 3}, {4})
-    assert shown.seen("three").hashes == set()
+    shown.add("one", ["a fact\nAnother fact."])
+    shown.add("one", ["A third!"])
+    shown.add("two", ["a fourth"])
+    assert seen(shown, "one") == {"a fact", "another fact", "a third"}
+    assert seen(shown, "two") == {"a fourth"}
+    assert seen(shown, "three") == set()
     shown.forget("one")
     shown.forget("unknown")
-    assert (shown.seen("one").hashes, shown.seen("two").hashes) == (set(), {4})
+    assert (seen(shown, "one"), seen(shown, "two")) == (set(), {"a fourth"})
 
 
 def test_a_session_is_forgotten_24_hours_after_its_last_use(shown, clock):
-    shown.add("one", [1])
-    clock.now += IDLE_SECONDS - 1
-    assert shown.seen("one").hashes == {1}
-    clock.now += IDLE_SECONDS - 1
-    assert shown.seen("one").hashes == {1}
+    shown.add("one", ["a fact"])
+    for _ in range(2):
+        clock.now += IDLE_SECONDS - 1
+        assert seen(shown, "one") == {"a fact"}
     clock.now += IDLE_SECONDS
-    assert shown.seen("one").hashes == set()
+    assert seen(shown, "one") == set()
     assert len(shown) == 0
 
 
 def test_the_session_that_was_not_used_for_the_longest_time_makes_room(shown):
     for key in "abc":
-        shown.add(key, [1])
+        shown.add(key, ["a fact"])
     shown.seen("a")
-    shown.add("d", [1])
-    assert [bool(shown.seen(key).hashes) for key in "abcd"] == [True, False, True, True]
+    shown.add("d", ["a fact"])
+    assert [bool(seen(shown, key)) for key in "abcd"] == [True, False, True, True]
 
 
-def test_the_oldest_passages_of_a_session_make_room(shown):
-    shown.add("one", range(MOST_HASHES_PER_SESSION))
-    shown.add("one", [0, -1])
-    hashes = shown.seen("one").hashes
-    assert len(hashes) == MOST_HASHES_PER_SESSION
-    assert {0, -1} <= hashes
-    assert 1 not in hashes
-    shown.add("one", [-2])
-    assert 2 not in shown.seen("one").hashes
+def test_the_oldest_statements_of_a_session_make_room(shown):
+    shown.add("one", ["the first", "the second"])
+    shown.add("one", ["the first"])
+    shown.add("one", [f"{number} {'x' * 1_000}" for number in range(MOST_CHARS_PER_SESSION // 1_000)])
+    kept = seen(shown, "one")
+    assert sum(map(len, kept)) <= MOST_CHARS_PER_SESSION
+    assert "the second" not in kept
+    assert len(shown.seen("one").text) <= MOST_PART_CHARS
 
 
 def test_all_sessions_together_have_a_bound(shown):
     for key in "abc":
-        shown.add(key, range(8_000))
-    assert [len(shown.seen(key).hashes) for key in "abc"] == [0, 8_000, 8_000]
+        shown.add(key, [f"{key} {number} {'x' * 1_000}" for number in range(180)])
+    assert [len(seen(shown, key)) for key in "abc"] == [0, 180, 180]
 
 
 def test_lines_are_seen_as_they_were_at_their_time(shown):
     shown.add_lines("one", [FileLines("MEMORY.md", 1, 40)], now_ns=500)
-    seen = shown.seen("one")
-    assert seen.contains_lines(FileLines("MEMORY.md", 40, 40), mtime_ns=500)
-    assert not seen.contains_lines(FileLines("MEMORY.md", 40, 41), mtime_ns=500)
-    assert not seen.contains_lines(FileLines("MEMORY.md", 40, 40), mtime_ns=501)
+    found = shown.seen("one")
+    assert found.contains_lines(FileLines("MEMORY.md", 40, 40), mtime_ns=500)
+    assert not found.contains_lines(FileLines("MEMORY.md", 40, 41), mtime_ns=500)
+    assert not found.contains_lines(FileLines("MEMORY.md", 40, 40), mtime_ns=501)
     shown.add_lines("one", [FileLines("x.md", line, line) for line in range(1_000)], now_ns=600)
     assert len(shown.seen("one").ranges) == MOST_RANGES_PER_SESSION

@@ -16,8 +16,10 @@ MOST_TEXT_BYTES = 2 * 2**20
 MOST_MESSAGES = 64
 MOST_REFERENCES = 4_096
 
-MOST_CANDIDATES = 24
-"""Results that are considered for a block. Most of them do not fit the default budget."""
+CANDIDATES = 12
+"""Results that are considered for a block. About half of them fit the default budget."""
+CANDIDATES_OF_A_SESSION = 24
+"""The same for a session that has seen some of them."""
 MOST_PASSAGE_CHARS = 1_000
 _LEAST_PASSAGE_CHARS = 160
 _PASSAGES_PER_BUDGET = 6
@@ -83,7 +85,7 @@ class MemoryRecallRequest(Request):
         self._check_sizes(checks)
         query = SearchQuery(
             text="",
-            max_results=MOST_CANDIDATES,
+            max_results=CANDIDATES_OF_A_SESSION if self.remember_shown or self.seen else CANDIDATES,
             min_score=config.min_score,
             min_score_is_requested=False,
             sources=self.sources or config.searched_sources,

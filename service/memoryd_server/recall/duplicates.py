@@ -19,6 +19,8 @@ REPEATED_SHARE = 0.7
 """A passage is a near-duplicate of one that has at least this share of its shingles."""
 
 _WORDS_PER_SHINGLE = 4
+# More words of a text that another one does not have cannot all be stop words.
+_MOST_MISSING = 12
 # A shorter statement is only seen as a whole: "Ada" is part of many statements.
 _LEAST_WORDS_OF_PART = 4
 # A word, or one character of a script that is written without spaces.
@@ -29,10 +31,15 @@ _SEPARATOR = " | "
 
 
 class Fingerprint(NamedTuple):
-    """The shingles and the words of a text, without case, punctuation and Markdown."""
+    """The words of a text, without case, punctuation and Markdown: in their order, and as a set."""
 
-    shingles: frozenset[tuple[str, ...]]
+    sequence: tuple[str, ...]
     words: frozenset[str]
+
+    def shingles(self) -> frozenset[tuple[str, ...]]:
+        """Return the runs of four words; a shorter text is one run."""
+        runs = zip(*(self.sequence[at:] for at in range(_WORDS_PER_SHINGLE)), strict=False)
+        return frozenset(runs) or frozenset([self.sequence])
 
 
 class Statement(NamedTuple):
@@ -45,18 +52,18 @@ class Statement(NamedTuple):
 
 def fingerprint(text: str) -> Fingerprint:
     """Return the fingerprint of a text."""
-    words = _WORD.findall(text.casefold())
-    last = max(1, len(words) - _WORDS_PER_SHINGLE + 1)
-    shingles = frozenset(tuple(words[at : at + _WORDS_PER_SHINGLE]) for at in range(last) if words)
-    return Fingerprint(shingles, frozenset(words))
+    words = tuple(_WORD.findall(text.casefold()))
+    return Fingerprint(words, frozenset(words))
 
 
 def repeats(own: Fingerprint, other: Fingerprint) -> bool:
     """Return whether a text says nothing but what another one says."""
-    if not own.words or len(own.shingles & other.shingles) < REPEATED_SHARE * len(own.shingles):
-        return False
+    # Most texts differ in many words, so that nothing else has to be compared.
     missing = own.words - other.words
-    return missing <= stop_words(own.words, ())
+    if not own.words or len(missing) > _MOST_MISSING or not missing <= stop_words(own.words, ()):
+        return False
+    shingles = own.shingles()
+    return len(shingles & other.shingles()) >= REPEATED_SHARE * len(shingles)
 
 
 def statements(text: str) -> Iterator[Statement]:

@@ -84,6 +84,7 @@ class _Turn(NamedTuple):
     """
 
     text: str
+    is_question: bool = False
     names: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
     dates: tuple[DateRange, ...] = ()
@@ -133,7 +134,7 @@ class Recaller:
         query = replace(plan.query, text=turn.text)
         answer, entries = await asyncio.gather(self._search_files(plan, query), self._find_entries(plan, config, query))
         answer = replace(answer, degradations=(*answer.degradations, *entries.degradations))
-        relevant = is_relevant(answer, plan.least_confidence, turn.names, turn.words)
+        relevant = is_relevant(answer, plan.least_confidence, turn.names, turn.words, is_question=turn.is_question)
         hits = answer.hits if relevant else hits_of_dates(answer.hits, turn.dates)
         of_entries = [hit.as_hit(_ENTRY_CHARS, citations=False) for hit in entries.hits]
         if answer.empty_reason is EmptyReason.SCOPE_DENIED:
@@ -163,9 +164,9 @@ class Recaller:
             return _Turn(text, dates=dates)
         if words:
             names = (self._telling_words(name, languages) for name in names_in(text))
-            return _Turn(text, frozenset(word for found in names for word in found), frozenset(words))
+            return _Turn(text, turn.is_question, frozenset(word for found in names for word in found), frozenset(words))
         has_words = turn.is_question and self._analyzer.content_words(text, languages)
-        return _Turn(text if has_words else "")
+        return _Turn(text if has_words else "", turn.is_question)
 
     def _telling_words(self, text: str, languages: Sequence[str]) -> list[str]:
         found = self._analyzer.content_words(text, languages) if text else ()

@@ -42,10 +42,18 @@ _HEX = re.compile(r"(?=[^g-zG-Z]*[0-9])[0-9a-fA-F-]{8,}")
 _DIGITS = re.compile(r"[0-9]+")
 _INNER = re.compile(r"[._-]|[a-z][A-Z]|[^\W\d_][0-9]|[0-9][^\W\d_]")
 _QUESTION_MARKS = ("?", "？", "؟")
+# Questions are often typed without a mark.
+_QUESTION = re.compile(
+    r"\A(?:what|when|where|who|whom|whose|which|why|how)\b|[か吗嗎呢][。！!]?$", re.IGNORECASE | re.MULTILINE
+)
 
 
 class TurnText(NamedTuple):
-    """The query for a message; empty if it is a command, or has no words. `is_question` is whether it has a `?`."""
+    """The query for a message; empty if it is a command, or has no words.
+
+    `is_question` is whether its prose has a question mark, begins with an English interrogative, or has a line that
+    ends with a Japanese or Chinese question particle.
+    """
 
     query: str
     is_question: bool = False
@@ -60,12 +68,16 @@ def read_turn(text: str) -> TurnText:
     query = _ends(prose, MOST_PROSE_CHARS)
     if len(query) < LEAST_PROSE_CHARS:
         query = " ".join((query, *_informative_words(rest))).strip()
-    return TurnText(query, any(mark in prose for mark in _QUESTION_MARKS))
+    return TurnText(query, _is_question(prose))
 
 
 def with_context(turn: TurnText, message: str) -> str:
     """Return the query of a turn after the last words of the message before it."""
     return f"{_ends(read_turn(message).query, MOST_CONTEXT_CHARS // 2)} {turn.query}".strip()
+
+
+def _is_question(prose: str) -> bool:
+    return any(mark in prose for mark in _QUESTION_MARKS) or _QUESTION.search(prose) is not None
 
 
 def _without_block(text: str) -> str:

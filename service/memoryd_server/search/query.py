@@ -92,9 +92,9 @@ class Hit:
     annotation changed the score, `date` and `adjacent` are None if they are 0. `rerank` is the score of the reranker,
     None if it did not score the hit. `words` are those of the query that the hit contains. `evidence` is the sum of
     their inverse document frequencies, relative to that of a word in only one chunk, without the query's
-    `common_words` and short numbers; None as `coverage`. `identifiers` are those of the words that are names in one
-    piece, such as `BOOKING_CACHE_TTL`. `day` is the
-    date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
+    `common_words` and short numbers; None as `coverage`. `evidence_words` is the number of these words. `identifiers`
+    are those of the words that are names in one piece, such as `BOOKING_CACHE_TTL`, have letters and digits, such as
+    `E1042`, or are long numbers. `day` is the date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
     """
 
     path: str
@@ -121,6 +121,7 @@ class Hit:
     rerank: float | None = None
     words: tuple[str, ...] = ()
     evidence: float | None = None
+    evidence_words: int = 0
     identifiers: tuple[str, ...] = ()
     day: str = ""
 

@@ -21,6 +21,8 @@ FileCheck = Callable[[Sequence[ChunkRow]], Sequence[tuple[bool, bool]]]
 
 # Shorter numbers are in many texts by chance.
 _LEAST_DIGITS = 4
+# Years have four digits.
+_LEAST_DIGITS_OF_IDENTIFIER = 5
 
 # Rows are read in batches of this size: about the number that a search with the default number of results needs.
 _BATCH_SIZE = 8
@@ -174,6 +176,7 @@ class RenderedHit:
     words: tuple[str, ...]
     coverage: float | None = None
     evidence: float | None = None
+    evidence_words: int = 0
     identifiers: tuple[str, ...] = ()
 
 
@@ -190,7 +193,7 @@ class HitRenderer:
         self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
         self._rarest = smoothed_idf(1, max(keyword.chunk_count, 1))
         self._evident = alternatives(term for term in analyzed.terms if _is_evident(term, self._query.common_words))
-        self._identifiers = [term.text for term in analyzed.terms if term.kind is TermKind.WHOLE]
+        self._identifiers = [term.text for term in analyzed.terms if _is_identifier(term)]
         self._originals = {term.text: term.original or term.text for term in analyzed.terms}
 
     def render(self, row: ChunkRow) -> RenderedHit:
@@ -216,13 +219,22 @@ class HitRenderer:
             return RenderedHit(snippet, shown)
         share = coverage(found, self._weights, self._alternatives)
         evidence = information(found, self._weights, self._evident) / self._rarest
+        evidence_words = sum(not found.isdisjoint(word) for word in self._evident)
         identifiers = tuple(term for term in self._identifiers if term in found)
-        return RenderedHit(snippet, shown, share, evidence, identifiers)
+        return RenderedHit(snippet, shown, share, evidence, evidence_words, identifiers)
 
 
 def _is_evident(term: QueryTerm, common_words: Collection[str]) -> bool:
     word = term.original or term.text
     return word not in common_words and not (word.isdigit() and len(word) < _LEAST_DIGITS)
+
+
+def _is_identifier(term: QueryTerm) -> bool:
+    if term.kind is not TermKind.WORD:
+        return term.kind is TermKind.WHOLE
+    word = term.original or term.text
+    letters = not word.isdigit()
+    return any(map(str.isdigit, word)) and len(word) >= (_LEAST_DIGITS if letters else _LEAST_DIGITS_OF_IDENTIFIER)
 
 
 def hits(
@@ -261,6 +273,7 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ran
         rerank=rerank,
         words=rendered.words,
         evidence=rendered.evidence,
+        evidence_words=rendered.evidence_words,
         identifiers=rendered.identifiers,
         day=row.day,
     )

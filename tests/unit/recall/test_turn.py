@@ -29,6 +29,9 @@ def test_a_message_is_its_own_query():
     assert read_turn(" Who repaired the crane? ") == TurnText("Who repaired the crane?", is_question=True)
     assert read_turn("Ada repaired it.") == TurnText("Ada repaired it.", is_question=False)
     assert read_turn("\u8ab0\u304c\uff1f").is_question
+    assert read_turn("who repaired the crane").is_question
+    assert not read_turn("Ada knows who repaired the crane").is_question
+    assert read_turn("\u96c6\u8377\u306f\u4f55\u6642\u306b\u6765\u307e\u3059\u304b\u3002").is_question
 
 
 def test_an_earlier_block_in_the_message_is_left_out():

@@ -2,7 +2,7 @@
 
 Requests a block of 1,500 tokens from real daemons for each question of LoCoMo and of its notes, for the questions about
 the other memories of the same set, and for the turns of tests/golden/small_talk.jsonl and, as a control, of
-tests/golden/small_talk_control.jsonl. Each text is recalled twice: with a minimum confidence of 0, which returns any
+tests/golden/small_talk_control.jsonl and tests/golden/small_talk_unseen.jsonl. Each text is recalled twice: with a minimum confidence of 0, which returns any
 result ("confidence alone"), and with the least one above 0, which requires evidence ("recall"). The curves over the
 minimum confidence are computed from these recalls, because it only decides whether a block is returned. "shown" is the
 share of the gold spans whose text is in the block, as in shown@6 of docs/search-quality.md, and "silent" the share of
@@ -46,8 +46,8 @@ DEFAULTS = {
 TOKENS = 1_500
 ANY, EVIDENCE = 0.0, 1e-9
 UNANSWERABLE = "adversarial"
-OWN, OTHERS, TALK, CONTROL = GROUPS = "own", "others", "small talk", "control"
-TURNS = {TALK: "small_talk.jsonl", CONTROL: "small_talk_control.jsonl"}
+OWN, OTHERS, TALK, CONTROL, UNSEEN = GROUPS = "own", "others", "small talk", "control", "unseen"
+TURNS = {TALK: "small_talk.jsonl", CONTROL: "small_talk_control.jsonl", UNSEEN: "small_talk_unseen.jsonl"}
 LOG_BYTES = 2**20
 LOG_QUESTIONS = 50
 SECONDS = 60
@@ -160,6 +160,7 @@ def point(outcomes: Mapping[str, Sequence[Outcome]], bound: float) -> dict[str, 
         "silent on others' questions": mean([each.is_silent(bound) for each in outcomes[OTHERS]]),
         "silent on small talk": mean([each.is_silent(bound) for each in outcomes[TALK]]),
         "silent on control": mean([each.is_silent(bound) for each in outcomes[CONTROL]]),
+        "silent on unseen": mean([each.is_silent(bound) for each in outcomes[UNSEEN]]),
     }
 
 
@@ -190,6 +191,7 @@ def report(outcomes: Sequence[Outcome], of_any: Sequence[Outcome], default: floa
             "silent by kind of small talk": by_kind(groups[TALK], default),
             "small talk with a block": answered(groups[TALK], default),
             "control with a block": answered(groups[CONTROL], default),
+            "unseen with a block": answered(groups[UNSEEN], default),
             "median items": statistics.median(each.items for each in blocks),
             "median tokens": statistics.median(each.tokens for each in blocks),
         },

@@ -5,12 +5,13 @@ from collections import Counter
 from pathlib import Path
 
 GOLDEN = Path(__file__).parents[2] / "golden"
-ROWS, CONTROL = (
+ROWS, CONTROL, UNSEEN = (
     [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
-    for name in ("small_talk.jsonl", "small_talk_control.jsonl")
+    for name in ("small_talk.jsonl", "small_talk_control.jsonl", "small_talk_unseen.jsonl")
 )
 TURNS = 200
 CONTROL_TURNS = 60
+UNSEEN_TURNS = 100
 KINDS = {
     "acknowledgement",
     "chit-chat",
@@ -30,17 +31,20 @@ MOST_CHARS_OF_A_MESSAGE = 120
 
 
 def test_each_row_is_a_turn_with_its_kind_and_language():
-    rows = [*ROWS, *CONTROL]
+    rows = [*ROWS, *CONTROL, *UNSEEN]
     assert all(list(row) == ["kind", "language", "text"] for row in rows)
     assert all(isinstance(value, str) and value == value.strip() != "" for row in rows for value in row.values())
 
 
-def test_there_are_200_different_turns_and_60_others_to_check_the_rule_with():
+def test_there_are_200_different_turns_and_160_others_to_check_the_rule_with():
     texts = {row["text"] for row in ROWS}
     assert len(ROWS) == len(texts) == TURNS
     control = {row["text"] for row in CONTROL}
     assert len(CONTROL) == len(control - texts) == CONTROL_TURNS
     assert {row["kind"] for row in CONTROL} == KINDS - PASTED - {"command"}
+    unseen = {row["text"] for row in UNSEEN}
+    assert len(UNSEEN) == len(unseen) == UNSEEN_TURNS
+    assert {row["kind"] for row in UNSEEN} == KINDS - {"data"}
 
 
 def test_each_kind_has_at_least_ten_turns():

@@ -2,11 +2,11 @@
 
 Requests a block of 1,500 tokens from real daemons for each question of LoCoMo and of its notes, for the questions about
 the other memories of the same set, and for the turns of tests/golden/small_talk.jsonl and, as a control, of
-tests/golden/small_talk_control.jsonl and tests/golden/small_talk_unseen.jsonl. Each text is recalled twice: with a minimum confidence of 0, which returns any
-result ("confidence alone"), and with the least one above 0, which requires evidence ("recall"). The curves over the
-minimum confidence are computed from these recalls, because it only decides whether a block is returned. "shown" is the
-share of the gold spans whose text is in the block, as in shown@6 of docs/search-quality.md, and "silent" the share of
-the turns without a block.
+tests/golden/small_talk_control.jsonl and tests/golden/small_talk_unseen.jsonl. Each text is recalled twice: with a
+minimum confidence of 0, which returns any result ("confidence alone"), and with the least one above 0, which requires
+evidence ("recall"). The curves over the minimum confidence are computed from these recalls, because it only decides
+whether a block is returned. "shown" is the share of the gold spans whose text is in the block, as in shown@6 of
+docs/search-quality.md, and "silent" the share of the turns without a block.
 
 Questions are also recalled at the end and at the start of a log of 1 MB. `--state` keeps the indexes and vectors for
 the next run. Prints a summary and writes benchmarks/results/recall_curves.json. Without a model, only keyword search

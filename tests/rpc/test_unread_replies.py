@@ -20,7 +20,17 @@ GET = "/memoryd.v1.MemoryService/MemoryGet"
 WATCH_INDEX = "/memoryd.v1.MemoryService/WatchIndex"
 REQUEST = pb.MemoryGetRequest(path="memory/long.md").SerializeToString()
 LONG = ("the heron nests by the weir " * 40 + "\n") * 100
-CHANGES_SOMETHING = {"Sync", "WatchIndex", "MemoryAppend", "MemoryForget", "SessionArchive", "Remember", "Forget"}
+# A recall remembers what it has shown.
+CHANGES_SOMETHING = {
+    "MemoryRecall",
+    "Sync",
+    "WatchIndex",
+    "MemoryAppend",
+    "MemoryForget",
+    "SessionArchive",
+    "Remember",
+    "Forget",
+}
 WITHOUT_LONG_REPLY = {"FlushDecision"}
 
 

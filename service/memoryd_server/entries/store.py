@@ -29,7 +29,7 @@ from memoryd_server.entries.model import (
     bm25_score,
     distance_score,
 )
-from memoryd_server.errors import EntryNotFound, FieldViolation, InvalidRequest
+from memoryd_server.errors import EntriesUnavailable, EntryNotFound, FieldViolation, InvalidRequest
 from memoryd_server.text import Analyzer, TermKind
 from memoryd_server.vectors import Vector
 
@@ -150,10 +150,17 @@ class EntryStore:
 
     def nearest(self, embedded: IdentifiedVector, limit: int, among: EntryFilter = ALL_ENTRIES) -> list[ScoredEntry]:
         """Return the entries nearest to a vector, best first, among those with a vector of the same identity."""
-        if self._dataset.dimensions != embedded.vector.size:
+        size = embedded.vector.size
+        if self._dataset.dimensions != size:
             return []
         condition = _all_of(f"embedding = {sql_string(embedded.identity)}", _within(among))
-        found = self._dataset.nearest(embedded.vector, condition, limit)
+        try:
+            found = self._dataset.nearest(embedded.vector, condition, limit)
+        except EntriesUnavailable:
+            # Another model's vectors have replaced the column in between.
+            if self._dataset.dimensions != size:
+                return []
+            raise
         return [ScoredEntry(row_to_entry(row), distance_score(row["_distance"])) for row in found]
 
     def sample(self, identity: str, dimensions: int, limit: int) -> list[Vector]:

@@ -349,3 +349,17 @@ def test_a_full_disk_has_a_name_of_its_own(store):
 
     with pytest.raises(DiskFull, match="free some space"):
         commit(store, full)
+
+
+def test_a_search_finds_nothing_if_another_model_replaces_the_vectors_during_it(store):
+    keep(store, "the heron")
+    assert texts(store.nearest(embedded("heron"), 1)) == ["the heron"]
+    dataset = dataset_of(store)
+    search = dataset.nearest
+
+    def search_after_a_change(*arguments):
+        dataset.set_dimensions(24)
+        return search(*arguments)
+
+    dataset.nearest = search_after_a_change
+    assert store.nearest(embedded("heron"), 1) == []

@@ -1,18 +1,22 @@
 """The choice of passages for a block, and the block itself, within its budget. Pure."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from memoryd_server.model import Origin, Source
 from memoryd_server.recall.duplicates import Fingerprint, fingerprint, repeats, unseen_part
-from memoryd_server.recall.fence import escape_line, estimated_tokens, fenced, indented_lines
+from memoryd_server.recall.fence import CHARS_PER_TOKEN, escape_line, estimated_tokens, fenced, indented_lines
 from memoryd_server.recall.shown import FileLines, SeenPassages
 from memoryd_server.search import citation
 
 MOST_CITATION_CHARS = 300
 # A passage that does not fit is cut if this number of characters of it fits.
 _LEAST_CUT_CHARS = 120
+# The number and the date of a passage with its citation, and the indentation of a line with its line feed.
+_HEAD_CHARS = 20
+_INDENTED_CHARS = 3
 # After this number of passages that do not fit, no more are tried.
 _MOST_MISSES = 4
 
@@ -55,6 +59,12 @@ class Budget:
         return (self.chars is None or len(text) <= self.chars) and (
             self.tokens is None or estimated_tokens(text) <= self.tokens
         )
+
+    def most_chars(self, text: str) -> int:
+        """Return the most characters that can be added to a text."""
+        chars = sys.maxsize if self.chars is None else self.chars - len(text)
+        tokens = sys.maxsize if self.tokens is None else CHARS_PER_TOKEN * (self.tokens - estimated_tokens(text))
+        return max(0, min(chars, tokens))
 
 
 class Selection(NamedTuple):
@@ -132,9 +142,10 @@ def make_block(passages: Sequence[Passage], budget: Budget) -> Block:
             if misses == _MOST_MISSES:
                 break
             continue
-        shown.append(fitting)
-        lines += _lines(fitting, len(shown))
-        if fitting.text != passage.text:
+        kept, own = fitting
+        shown.append(kept)
+        lines += own
+        if kept.text != passage.text:
             break
     if not shown:
         return Block("")
@@ -142,23 +153,31 @@ def make_block(passages: Sequence[Passage], budget: Budget) -> Block:
     return Block(text, tuple(shown), estimated_tokens(text))
 
 
-def _fitting(passage: Passage, lines: Sequence[str], number: int, budget: Budget) -> Passage | None:
-    def fits(text: str) -> bool:
-        return budget.allows(fenced((*lines, *_lines(replace(passage, text=text), number))))
+def _fitting(passage: Passage, lines: Sequence[str], number: int, budget: Budget) -> tuple[Passage, list[str]] | None:
+    """Return as much of a passage as fits after these lines, and its own lines; None if too little fits."""
+    most = budget.most_chars(fenced(lines))
+    if len(passage.text) <= most:
+        own = _lines(passage, number)
+        if budget.allows(fenced((*lines, *own))):
+            return passage, own
+    # The indentation and the escapes of the text are not known before it is cut.
+    length = min(len(passage.text) - 1, most - len(passage.citation) - _HEAD_CHARS)
+    length -= _INDENTED_CHARS * passage.text.count("\n", 0, max(0, length))
+    while length >= _LEAST_CUT_CHARS:
+        fitting = _cut(passage, length)
+        own = _lines(fitting, number)
+        if budget.allows(fenced((*lines, *own))):
+            return fitting, own
+        length = length * 9 // 10
+    return None
 
-    if fits(passage.text):
-        return passage
-    low, high = 0, len(passage.text) - 1
-    while low < high:
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if fits(f"{passage.text[:middle]}…") else (low, middle - 1)
-    cut = passage.text[:low]
-    ends = [end for end in (cut.rfind("\n"), cut.rfind(" ")) if end >= _LEAST_CUT_CHARS]
-    if low < _LEAST_CUT_CHARS:
-        return None
-    text = cut[: ends[0]] if ends else cut
-    fitting = replace(_part(passage, 0, len(text)), text=f"{text}…")
-    return fitting if budget.allows(fenced((*lines, *_lines(fitting, number)))) else None
+
+def _cut(passage: Passage, length: int) -> Passage:
+    """Return the beginning of a passage, at most this long, up to the end of a line or a word."""
+    text = passage.text[:length]
+    ends = [end for end in (text.rfind("\n"), text.rfind(" ")) if end >= _LEAST_CUT_CHARS]
+    end = ends[0] if ends else length
+    return replace(_part(passage, 0, end), text=f"{text[:end]}…")
 
 
 def _lines(passage: Passage, number: int) -> list[str]:

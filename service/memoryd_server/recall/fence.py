@@ -65,9 +65,9 @@ def estimated_tokens(text: str) -> int:
 
 
 def _visible(line: str) -> str:
-    if line.isascii() and line.isprintable():
-        return line
-    return "".join(filter(_is_visible, normalized("NFC", line)))
+    composed = line if line.isascii() else normalized("NFC", line)
+    # Most lines have no character that is not printable.
+    return composed if composed.isprintable() else "".join(filter(_is_visible, composed))
 
 
 def _is_visible(character: str) -> bool:

@@ -3,7 +3,7 @@
 import itertools
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from memoryd_server.search.cutoff import CosineScale
 from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchQuery
@@ -55,17 +55,24 @@ def coverage(
     """
     if words is None:
         words = [(term,) for term in idf_of]
-    total = sum(weight for weight, _ in _weighted(idf_of, words))
-    return min(1.0, information(found, idf_of, words) / total) if total > 0 else 0.0
+    return WeightedWords(idf_of, words).coverage(found)
 
 
-def information(found: Collection[str], idf_of: Mapping[str, float], words: Sequence[Collection[str]]) -> float:
-    """Return the sum of the inverse document frequencies of those `words` of a query that a chunk contains."""
-    return sum(weight for weight, word in _weighted(idf_of, words) if any(term in found for term in word))
+class WeightedWords:
+    """The words of a query, each with the inverse document frequency of its most frequent term."""
 
+    def __init__(self, idf_of: Mapping[str, float], words: Sequence[Collection[str]]) -> None:
+        self._words = [(min(idf_of.get(term, 0.0) for term in word), frozenset(word)) for word in words if word]
+        self._total = sum(weight for weight, _ in self._words)
 
-def _weighted(idf_of: Mapping[str, float], words: Sequence[Collection[str]]) -> Iterator[tuple[float, Collection[str]]]:
-    return ((min(idf_of.get(term, 0.0) for term in word), word) for word in words if word)
+    def information(self, found: Collection[str]) -> tuple[float, int]:
+        """Return the sum of the inverse document frequencies of the words that a chunk contains, and their number."""
+        weights = [weight for weight, word in self._words if not word.isdisjoint(found)]
+        return sum(weights), len(weights)
+
+    def coverage(self, found: Collection[str]) -> float:
+        """Return the share of all words that a chunk contains, by inverse document frequency; 0 without words."""
+        return min(1.0, self.information(found)[0] / self._total) if self._total > 0 else 0.0
 
 
 def names_in(query: str) -> list[str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from memoryd_server.model import Source
-from memoryd_server.search.coverage import alternatives, coverage, information, smoothed_idf, weights
+from memoryd_server.search.coverage import WeightedWords, alternatives, smoothed_idf, weights
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.neighbours import RankedRow, merged_into
 from memoryd_server.search.query import Candidate, Hit, clamp
@@ -188,11 +188,12 @@ class HitRenderer:
         self._keyword = keyword
         self._matcher = matcher
         self._terms = TermMatcher(matcher.words, keyword.idf, matcher.prefixes)
-        self._alternatives = alternatives(analyzed.terms)
         # SQLite's weights are near 0 in a small index; these are not.
-        self._weights = weights(keyword.frequencies, max(keyword.chunk_count, 1))
+        idf_of = weights(keyword.frequencies, max(keyword.chunk_count, 1))
+        self._required = WeightedWords(idf_of, alternatives(analyzed.terms))
         self._rarest = smoothed_idf(1, max(keyword.chunk_count, 1))
-        self._evident = alternatives(term for term in analyzed.terms if _is_evident(term, self._query.common_words))
+        evident = (term for term in analyzed.terms if _is_evident(term, self._query.common_words))
+        self._evident = WeightedWords(idf_of, alternatives(evident))
         self._identifiers = [term.text for term in analyzed.terms if _is_identifier(term)]
         self._originals = {term.text: term.original or term.text for term in analyzed.terms}
 
@@ -217,11 +218,10 @@ class HitRenderer:
         shown = tuple(dict.fromkeys(word for term, word in self._originals.items() if term in found))
         if not self._keyword.frequencies:
             return RenderedHit(snippet, shown)
-        share = coverage(found, self._weights, self._alternatives)
-        evidence = information(found, self._weights, self._evident) / self._rarest
-        evidence_words = sum(not found.isdisjoint(word) for word in self._evident)
+        evidence, evidence_words = self._evident.information(found)
         identifiers = tuple(term for term in self._identifiers if term in found)
-        return RenderedHit(snippet, shown, share, evidence, evidence_words, identifiers)
+        share = self._required.coverage(found)
+        return RenderedHit(snippet, shown, share, evidence / self._rarest, evidence_words, identifiers)
 
 
 def _is_evident(term: QueryTerm, common_words: Collection[str]) -> bool:

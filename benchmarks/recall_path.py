@@ -1,7 +1,8 @@
 """Measure MemoryRecall over gRPC with 15,000 chunks: `python benchmarks/recall_path.py`.
 
-Keyword and hybrid recall, the latter with a provider on loopback in another process, which embeds each query. Also: the
-first recall after each change of the index, a message of 1 MB, and a turn that is not searched.
+Keyword and hybrid recall, the latter with a provider on loopback in another process, which embeds each query; and
+MemorySearch for comparison. Also: the first recall after each change of the index, a message of 1 MB, and a turn that
+is not searched.
 
 Prints JSON and writes it to benchmarks/results/recall_path.json.
 """
@@ -17,7 +18,7 @@ from pathlib import Path
 
 from corpus import Prose, write
 from daemon import DaemonProcess
-from keyword_path import percentile, sync
+from keyword_path import percentile, search_times, sync
 from loopback_provider import LoopbackProvider, PreparedVectors
 
 from memoryd.client import MemorydClient
@@ -88,6 +89,8 @@ def costs(client: MemorydClient, workspace: Path, prose: Prose) -> dict[str, obj
         "served_mode": answer.info.served_mode,
         "items": len(answer.items),
         "tokens": answer.tokens_used,
+        # Other questions, for comparison: a search with the default number of results.
+        **shares("search_", search_times(client, [prose.question() for _ in range(QUESTIONS)])),
         **shares("", times_ms(client, questions)),
         **shares("again_", times_ms(client, questions)),
         **shares("after_a_change_", times_ms(client, questions[:CHANGES], change)),

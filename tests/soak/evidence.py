@@ -19,7 +19,8 @@ EXPECTED = {
     "FAILED_PRECONDITION": {"EMBEDDING_NOT_CONFIGURED"},
     "DEADLINE_EXCEEDED": None,
 }
-CLOSED_INDEX = "the index is not open"
+# Before and after the index begins to be closed.
+CLOSED_INDEX = ("the index is not open", "the index is closed")
 RELOAD_SECONDS = 10.0
 MOST_PRINTED = 40
 
@@ -73,7 +74,7 @@ class Evidence:
         was_down = self.down or began < self.down_until
         if code == grpc.StatusCode.UNAVAILABLE.name:
             # A reload waits only for the grace period before it closes an index that a call still uses.
-            closed = error.message == CLOSED_INDEX and began < self.reloaded_at + RELOAD_SECONDS
+            closed = error.message in CLOSED_INDEX and began < self.reloaded_at + RELOAD_SECONDS
             return reason in UNAVAILABLE_REASONS or was_down or closed
         if code == grpc.StatusCode.CANCELLED.name:
             # gRPC's own status for a call that the end of the grace period interrupts.

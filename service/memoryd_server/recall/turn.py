@@ -35,7 +35,7 @@ _MOST_WORD_CHARS = 64
 _COMMAND = re.compile(
     r"(?:!|/(?!(?:etc|usr|var|home|tmp|opt|bin|lib|dev|proc|sys|mnt|root|srv|boot)\b))[a-zA-Z][\w-]*(?!\S)"
 )
-_FENCE = re.compile(r"\s{0,3}(?:```[^`]*|~~~.*)")
+_CODE_FENCE = re.compile(r"\s{0,3}(?:```[^`]*|~~~.*)")
 _PLAIN_WORD = re.compile(r"[(\[\"'“„«¿¡]*[^\W\d_]+(?:['’-][^\W\d_]+)*[)\]\"'”“».,;:!?…。、！？]*")
 _TOKEN = re.compile(r"[^\W_](?:[\w.-]*\w)?")
 _HEX = re.compile(r"(?=[^g-zG-Z]*[0-9])[0-9a-fA-F-]{8,}")
@@ -100,7 +100,7 @@ def _split(text: str) -> tuple[str, str]:
     prose: list[str] = []
     rest: list[str] = []
     lines = text.splitlines()
-    fences = [at for at, line in enumerate(lines) if _FENCE.fullmatch(line)]
+    fences = [at for at, line in enumerate(lines) if _CODE_FENCE.fullmatch(line)]
     # A fence that is not closed, for example because its end is not read, fences nothing.
     closed = set(fences[: len(fences) // 2 * 2])
     in_fence = False

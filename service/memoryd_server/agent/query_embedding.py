@@ -28,7 +28,7 @@ ENOUGH_SECONDS = 1.0
 REMEMBERED_QUERIES = 512
 
 MOST_CALLS = 16
-"""Calls by `embed_soon`, each of which continues although nobody waits for it any more."""
+"""Concurrent calls by `embed_soon`. A call continues after its caller has stopped waiting."""
 
 Vector = NDArray[np.float32]
 

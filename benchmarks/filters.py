@@ -36,7 +36,7 @@ from filter_fixture import DAY_NS, Note, index_of
 from index_fixture import ANALYZER
 from memoryd_server.model import Origin, Source
 from memoryd_server.search import SearchEngine, SearchMode, SearchQuery
-from memoryd_server.sqlite.filtered import ChunkSet, chunk_ids
+from memoryd_server.sqlite.filter_cache import ChunkSet, chunk_ids
 from memoryd_server.store import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 
 DIMENSIONS = 384

@@ -179,7 +179,7 @@ class Agent:
         began = self._clock.monotonic()
         query = request.resolve(self.config, self._now(), deadline.at)
         answer = replace(NO_ANSWER, revision=self.snapshot.revision)
-        if request.files:
+        if request.search_files:
             answer = await self._answer(query, request.session_key, request.min_revision)
         if request.entries:
             answer = with_entries(answer, await self._find_entries(query), query)

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import zip_longest
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.errors import MemorydError
@@ -132,13 +133,8 @@ def with_entries(answer: SearchAnswer, entries: EntryAnswer, query: SearchQuery)
 
 
 def alternating(first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:
-    """Return the hits of files and of entries, each in its order, one of each in turn.
-
-    Their scores cannot be compared.
-    """
-    return [
-        hit for turn in range(len(first) + len(second)) for part in (first, second) for hit in part[turn : turn + 1]
-    ]
+    """Return the hits of two sources whose scores cannot be compared: each in its order, one of each in turn."""
+    return [hit for pair in zip_longest(first, second) for hit in pair if hit is not None]
 
 
 def can_match(files: FileFilter) -> bool:

@@ -125,7 +125,8 @@ class QueryEmbedder:
         call = self._soon.get(text)
         if call is None:
             if len(self._soon) >= MOST_CALLS:
-                return QueryEmbedding(None, self._too_slow(seconds))
+                busy = f"{self.provider.spec.provider} still embeds {MOST_CALLS} earlier queries"
+                return QueryEmbedding(None, EmbeddingOutage(busy))
             latest = time.monotonic() + self._longest_wait_seconds + LEFT_FOR_THE_SEARCH_SECONDS
             call = self._tasks.spawn("embedding of a query", self.embed(text, latest, dimensions))
             self._soon[text] = call

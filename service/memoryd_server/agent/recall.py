@@ -54,6 +54,8 @@ _FEW_WORDS = 3
 _ENTRIES = 3
 _ENTRY_CHARS = 1_000
 _ENTRY_SECONDS = 0.5
+# The latest time in nanoseconds, for lines that were seen whatever has become of their file.
+_EVER = 2**63 - 1
 
 
 class SilentReason(StrEnum):
@@ -173,7 +175,7 @@ class Recaller:
         return [word for word in found if word not in CONVERSATION_WORDS]
 
     async def _search_files(self, plan: RecallPlan, query: SearchQuery) -> SearchAnswer:
-        return await self._search(query, plan.session_key) if plan.files else NO_ANSWER
+        return await self._search(query, plan.session_key) if plan.search_files else NO_ANSWER
 
     async def _find_entries(self, plan: RecallPlan, config: AgentConfig, query: SearchQuery) -> EntryAnswer:
         wanted = plan.entries_are_named or (plan.entries and self._entries.recalls(config))
@@ -195,7 +197,6 @@ class Recaller:
 
     def _seen(self, plan: RecallPlan) -> SeenPassages:
         seen = self._shown.seen(plan.session_key) if plan.remember_shown else SeenPassages()
-        # The caller knows what the session has seen, whatever has become of the file.
         return seen._replace(ranges=(*seen.ranges, *((lines, _EVER) for lines in plan.seen)))
 
     def _silent(self, answer: SearchAnswer, began: float, reason: SilentReason, explanation: str) -> RecallAnswer:
@@ -203,9 +204,6 @@ class Recaller:
 
     def _ended(self, answer: SearchAnswer, began: float) -> SearchResult:
         return self._result(answer, self._clock.monotonic() - began)
-
-
-_EVER = 2**63 - 1
 
 
 def _compose(passages: Sequence[Passage], seen: SeenPassages, plan: RecallPlan) -> tuple[Selection, Block]:

@@ -42,7 +42,7 @@ class RecallPlan:
     session_key: str
     seen: tuple[FileLines, ...]
     remember_shown: bool
-    files: bool
+    search_files: bool
     entries: bool
     entries_are_named: bool
     least_confidence: LeastConfidence
@@ -53,7 +53,7 @@ class MemoryRecallRequest(Request):
     """A turn of a session. The fields are those of the contract's `MemoryRecallRequest`.
 
     No `sources` means those that the agent's configuration searches by default, and its entries. `entries` is whether
-    entries are named, and `files` whether files are searched.
+    entries are named, and `search_files` whether files are searched.
     """
 
     text: str
@@ -63,7 +63,7 @@ class MemoryRecallRequest(Request):
     max_chars: int | None = None
     sources: tuple[Source, ...] = ()
     entries: bool = False
-    files: bool = True
+    search_files: bool = True
     filter: FilterRequest = NO_FILTER
     seen: tuple[FileLines, ...] = ()
     remember_shown: bool = False
@@ -113,7 +113,7 @@ class MemoryRecallRequest(Request):
             session_key=self.session_key,
             seen=self.seen,
             remember_shown=self.remember_shown,
-            files=self.files,
+            search_files=self.search_files,
             entries=self.entries or not self.sources,
             entries_are_named=self.entries,
             least_confidence=LeastConfidence(settings.min_confidence, settings.min_keyword_confidence)

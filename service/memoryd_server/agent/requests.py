@@ -205,7 +205,7 @@ class Request:
 class SearchRequest(Request):
     """A query. No `sources` means those that the agent's configuration searches by default.
 
-    `entries` is whether entries are searched too, and `files` whether files are.
+    `entries` is whether entries are searched too, and `search_files` whether files are.
     """
 
     query: str
@@ -223,7 +223,7 @@ class SearchRequest(Request):
     abstain_below: float | None = None
     filter: FilterRequest = NO_FILTER
     entries: bool = False
-    files: bool = True
+    search_files: bool = True
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""

@@ -14,7 +14,7 @@
 # ruff: noqa: RUF001 -- punctuation of other scripts
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from memoryd_server.recall.fence import CLOSING, OPENING
@@ -38,7 +38,7 @@ _COMMAND = re.compile(
 _CODE_FENCE = re.compile(r"\s{0,3}(?:```[^`]*|~~~.*)")
 _PLAIN_WORD = re.compile(r"[(\[\"'“„«¿¡]*[^\W\d_]+(?:['’-][^\W\d_]+)*[)\]\"'”“».,;:!?…。、！？]*")
 _TOKEN = re.compile(r"[^\W_](?:[\w.-]*\w)?")
-_HEX = re.compile(r"(?=[^g-zG-Z]*[0-9])[0-9a-fA-F-]{8,}")
+_HEX = re.compile(r"[0-9a-fA-F-]{8,}")
 _DIGITS = re.compile(r"[0-9]+")
 _INNER = re.compile(r"[._-]|[a-z][A-Z]|[^\W\d_][0-9]|[0-9][^\W\d_]")
 _QUESTION_MARKS = ("?", "？", "؟")
@@ -128,8 +128,8 @@ def _informative_words(text: str) -> list[str]:
 
 
 def _tokens(text: str) -> Iterator[str]:
-    found: Iterable[str] = (match[0] for match in _TOKEN.finditer(text))
-    for token in found:
+    for token in _TOKEN.findall(text):
         is_number = not any(map(str.isalpha, token))
-        if _LEAST_WORD_CHARS <= len(token) <= _MOST_WORD_CHARS and not is_number and not _HEX.fullmatch(token):
+        is_hex = _HEX.fullmatch(token) is not None and any(map(str.isdigit, token))
+        if _LEAST_WORD_CHARS <= len(token) <= _MOST_WORD_CHARS and not is_number and not is_hex:
             yield token

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.sqlite import readers
 from memoryd_server.sqlite.connection import scalar
-from memoryd_server.sqlite.filtered import ChunkSet
+from memoryd_server.sqlite.filter_cache import ChunkSet
 from memoryd_server.store import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids

@@ -20,7 +20,7 @@ from memoryd_server.sources import ReadPosition, origin_of_file
 from memoryd_server.sqlite import readers, schema, vector_mean
 from memoryd_server.sqlite.chunk_columns import line_origins, unpacked
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
-from memoryd_server.sqlite.filtered import IN_MASK, ChunkSet, FilterCache, file_keys
+from memoryd_server.sqlite.filter_cache import IN_MASK, ChunkSet, FilterCache, file_keys
 from memoryd_server.sqlite.keyword import (
     BM25,
     SharedScores,

@@ -198,6 +198,8 @@ async def test_few_calls_continue_although_nobody_waits_for_them(questions, prov
     provider.before_query = lambda _text: gate.wait(30)
     for number in range(query_embedding.MOST_CALLS + 5):
         assert (await questions.embed_soon(f"text {number}", soon(), 0, 0.001)).vector is None
+    refused = await questions.embed_soon("one more", soon(), 0, 0.001)
+    assert refused.error.message == f"remote still embeds {query_embedding.MOST_CALLS} earlier queries"
     gate.set()
     assert (await questions.embed_soon("text 0", soon(), 0, 30.0)).vector is not None
     await eventually(lambda: len(provider.questions) == query_embedding.MOST_CALLS)

@@ -24,7 +24,7 @@ from filter_fixture import (
     store_vectors,
 )
 from memoryd_server.model import FileStat, Origin, Source
-from memoryd_server.sqlite.filtered import ChunkSet, FilterCache, chunk_ids
+from memoryd_server.sqlite.filter_cache import ChunkSet, FilterCache, chunk_ids
 from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.text.terms import QueryTerm
 from properties import examples

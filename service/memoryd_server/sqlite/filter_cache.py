@@ -66,7 +66,7 @@ class ChunkSet:
         return self.ids.nbytes + len(self.mask)
 
 
-State = tuple[int, int]
+SnapshotState = tuple[int, int]
 """The revision of an index, and the number of changes of file times that did not raise it."""
 
 
@@ -75,11 +75,11 @@ class FilterCache:
 
     def __init__(self, max_filters: int = MAX_FILTERS, max_bytes: int = MAX_BYTES) -> None:
         self._guard = threading.Lock()
-        self._sets: OrderedDict[ChunkFilter, tuple[State, ChunkSet]] = OrderedDict()
+        self._sets: OrderedDict[ChunkFilter, tuple[SnapshotState, ChunkSet]] = OrderedDict()
         self._max_filters = max_filters
         self._max_bytes = max_bytes
 
-    def get(self, connection: apsw.Connection, state: State, among: ChunkFilter) -> ChunkSet:
+    def get(self, connection: apsw.Connection, state: SnapshotState, among: ChunkFilter) -> ChunkSet:
         """Return the chunks of the connection's snapshot, which is of `state`, that a filter leaves."""
         with self._guard:
             known = self._sets.get(among)

@@ -18,8 +18,8 @@ from waiting import eventually
 SERVICE = Path(memoryd_server.__file__).parent
 
 # Limits of the files entered, which are as many as there are today. Lower one when a change makes it possible.
-FILES_OF_SEARCH = 50
-FILES_OF_NEW_QUERY = 60
+FILES_OF_SEARCH = 51
+FILES_OF_NEW_QUERY = 61
 FILES_UNTIL_SEARCHABLE = 43
 FILES_OF_VECTORS = 25
 
@@ -28,7 +28,7 @@ UNRELATED = {"rpc/health.py", "background_tasks.py"}
 
 SEARCH = """
 rpc/interceptors.py CallInterceptor._served
-rpc/interceptors.py Authorizer.admit
+rpc/authorization.py Authorizer.admit
 rpc/memory_service.py MemoryService.MemorySearch
 agent/agents.py Agents.use
 rpc/requests.py search_request

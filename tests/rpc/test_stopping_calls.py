@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd_server.errors import ShuttingDown
-from memoryd_server.rpc.interceptors import RunningCalls
+from memoryd_server.rpc.authorization import RunningCalls
 from rpc.callers import bearer, new_token
 from rpc.wire import TIMEOUT, check_refused, refusal, refused
 from waiting import eventually

@@ -1,8 +1,9 @@
 """The gRPC edge: the only package that imports grpc."""
 
+from memoryd_server.rpc.authorization import Authorizer
 from memoryd_server.rpc.entry_service import make_entry_service
 from memoryd_server.rpc.health import ExtensionService, HealthReporter
-from memoryd_server.rpc.interceptors import Authorizer
+from memoryd_server.rpc.local_calls import LocalCaller, LocalCalls
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.rpc.server import RpcServer
 
@@ -10,6 +11,8 @@ __all__ = [
     "Authorizer",
     "ExtensionService",
     "HealthReporter",
+    "LocalCaller",
+    "LocalCalls",
     "MemoryService",
     "RpcServer",
     "make_entry_service",

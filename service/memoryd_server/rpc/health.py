@@ -18,7 +18,7 @@ from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.entries import EntryConfig, EntryMemories
 from memoryd_server.errors import MemorydError
 from memoryd_server.observe import Log
-from memoryd_server.rpc.interceptors import shutting_down
+from memoryd_server.rpc.authorization import shutting_down
 from memoryd_server.rpc.wire import Context
 
 

@@ -25,8 +25,9 @@ from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_serv
 from memoryd_server.access import MOST_SOCKET_PATH_BYTES, Address, CallLimits, Certificates, Credentials, PemFiles
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe import Meter
+from memoryd_server.rpc.authorization import Authorizer
 from memoryd_server.rpc.health import SERVICE, ExtensionService, HealthReporter
-from memoryd_server.rpc.interceptors import Authorizer, CallInterceptor
+from memoryd_server.rpc.interceptors import CallInterceptor
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.system import FileLock
 

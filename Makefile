@@ -69,6 +69,13 @@ setup-lancedb: .venv/.lancedb-ready ## Add LanceDB, the database of entries, to 
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/lancedb.lock
 	@touch $@
 
+.PHONY: setup-http
+setup-http: .venv/.http-ready ## Add the HTTP edge with MCP to .venv
+
+.venv/.http-ready: .venv/.ready service/locks/http.lock
+	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/http.lock
+	@touch $@
+
 # Installed outside .venv, because it pins other versions of memoryd's dependencies.
 .PHONY: object-store
 object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/moto, for the tests of entries in an object store
@@ -195,6 +202,8 @@ skipped:
 		|| echo "Skipped: the tests of local embeddings (\`make setup-local\` installs llama.cpp)."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("lancedb") is None)' \
 		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs LanceDB)."
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mcp") is None)' \
+		|| echo "Skipped: the tests of HTTP and MCP (\`make setup-http\` installs their packages)."
 	@test -e .tools/moto/.ready || echo "Skipped: the tests of entries in an object store (\`make object-store\` installs one)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: $(TEST_MODEL) does not exist. Set MEMORYD_TEST_MODEL to the path of a model."
@@ -375,6 +384,7 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/build.in -c service/locks/dev.lock -o service/locks/build.lock
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
+	$(UV) pip compile $(LOCK) service/locks/http.in -c service/locks/dev.lock -o service/locks/http.lock
 	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock

@@ -23,6 +23,7 @@ Sections = Mapping[str, Sequence[Row]]
 
 _TITLES: Mapping[str, str] = {
     "core": "memoryd and the Python client",
+    "http": "The extra `http`, in addition",
     "lancedb": "The extra `lancedb`, in addition",
     "local": "The extra `local`, in addition",
     "typescript": "The TypeScript client and the OpenClaw plugin",
@@ -93,7 +94,7 @@ class _Licenses:
         if committed is None:
             self.problems.append(
                 f"{pin.name} {pin.version} is not installed, and docs/licenses.md does not list this version; install "
-                "the extras (`make setup-lancedb setup-local`) and run `make licenses`"
+                "the extras (`make setup-http setup-lancedb setup-local`) and run `make licenses`"
             )
         return committed
 

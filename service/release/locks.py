@@ -11,7 +11,12 @@ from packaging.markers import Marker
 REPOSITORY = Path(__file__).parents[2]
 LOCKS = REPOSITORY / "service" / "locks"
 
-GROUPS: Mapping[str, str] = {"core": "run.lock", "lancedb": "lancedb.lock", "local": "local.lock"}
+GROUPS: Mapping[str, str] = {
+    "core": "run.lock",
+    "http": "http.lock",
+    "lancedb": "lancedb.lock",
+    "local": "local.lock",
+}
 """What can be installed: memoryd alone, or one of its extras, which its lock file adds to the core."""
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")

@@ -16,6 +16,7 @@ PAGE = REPOSITORY / "docs" / "platforms.md"
 
 _TITLES: Mapping[str, str] = {
     "core": "memoryd without extras",
+    "http": "The extra `http`",
     "lancedb": "The extra `lancedb`",
     "local": "The extra `local`",
 }

@@ -316,9 +316,11 @@ include service/release/release.mk
 
 ## The contract
 
+SERVICES := $(wildcard protos/memoryd/v1/*_service.proto)
+
 define GENERATE
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --python_out=$(1) --pyi_out=$(1) protos/memoryd/v1/*.proto
-.tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) protos/memoryd/v1/memory_service.proto protos/memoryd/v1/entry_service.proto
+.tools/codegen/bin/python -m grpc_tools.protoc -I protos --grpc_python_out=$(1) $(SERVICES)
 cp protos/memoryd/v1/*.proto $(1)/memoryd/v1/
 endef
 

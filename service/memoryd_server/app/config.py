@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -24,6 +25,7 @@ from memoryd_server.agent import AgentConfig, RecallConfig, RerankPolicy, SyncCo
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
 from memoryd_server.app.session_places import session_places
+from memoryd_server.errors import SettingsError
 from memoryd_server.model import Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import (
@@ -109,7 +111,7 @@ def _extra_path(extra: str | ExtraPathSettings) -> ExtraPath:
 def verifier_and_certificates(
     settings: ResolvedSettings, listen: Sequence[Address], log: Log
 ) -> tuple[TokenVerifier, Certificates | None]:
-    """Return the verifier of tokens and the TLS certificates for these addresses.
+    """Return the verifier of tokens and the TLS certificates for these addresses and for that of HTTP.
 
     Reads the files, and creates the first token if there is none.
 
@@ -118,6 +120,7 @@ def verifier_and_certificates(
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
+    listen = (*listen, *filter(None, (http_address(settings),)))
     refuse_exposed(listen, tls=certificates is not None)
     keyring = TokenVerifier(
         TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file), now=lambda: datetime.now(UTC), log=log
@@ -137,8 +140,39 @@ def check_listeners(settings: ResolvedSettings) -> None:
     """
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
-    refuse_exposed([parse_address(address) for address in settings.service.listen], tls=certificates is not None)
+    listen = [parse_address(address) for address in settings.service.listen]
+    http = http_address(settings)
+    refuse_exposed(listen if http is None else [*listen, http], tls=certificates is not None)
     metrics_address(settings)
+    if http is not None:
+        require_http_extra()
+
+
+def http_address(settings: ResolvedSettings) -> Address | None:
+    """Return the address at which HTTP is served; None if it is disabled.
+
+    Raises:
+        SettingsError: the address is invalid.
+    """
+    listen = settings.service.http.listen
+    return parse_address(listen) if listen else None
+
+
+HTTP_EXTRA = ("mcp", "starlette", "uvicorn")
+
+
+def require_http_extra() -> None:
+    """Check that the packages of HTTP and MCP are installed, without importing them. Blocks.
+
+    Raises:
+        SettingsError: one of them is missing.
+    """
+    missing = [package for package in HTTP_EXTRA if find_spec(package) is None]
+    if missing:
+        raise SettingsError(
+            f"memoryd.http.listen is set, but {', '.join(missing)} cannot be imported; install the extra: "
+            "pip install 'memoryd[http]', or remove memoryd.http.listen"
+        )
 
 
 def _flush_policy(agent: AgentSettings, zone: str) -> FlushPolicy:

@@ -240,7 +240,7 @@ def _is_whole(key: str) -> bool:
 
 
 # Keys of the `memoryd` block that take effect only after a restart: the listeners, and the model that agents share.
-RESTART_KEYS: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics")
+RESTART_KEYS: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics", "http")
 
 _ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 

@@ -13,6 +13,7 @@ from memoryd_server.settings.secret_input import SecretInput, SecretValue
 OptionalPath = Annotated[Path | None, Field(strict=False)]
 
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):([0-9]{1,5})", re.ASCII)
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?", re.ASCII)
 _LAST_PORT = 65535
 
 
@@ -184,9 +185,54 @@ class MetricsSettings(SettingsBlock):
     @field_validator("listen")
     @classmethod
     def _address(cls, listen: str | None) -> str | None:
-        if listen and (listen.startswith("unix:") or not _is_address(listen)):
-            raise ValueError(f"{listen!r} is neither HOST:PORT nor [::1]:PORT")
-        return listen or None
+        return _checked_tcp(listen)
+
+
+class HttpSettings(SettingsBlock):
+    """HTTP: MCP for coding agents at `/mcp`, and `/healthz`, `/readyz` and `/metrics`; needs the extra `http`.
+
+    All routes but the two health checks require a [token](operations.md#tokens), also on loopback.
+    """
+
+    listen: str | None = None
+    """The address at which HTTP is served; beyond loopback only with `memoryd.tls`. `HOST:PORT` or `[::1]:PORT`;
+    default unset."""
+    allowed_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The values of the header `Host` that are accepted in addition to `localhost`, `127.0.0.1`, `[::1]` and the host
+    of `listen`. Each is `HOST`, which allows every port, or `HOST:PORT`; default []."""
+    allowed_origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The origins of web pages that may send requests and read the responses. Requests of pages from
+    `localhost`, `127.0.0.1`, `[::1]` and the host of `listen` are accepted, too, but the pages cannot read the
+    responses. `http://HOST`, `https://HOST` or either with `:PORT`; default []."""
+    max_sessions: Annotated[int, IntRange(1, 65_536)] = 256
+    """The maximum number of open MCP sessions over HTTP; further sessions are refused. Sessions, 1..65536; default 256.
+    """
+    session_idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 1_800.0
+    """The time without a request after which an MCP session ends. Seconds, 1..86400; default 1800."""
+    max_body_bytes: Annotated[int, IntRange(1_024, 64 * 2**20)] = 4 * 2**20
+    """The maximum size of the body of a request. Bytes, 1024..67108864; default 4194304."""
+
+    @field_validator("listen")
+    @classmethod
+    def _address(cls, listen: str | None) -> str | None:
+        return _checked_tcp(listen)
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            if not _HOST.fullmatch(host):
+                raise ValueError(f"{host!r} is neither HOST nor HOST:PORT")
+        return hosts
+
+    @field_validator("allowed_origins")
+    @classmethod
+    def _origins(cls, origins: tuple[str, ...]) -> tuple[str, ...]:
+        for origin in origins:
+            scheme, _, host = origin.partition("://")
+            if scheme not in {"http", "https"} or not _HOST.fullmatch(host):
+                raise ValueError(f"{origin!r} is no origin such as https://example.org or http://example.org:8080")
+        return origins
 
 
 class EntriesSettings(SettingsBlock):
@@ -260,6 +306,8 @@ class ServiceSettings(SettingsBlock):
     keeps no index of its own. builtin, none; default "builtin"."""
     metrics: MetricsSettings = MetricsSettings()
     """Metrics."""
+    http: HttpSettings = HttpSettings()
+    """HTTP."""
     entries: EntriesSettings = EntriesSettings()
     """Entries."""
     secrets: SecretsSettings = SecretsSettings()
@@ -276,6 +324,12 @@ class ServiceSettings(SettingsBlock):
             if not _is_address(address):
                 raise ValueError(f"{address!r} is neither unix:PATH nor HOST:PORT nor [::1]:PORT")
         return listen
+
+
+def _checked_tcp(listen: str | None) -> str | None:
+    if listen and (listen.startswith("unix:") or not _is_address(listen)):
+        raise ValueError(f"{listen!r} is neither HOST:PORT nor [::1]:PORT")
+    return listen or None
 
 
 def _is_address(address: str) -> bool:

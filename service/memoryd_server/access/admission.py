@@ -7,6 +7,7 @@ Calls on the Unix socket count only against the totals. `confine` limits a reque
 
 import asyncio
 import math
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -59,7 +60,9 @@ class Credentials:
         self._look: _Look | None = None
 
     def start(self) -> None:
-        """Check the files at intervals until `stop`."""
+        """Check the files at intervals until `stop`. The second call has no effect."""
+        if self._tasks.running:
+            return
         self._look_at_intervals(self.refresh_tokens, "token file check")
         if self.certificates is not None:
             self._look_at_intervals(partial(self._on_thread, self.certificates.current), "certificate check")
@@ -70,6 +73,16 @@ class Credentials:
 
     async def _on_thread(self, work: Callable[[], object]) -> object:
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def tls_context(self) -> ssl.SSLContext | None:
+        """Return the TLS context of a new connection; None without TLS.
+
+        Raises:
+            OSError: the certificates could not be loaded.
+        """
+        if self.certificates is None:
+            return None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self.certificates.context)
 
     async def stop(self) -> None:
         """Stop the periodic checks and their thread."""
@@ -213,10 +226,11 @@ class RateLimiter:
                 self.streams -= not about_health
 
     @contextmanager
-    def health_call(self, grant: Grant) -> Iterator[None]:
+    def token_place(self, grant: Grant) -> Iterator[None]:
         """Hold a place among the streams of the caller's token, without a limit on the rate.
 
-        Health calls hold no other place, so that they are served when all places are taken.
+        Health calls hold no other place, so that they are served when all places are taken. Requests over HTTP hold
+        none, because the calls that they make count themselves.
 
         Raises:
             TooManyRequests: the token has no free place.

@@ -119,6 +119,8 @@ class Certificates:
         self._signature = signature(files.paths())
         self._pem = read_certificates(files)
         self.problem = ""
+        self._context: ssl.SSLContext | None = None
+        self._context_pem: PemFiles | None = None
 
     @property
     def requires_client_certificate(self) -> bool:
@@ -133,6 +135,22 @@ class Certificates:
                 self._reload(found)
             return self._pem
 
+    def context(self) -> ssl.SSLContext:
+        """Return a TLS context with the newest certificates, for a new connection. Blocks as `current`.
+
+        Raises:
+            OSError: the files cannot be loaded any more. While a renewal writes them, the older context is returned.
+        """
+        pem = self.current()
+        with self._lock:
+            if self._context is None or self._context_pem != pem:
+                try:
+                    self._context, self._context_pem = _server_context(self._files, pem), pem
+                except OSError:
+                    if self._context is None:
+                        raise
+            return self._context
+
     def _reload(self, found: Signature | None) -> None:
         try:
             pem = read_certificates(self._files)
@@ -146,6 +164,18 @@ class Certificates:
                 self._log.info("load-certificates", file=str(self._files.certificate))
             self._pem, self.problem = pem, ""
         self._signature = found
+
+
+def _server_context(files: CertificateFiles, pem: PemFiles) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    # The library reads certificates and keys only from files.
+    context.load_cert_chain(files.certificate, files.key)
+    if pem.client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(cadata=pem.client_ca.decode("ascii"))
+    context.set_alpn_protocols(["http/1.1"])
+    return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from socketserver import ThreadingMixIn
 from typing import Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, make_wsgi_app
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -191,6 +191,10 @@ class Metrics:
             ["agent"],
             registry=self.registry,
         )
+
+    def exposition(self) -> bytes:
+        """Return the metrics in Prometheus's text format. Blocks: reads the index of each agent in use."""
+        return generate_latest(self.registry)
 
     def _counter(self, name: str, description: str, *labels: str) -> Counter:
         return Counter(f"memoryd_{name}", description, labels, registry=self.registry)

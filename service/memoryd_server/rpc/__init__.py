@@ -1,9 +1,10 @@
 """The gRPC edge: the only package that imports grpc."""
 
-from memoryd_server.rpc.authorization import Authorizer
+from memoryd_server.rpc.authorization import Authorizer, fit_request_id
 from memoryd_server.rpc.entry_service import make_entry_service
 from memoryd_server.rpc.health import ExtensionService, HealthReporter
 from memoryd_server.rpc.local_calls import LocalCaller, LocalCalls
+from memoryd_server.rpc.mcp_service import ServeSession, make_mcp_service
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.rpc.server import RpcServer
 
@@ -15,5 +16,8 @@ __all__ = [
     "LocalCalls",
     "MemoryService",
     "RpcServer",
+    "ServeSession",
+    "fit_request_id",
     "make_entry_service",
+    "make_mcp_service",
 ]

@@ -6,6 +6,7 @@ call, whichever edge it came by, and reports its end.
 
 import asyncio
 import time
+import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
@@ -36,7 +37,8 @@ class RunningCalls:
     """The calls in progress, until their replies are sent. Belongs to the event loop's thread.
 
     gRPC's own stop would end calls with CANCELLED, without a reason: those that arrive while it stops, and those that
-    still run. A stop therefore refuses calls and lets gRPC serve until the last one has ended.
+    still run. A stop therefore refuses calls and lets gRPC serve until the last one has ended. `closing` is set when a
+    stop begins.
     """
 
     def __init__(self) -> None:
@@ -45,7 +47,8 @@ class RunningCalls:
         # The handlers that end when a stop begins, and those that get its grace.
         self._waiting: set[asyncio.Timeout] = set()
         self._working: set[asyncio.Timeout] = set()
-        self._closed = self._ended = False
+        self.closing = asyncio.Event()
+        self._ended = False
 
     @contextmanager
     def arrived(self) -> Iterator[None]:
@@ -77,7 +80,7 @@ class RunningCalls:
         Raises:
             ShuttingDown: it was ended.
         """
-        limits, is_over = (self._waiting, self._closed) if waits else (self._working, self._ended)
+        limits, is_over = (self._waiting, self.closing.is_set()) if waits else (self._working, self._ended)
         try:
             async with asyncio.timeout(0 if is_over else None) as limit:
                 limits.add(limit)
@@ -92,7 +95,7 @@ class RunningCalls:
 
     def close(self) -> None:
         """End the handlers that wait for their clients."""
-        self._closed = True
+        self.closing.set()
         _end(self._waiting)
 
     async def finish(self, grace_seconds: float) -> None:
@@ -262,6 +265,16 @@ def address_request(request: Any, grant: Grant) -> None:
     """
     name_agent(request)
     confine(request, grant)
+
+
+_MOST_REQUEST_ID_CHARS = 128
+
+
+def fit_request_id(given: object) -> str:
+    """Return the caller's request id if it is fit for a log line, else a new one."""
+    if isinstance(given, str) and given.isascii() and given.isprintable() and 0 < len(given) <= _MOST_REQUEST_ID_CHARS:
+        return given
+    return uuid.uuid4().hex
 
 
 def is_about_health(method: str) -> bool:

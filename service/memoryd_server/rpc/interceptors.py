@@ -8,7 +8,6 @@ counts towards the limits until its reply is sent.
 """
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import AbstractContextManager, aclosing, asynccontextmanager
 from typing import Any
@@ -23,18 +22,21 @@ from memoryd_server.rpc.authorization import (
     Authorizer,
     CallRecorder,
     address_request,
+    fit_request_id,
     is_about_health,
     requires_token,
 )
 from memoryd_server.rpc.errors import REQUEST_ID_KEY, abort
+from memoryd_server.rpc.mcp_service import MCP_SERVICE
 from memoryd_server.rpc.replies import HeldPlaces, ReplyLimiter, Serializer
 from memoryd_server.rpc.requests import SMALL_REQUEST_BYTES, RequestDecoder
 from memoryd_server.rpc.wire import Context
 
-_MOST_REQUEST_ID_CHARS = 128
-
 # A stream of reflection waits for its client's next question, for as long as the client likes.
 _REFLECTION = "/grpc.reflection."
+
+# Its requests are messages of their own, and are not kept.
+_SESSION = f"/{MCP_SERVICE}/"
 
 _Unary = Callable[[Any, Context], Awaitable[Any]]
 _Stream = Callable[[Any, Context], AsyncGenerator[Any, None]]
@@ -79,9 +81,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, method: str, handler: Any) -> Any:
         is_unary = handler.unary_unary is not None
-        decoder = RequestDecoder(
-            handler.request_deserializer, self._request_seconds, most_bytes=None if is_unary else SMALL_REQUEST_BYTES
-        )
+        most_bytes = None if is_unary or method.startswith(_SESSION) else SMALL_REQUEST_BYTES
+        decoder = RequestDecoder(handler.request_deserializer, self._request_seconds, most_bytes=most_bytes)
         serializer = handler.response_serializer
         if is_unary and not self._over_tcp:
             return grpc.unary_unary_rpc_method_handler(self._unary(method, decoder, handler.unary_unary, serializer))
@@ -123,7 +124,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     def _place(self, method: str, grant: Grant) -> AbstractContextManager[None]:
         admission = self._gate.admission
-        return admission.health_call(grant) if is_about_health(method) else admission.call(grant)
+        return admission.token_place(grant) if is_about_health(method) else admission.call(grant)
 
     def _stream(
         self, method: str, received: Callable[[Context], Awaitable[Any]], inner: _Stream, serializer: Serializer
@@ -192,8 +193,4 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
 
 def _request_id(context: Context) -> str:
-    """Return the caller's request id if it is fit for a log line, else a new one."""
-    given = dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY)
-    if isinstance(given, str) and given.isascii() and given.isprintable() and 0 < len(given) <= _MOST_REQUEST_ID_CHARS:
-        return given
-    return uuid.uuid4().hex
+    return fit_request_id(dict(context.invocation_metadata() or ()).get(REQUEST_ID_KEY))

@@ -5,6 +5,7 @@ UV ?= uv
 BIN := .venv/bin
 STUBS := clients/python/src/memoryd/v1
 TOOLS := service/memoryd_server/sessions/tools.json
+MCP_TOOLS := service/memoryd_server/http/tools.json
 PIP := -m pip --disable-pip-version-check --no-input
 GRPCURL_VERSION := v1.9.3
 HAS_NPM := $(shell command -v npm 2>/dev/null)
@@ -329,19 +330,21 @@ define GENERATE_TOOLS
 .tools/codegen/bin/python -m grpc_tools.protoc -I protos --include_imports --include_source_info \
 	--descriptor_set_out=.tools/contract.binpb protos/memoryd/v1/memory_service.proto
 .tools/codegen/bin/python protos/tool_schemas.py .tools/contract.binpb > $(1)
+.tools/codegen/bin/python protos/tool_schemas.py .tools/contract.binpb mcp > $(2)
 endef
 
 .PHONY: protos
 protos: .tools/codegen/.ready ## Regenerate the Python stubs, the Python package's copy of the protos and the tool schemas
 	$(call GENERATE,clients/python/src)
-	$(call GENERATE_TOOLS,$(TOOLS))
+	$(call GENERATE_TOOLS,$(TOOLS),$(MCP_TOOLS))
 
 .PHONY: protos-check
 protos-check: .tools/codegen/.ready ## Fail if the generated code is stale
 	@rm -rf .tools/fresh && mkdir -p .tools/fresh
 	@$(call GENERATE,.tools/fresh)
-	@$(call GENERATE_TOOLS,.tools/fresh/tools.json)
+	@$(call GENERATE_TOOLS,.tools/fresh/tools.json,.tools/fresh/mcp_tools.json)
 	@diff -r -x __init__.py -x __pycache__ $(STUBS) .tools/fresh/memoryd/v1 && diff $(TOOLS) .tools/fresh/tools.json \
+		&& diff $(MCP_TOOLS) .tools/fresh/mcp_tools.json \
 		|| { echo "The generated code is stale: run \`make protos\` and commit the changes."; exit 1; }
 
 # A separate environment, because the oldest supported code generator and a current runtime exclude each other.

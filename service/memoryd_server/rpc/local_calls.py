@@ -4,7 +4,7 @@ Requests and responses are in proto3 JSON, so that only this package knows the g
 """
 
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -95,7 +95,9 @@ class LocalCalls:
                     async with self._gate.running.handled():
                         return _json(await getattr(self._service, method)(message, context))
 
-    async def stream(self, method: str, request: Mapping[str, Any], caller: LocalCaller) -> AsyncIterator[dict[str, Any]]:
+    async def stream(
+        self, method: str, request: Mapping[str, Any], caller: LocalCaller
+    ) -> AsyncGenerator[dict[str, Any], None]:
         """Call a method that streams its responses, such as `Sync`, and yield them until it ends.
 
         Close the iterator to end the call. It ends with an error when the caller's token is revoked, or when the daemon

@@ -1,0 +1,101 @@
+"""Calls of MemoryService on behalf of an MCP session, and its errors as MCP shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+from uuid import uuid4
+
+from mcp.server.context import ServerRequestContext
+from mcp.shared.exceptions import MCPError
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
+
+from memoryd_server.background_tasks import BackgroundTasks
+from memoryd_server.errors import InvalidRequest, MemorydError
+from memoryd_server.rpc import LocalCaller, LocalCalls
+
+McpContext: TypeAlias = ServerRequestContext[Any, Any]
+
+_MOST_MESSAGE_CHARS = 1_500
+_ADVICE: Mapping[str, str] = {
+    "TOKEN_MISSING": "Configure this MCP server with a token of memoryd.",
+    "TOKEN_INVALID": "Configure this MCP server with a current token of memoryd.",
+    "PATH_NOT_ALLOWED": "Use a path as memory_search returns it.",
+    "FILE_NOT_FOUND": "Use a path as memory_search returns it.",
+    "DEADLINE_TOO_SHORT": "Try again.",
+    "REVISION_NOT_REACHED": "Try again.",
+}
+# Errors that the caller can correct; the others are failures of the server.
+_CALLER_ERRORS = frozenset(
+    {
+        "INVALID_REQUEST",
+        "CURSOR_MALFORMED",
+        "PATH_NOT_ALLOWED",
+        "FILE_NOT_FOUND",
+        "AGENT_FORBIDDEN",
+        "AGENT_NOT_FOUND",
+        "TOKEN_MISSING",
+        "TOKEN_INVALID",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOwner:
+    """Who opened an MCP session, and the agent whose memory it uses; empty for the default agent of the caller."""
+
+    caller: LocalCaller
+    agent_id: str = ""
+
+
+def owner_of(context: McpContext) -> SessionOwner:
+    """Return the owner of a request: of its HTTP request, or of the stream on which it arrived."""
+    if context.request is None:
+        owner: SessionOwner = context.lifespan_context.owner
+        return SessionOwner(replace(owner.caller, request_id=uuid4().hex), owner.agent_id)
+    state = context.request.scope["state"]
+    return SessionOwner(state["memoryd_caller"], state["memoryd_agent"])
+
+
+class McpCalls:
+    """Calls methods of MemoryService by name, each in a task of its own.
+
+    The MCP package cancels again and again until a cancelled block has ended. A call is cancelled once, as gRPC does,
+    so that its clean-up is not interrupted.
+    """
+
+    def __init__(self, calls: LocalCalls, tasks: BackgroundTasks) -> None:
+        self.local = calls
+        self._tasks = tasks
+
+    async def call(self, method: str, request: Mapping[str, Any], owner: SessionOwner) -> dict[str, Any]:
+        """Call a unary method for the owner's agent, unless the request names another one.
+
+        Raises:
+            MemorydError: as `LocalCalls.call`.
+        """
+        named = {"agentId": owner.agent_id, **request}
+        task = self._tasks.spawn("MCP call", self.local.call(method, named, owner.caller), expected=(MemorydError,))
+        try:
+            return await task
+        finally:
+            task.cancel()
+
+
+def explain(error: MemorydError) -> str:
+    """Return what failed and what to do, for a model or a person."""
+    message = error.message if len(error.message) <= _MOST_MESSAGE_CHARS else f"{error.message[:_MOST_MESSAGE_CHARS]}…"
+    advice = _ADVICE.get(error.reason, "")
+    if error.retry_after_seconds is not None:
+        advice = f"Try again in {max(0.1, error.retry_after_seconds):.1f} s."
+    return f"{message.rstrip('.')}. {advice}".strip() if advice else message
+
+
+def protocol_error(error: MemorydError) -> MCPError:
+    """Return an error of a request that is no tool call."""
+    data: dict[str, Any] = {"reason": error.reason}
+    if error.retry_after_seconds is not None:
+        data["retryAfterSeconds"] = error.retry_after_seconds
+    if isinstance(error, InvalidRequest):
+        data["fields"] = [violation.field for violation in error.violations]
+    code = INVALID_PARAMS if error.reason in _CALLER_ERRORS else INTERNAL_ERROR
+    return MCPError(code, explain(error), data)

@@ -1,0 +1,62 @@
+"""The tools of the MCP server: arguments to a request, a call, and its response as a result."""
+
+from typing import Any
+
+import mcp_types as types
+from mcp.shared.exceptions import MCPError
+
+from memoryd_server.errors import InvalidRequest, MemorydError
+from memoryd_server.http.mcp_arguments import TOOLS, ToolDefinition, definitions, make_request, name_arguments
+from memoryd_server.http.mcp_calls import McpCalls, McpContext, SessionOwner, owner_of
+from memoryd_server.http.mcp_progress import BuildFollower, is_incomplete
+from memoryd_server.http.mcp_results import make_error, make_result
+
+_MOST_SHOWN_CHARS = 64
+_WAITING_TOOLS = frozenset({"memory_search", "memory_recall"})
+
+
+class McpTools:
+    """Answers tools/list and tools/call."""
+
+    def __init__(self, calls: McpCalls, follower: BuildFollower) -> None:
+        self._calls = calls
+        self._follower = follower
+
+    async def list(self, _context: McpContext, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """Return all tools; they never change."""
+        return types.ListToolsResult(tools=list(definitions()))
+
+    async def call(self, context: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """Call a tool. An error of the call is a result, so that the model sees it.
+
+        Raises:
+            MCPError: there is no such tool.
+        """
+        definition = TOOLS.get(params.name)
+        if definition is None:
+            shown = params.name[:_MOST_SHOWN_CHARS]
+            raise MCPError(types.INVALID_PARAMS, f"unknown tool {shown!r}; the tools are {', '.join(TOOLS)}")
+        try:
+            request = make_request(definition, params.arguments or {})
+            return make_result(params.name, await self._answer(definition, request, context))
+        except InvalidRequest as error:
+            return make_error(name_arguments(definition, error))
+        except MemorydError as error:
+            return make_error(error)
+
+    async def _answer(self, definition: ToolDefinition, request: dict[str, Any], context: McpContext) -> dict[str, Any]:
+        owner, name = owner_of(context), definition.tool.name
+        if name == "memory_search":
+            # A result has its citation in a field of its own.
+            request["citations"] = "CITATION_MODE_OFF"
+        response = await self._calls.call(definition.method, request, owner)
+        if name in _WAITING_TOOLS and is_incomplete(response) and await self._wait(context, owner):
+            response = await self._calls.call(definition.method, request, owner)
+        return response
+
+    async def _wait(self, context: McpContext, owner: SessionOwner) -> bool:
+        """Wait while the index is built, if the client wants to see the progress. Return whether it was awaited."""
+        if not context.meta or "progress_token" not in context.meta:
+            return False
+        await self._follower.follow(context.session.report_progress, owner)
+        return True

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def next_steps(settings: ResolvedSettings, places: SettingsPlaces, config: Path 
         steps.append(f"OpenClaw: install the memory plugin: {_DOCUMENTS}/clients/openclaw/README.md")
     else:
         steps.append(f"OpenClaw: not found; see {_DOCUMENTS}/docs/openclaw.md if you install it")
-    steps.append(f'MCP:      this version has no MCP server; a coding agent can run {program} search{flags} "..."')
+    steps.append(_mcp_step(program, flags))
     address = next((each for each in settings.service.listen if each.startswith("unix:")), "")
     if address:
         request = shlex.quote('{"query": "your question"}')
@@ -137,3 +138,11 @@ def next_steps(settings: ResolvedSettings, places: SettingsPlaces, config: Path 
         steps.append(f"gRPC:     grpcurl -plaintext -d {request} {shlex.quote(address)} {method}")
     steps.append(f"clients:  Python, Go, TypeScript, Java and Rust: {_DOCUMENTS}/clients/README.md")
     return steps
+
+
+def _mcp_step(program: str, flags: str) -> str:
+    """Return how a coding agent is connected; how to install the extra first, if it is not installed here."""
+    if find_spec("mcp") is None:
+        return f"MCP:      install memoryd[http], then see {_DOCUMENTS}/docs/mcp.md to connect a coding agent"
+    others = f"other agents: {_DOCUMENTS}/docs/mcp.md"
+    return f"MCP:      claude mcp add --scope user memoryd -- {program} mcp{flags}   ({others})"

@@ -63,8 +63,8 @@ def open_connection(common: CommonOptions, *, background: bool = False) -> Itera
         SettingsError: the settings are invalid.
         memoryd.client.MemorydError: the named daemon does not answer.
     """
-    address = _named_address(common)
-    client = _find_client(common) if address is None else _connect(_named_endpoint(common, address))
+    address = named_address(common)
+    client = _find_client(common) if address is None else _connect(named_endpoint(common, address))
     if client is not None:
         with client:
             yield Connection(client)
@@ -87,9 +87,9 @@ def endpoints(common: CommonOptions) -> Iterator[Endpoint]:
     Raises:
         SettingsError: the settings, a token file or a TLS file are invalid.
     """
-    address = _named_address(common)
+    address = named_address(common)
     if address is not None:
-        yield _named_endpoint(common, address)
+        yield named_endpoint(common, address)
         return
     for _, found in _running_endpoints(common):
         yield from found
@@ -108,11 +108,12 @@ def client_tls(common: CommonOptions) -> Tls | None:
         raise SettingsError(str(error)) from error
 
 
-def _named_address(common: CommonOptions) -> str | None:
+def named_address(common: CommonOptions) -> str | None:
+    """Return the address of the daemon to call, from the command line or else from the environment."""
     return common.address or Environment.of_process().text("MEMORYD_ADDRESS")
 
 
-def _named_endpoint(common: CommonOptions, address: str) -> Endpoint:
+def named_endpoint(common: CommonOptions, address: str) -> Endpoint:
     """Return the endpoint of the daemon at `address`.
 
     The token is the first one of the named token file, or for an address on this machine, of the state directory.
@@ -182,22 +183,29 @@ def _find_client(common: CommonOptions) -> MemorydClient | None:
                 _say_which(state_dir)
             return client
     client = _first_answering(_settings_endpoints(common))
-    if client is not None and _selects_workspace(common):
-        _check_workspace(client, common.settings(read_secrets=False))
+    workspace = None if client is None else expected_workspace(common)
+    if client is not None and workspace is not None:
+        try:
+            check_workspace(client, workspace)
+        except SettingsError:
+            client.close()
+            raise
     if client is None and not _selects_memory(common):
         _say_none(Environment.of_process().state_dir)
     return client
 
 
 def _selects_memory(common: CommonOptions) -> bool:
-    return bool(common.state_dir or _needs_settings(common)) or selects_memory(Environment.of_process())
+    return bool(common.state_dir or needs_settings(common)) or selects_memory(Environment.of_process())
 
 
-def _needs_settings(common: CommonOptions) -> bool:
-    return common.token_file is not None or _selects_workspace(common)
+def needs_settings(common: CommonOptions) -> bool:
+    """Return whether an option or a variable has to be resolved before the daemon is known."""
+    return common.token_file is not None or selects_other_workspace(common)
 
 
-def _selects_workspace(common: CommonOptions) -> bool:
+def selects_other_workspace(common: CommonOptions) -> bool:
+    """Return whether an option or a variable selects a workspace, or a settings file, which can set one."""
     return bool(common.config or common.workspace) or selects_workspace(Environment.of_process())
 
 
@@ -206,12 +214,12 @@ def _running_endpoints(common: CommonOptions) -> Iterator[tuple[Path, Iterator[E
 
     Nothing if the settings have to be read first, because an option or a variable for them is given.
     """
-    if not _needs_settings(common):
+    if not needs_settings(common):
         for state_dir in candidate_state_dirs(Environment.of_process(), common.state_dir):
-            yield state_dir, _recorded_endpoints(common, state_dir)
+            yield state_dir, recorded_endpoints(common, state_dir)
 
 
-def _recorded_endpoints(common: CommonOptions, state_dir: Path) -> Iterator[Endpoint]:
+def recorded_endpoints(common: CommonOptions, state_dir: Path) -> Iterator[Endpoint]:
     """Yield the endpoints of a running daemon; only for those over TCP, read its settings."""
     settings = None
     for address in recorded_addresses(state_dir):
@@ -295,19 +303,28 @@ def _choices(state_dirs: list[Path]) -> str:
     return shown + (f" and {len(state_dirs) - _MAX_CHOICES} more" if len(state_dirs) > _MAX_CHOICES else "")
 
 
-def _check_workspace(client: MemorydClient, settings: "ResolvedSettings") -> None:
-    """Raise SettingsError if the default agent of the daemon has another workspace than these settings say."""
+def check_workspace(client: MemorydClient, workspace: Path) -> None:
+    """Raise SettingsError if the default agent of the daemon has another workspace."""
     from memoryd_server.cli.index import all_agents  # noqa: PLC0415 -- only for some options
 
     served = next((agent.workspace for agent in all_agents(client) if agent.default), "")
-    if served and settings.default_agent:
-        workspace = settings.agent(settings.default_agent).workspace
-        if Path(served).resolve() != workspace.resolve():
-            client.close()
-            raise SettingsError(
-                f"the running daemon serves {served}, not {workspace}; omit the option or variable that selects the "
-                "workspace, or select another state directory with --state-dir"
-            )
+    if served and Path(served).resolve() != workspace.resolve():
+        raise SettingsError(
+            f"the running daemon serves {served}, not {workspace}; omit the option or variable that selects the "
+            "workspace, or select another state directory with --state-dir"
+        )
+
+
+def expected_workspace(common: CommonOptions) -> Path | None:
+    """Return the workspace that the options or the environment select for the default agent; None if none is selected.
+
+    Raises:
+        SettingsError: the settings are invalid.
+    """
+    if not selects_other_workspace(common):
+        return None
+    settings = common.settings(read_secrets=False)
+    return settings.agent(settings.default_agent).workspace if settings.default_agent else None
 
 
 def _own_tls(settings: "ResolvedSettings", tls: Tls | None) -> Tls | None:

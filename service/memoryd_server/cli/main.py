@@ -19,6 +19,7 @@ _MODULES: Mapping[str, str] = {
     "init": "init",
     "serve": "serve",
     "service": "service",
+    "mcp": "mcp",
     "reload": "serve",
     "health": "health",
     "status": "status",

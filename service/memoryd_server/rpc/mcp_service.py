@@ -21,7 +21,7 @@ from memoryd_server.rpc.wire import Context
 
 MCP_SERVICE = "memoryd.v1.McpService"
 
-MOST_REQUESTS = 64
+MOST_REQUESTS = 128
 """The maximum number of requests of one session that are in progress."""
 
 MOST_REQUEST_BYTES = 8 * 2**20

@@ -28,7 +28,7 @@ export type SessionRequest = Message<"memoryd.v1.SessionRequest"> & {
 
   /**
    * One JSON-RPC message, at most 4,193,280 bytes. Empty if the message only opens the session. A message that is not a
-   * JSON object is answered with a JSON-RPC error. At most 64 requests, and 8 MiB of them, can be in progress; further
+   * JSON object is answered with a JSON-RPC error. At most 128 requests, and 8 MiB of them, can be in progress; further
    * requests are answered with a JSON-RPC error.
    *
    * @generated from field: string message = 2;

@@ -170,7 +170,8 @@ class _Share:
 class RateLimiter:
     """Counts calls and streams in progress and the bytes of their unread replies, and enforces the limits.
 
-    Use it only on the event loop's thread. `limits` may be replaced at any time.
+    Use it only on the event loop's thread. `limits` may be replaced at any time. `begun` is the number of calls and
+    streams since the start. Calls about the health do not count in it.
     """
 
     def __init__(
@@ -180,6 +181,7 @@ class RateLimiter:
         self._max_idle_shares = max_idle_shares
         self.calls = 0
         self.streams = 0
+        self.begun = 0
         self.reply_bytes = 0
         self._now = now
         self._shares: dict[str, _Share] = {}
@@ -199,6 +201,7 @@ class RateLimiter:
             _refuse_above(share.calls, self.limits.token_concurrent_calls, "calls", "tokenConcurrentCalls")
             share.calls += 1
         self.calls += 1
+        self.begun += 1
         try:
             yield
         finally:
@@ -220,6 +223,7 @@ class RateLimiter:
             _refuse_above(self.streams, self.limits.max_concurrent_streams, "streams", "maxConcurrentStreams")
         with self._hold_stream(share):
             self.streams += not about_health
+            self.begun += not about_health
             try:
                 yield
             finally:

@@ -34,8 +34,8 @@ _QUEUED_RESPONSES = 8
 # Its response comes at the end of a subscription, so a stop does not wait for it.
 _SUBSCRIPTION = "subscriptions/listen"
 
-Write = Callable[[bytes], Awaitable[None]]
-ServeSession = Callable[[AsyncIterator[bytes], Write, LocalCaller, str], Awaitable[None]]
+McpWrite = Callable[[bytes], Awaitable[None]]
+ServeSession = Callable[[AsyncIterator[bytes], McpWrite, LocalCaller, str], Awaitable[None]]
 """Serves a session until the messages end: the messages, a function that sends one, the caller and the agent ID."""
 
 

@@ -235,6 +235,14 @@ class HttpSettings(SettingsBlock):
         return origins
 
 
+class McpSettings(SettingsBlock):
+    """MCP over standard input and output: the daemon that [`memoryd mcp`](mcp.md) starts if none is running."""
+
+    idle_seconds: Annotated[float, FloatRange(0, 2_592_000)] = 600.0
+    """The time without a session, a call or a sync after which a daemon that `memoryd mcp` started exits; 0 means that
+    it does not exit. Other daemons never do. Seconds, 0..2592000; default 600."""
+
+
 class EntriesSettings(SettingsBlock):
     """Entries: short texts that are stored separately from the Markdown files.
 
@@ -308,6 +316,8 @@ class ServiceSettings(SettingsBlock):
     """Metrics."""
     http: HttpSettings = HttpSettings()
     """HTTP."""
+    mcp: McpSettings = McpSettings()
+    """MCP."""
     entries: EntriesSettings = EntriesSettings()
     """Entries."""
     secrets: SecretsSettings = SecretsSettings()

@@ -1,0 +1,57 @@
+"""When a daemon that `memoryd mcp` started exits: after a time without a call, an open stream or a sync."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from memoryd_server.agent import Agents
+from memoryd_server.observe import Log
+from memoryd_server.rpc import Authorizer
+
+LOOK_SECONDS = 1.0
+"""The time between two looks."""
+
+
+class IdleWatch:
+    """Notices when the daemon has been idle for `seconds`, which may change; 0 means never.
+
+    Calls about the health do not count. On the event loop's thread alone.
+    """
+
+    def __init__(
+        self,
+        gate: Authorizer,
+        agents: Agents,
+        seconds: Callable[[], float],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._gate = gate
+        self._agents = agents
+        self._seconds = seconds
+        self._clock = clock
+        self._begun = 0
+        self._busy_at = clock()
+
+    async def wait(self, stop: asyncio.Event, log: Log) -> None:
+        """Set `stop` when the daemon is to exit."""
+        while not self.look():
+            await asyncio.sleep(LOOK_SECONDS)
+        log.info("exit-idle-daemon")
+        stop.set()
+
+    def look(self) -> bool:
+        """Return whether the daemon is to exit now. It then admits no further call, so that no session is lost.
+
+        A session that arrives now is refused, and `memoryd mcp` starts another daemon.
+        """
+        admission, now = self._gate.admission, self._clock()
+        if admission.calls or admission.streams or admission.begun != self._begun or self._syncs():
+            self._begun, self._busy_at = admission.begun, now
+        seconds = self._seconds()
+        if not seconds or now - self._busy_at < seconds:
+            return False
+        self._gate.close()
+        return True
+
+    def _syncs(self) -> bool:
+        return any(agent.index.coordinator.active is not None for agent in self._agents.opened().values())

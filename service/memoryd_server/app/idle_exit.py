@@ -32,12 +32,11 @@ class IdleWatch:
         self._begun = 0
         self._busy_at = clock()
 
-    async def wait(self, stop: asyncio.Event, log: Log) -> None:
-        """Set `stop` when the daemon is to exit."""
-        while not self.look():
-            await asyncio.sleep(LOOK_SECONDS)
-        log.info("exit-idle-daemon")
-        stop.set()
+    async def step(self, stop: asyncio.Event, log: Log) -> None:
+        """Set `stop` if the daemon is to exit now."""
+        if not stop.is_set() and self.look():
+            log.info("exit-idle-daemon")
+            stop.set()
 
     def look(self) -> bool:
         """Return whether the daemon is to exit now. It then admits no further call, so that no session is lost.

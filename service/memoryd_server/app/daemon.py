@@ -29,10 +29,13 @@ from memoryd_server.app.config import (
     agent_config,
     call_limits,
     check_listeners,
+    http_address,
     rerank_config,
     rerank_policy,
     verifier_and_certificates,
 )
+from memoryd_server.app.edges import Edges
+from memoryd_server.app.idle_exit import LOOK_SECONDS, IdleWatch
 from memoryd_server.app.metrics import collect_metrics, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
 from memoryd_server.app.stop_signals import StopSignals
@@ -109,8 +112,8 @@ class Daemon:
         self._collections = FullCollections(self.resources.failures)
         configs = _agent_configs(settings)
         bound_page_caches(len(configs))
-        self._metrics = self._make_metrics(settings)
-        self._meter: Meter = NoMeter() if self._metrics is None else self._metrics.metrics
+        self._metrics, self._metrics_listener = self._make_metrics(settings)
+        self._meter: Meter = self._metrics or NoMeter()
         self._backends = Backends(self.resources, log)
         self.agents = Agents(
             configs,
@@ -138,12 +141,15 @@ class Daemon:
         failures = self.resources.failures
         parts = ExtensionParts(self.agents, self._select, self.resources, log, self.service, background, failures)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
-        services = [extension.service for extension in self.extensions]
-        readiness = HealthReporter(self.agents, services, log=log, failures=failures)
+        self.edges = Edges(
+            settings, self.service, self.authorizer, access=access, log=log, meter=self._meter, failures=failures
+        )
+        services = [*(extension.service for extension in self.extensions), self.edges.mcp_service()]
+        self._readiness = HealthReporter(self.agents, services, log=log, failures=failures)
         self.server = RpcServer(
             self.service,
             services,
-            readiness,
+            self._readiness,
             self.authorizer,
             addresses,
             access=access,
@@ -152,15 +158,13 @@ class Daemon:
             meter=self._meter,
         )
 
-    def _make_metrics(self, settings: ResolvedSettings) -> MetricsListener | None:
+    def _make_metrics(self, settings: ResolvedSettings) -> tuple[Metrics | None, MetricsListener | None]:
+        """Return the metrics, None if no listener serves them, and the listener that serves nothing else."""
         address = metrics_address(settings)
         if address is None:
-            return None
-        return MetricsListener(
-            Metrics(self._collect_metrics),
-            address.host,
-            address.port,
-        )
+            return (None if http_address(settings) is None else Metrics(self._collect_metrics)), None
+        metrics = Metrics(self._collect_metrics)
+        return metrics, MetricsListener(metrics, address.host, address.port)
 
     def _collect_metrics(self) -> MetricsSnapshot:
         stage = self.resources.reranking.current
@@ -184,8 +188,8 @@ class Daemon:
 
     @property
     def metrics_url(self) -> str:
-        """Return the URL of the metrics; empty if they are disabled."""
-        return "" if self._metrics is None else self._metrics.url
+        """Return the URL of the metrics listener; empty if it is disabled."""
+        return "" if self._metrics_listener is None else self._metrics_listener.url
 
     def _select(self, config: EmbeddingConfig) -> ProviderSelection:
         blockers = self._settings.remote_embeddings_blocked_by
@@ -263,11 +267,13 @@ class Daemon:
             raise
         try:
             await self.server.start()
-            if self._metrics is not None:
-                self._metrics.start()
-                self._log.info("serve-metrics", url=self._metrics.url)
+            if self._metrics_listener is not None:
+                self._metrics_listener.start()
+                self._log.info("serve-metrics", url=self._metrics_listener.url)
+            await self.edges.start(self._readiness, self._metrics)
         except BaseException:
             await self.server.stop(0)
+            await self._stop_edges()
             await self.agents.stop()
             await asyncio.to_thread(self._backends.close)
             self._fault_log.stop()
@@ -366,6 +372,7 @@ class Daemon:
         self._stopping = True
         self.agents.open_no_more()
         await self.server.close_gate()
+        self.edges.close_gate()
         async with self._reloading:
             await self._stop(ends_at)
 
@@ -375,10 +382,9 @@ class Daemon:
         self.resources.reranking.shut_down()
         await self.agents.interrupt_syncs()
         await self.server.stop(max(0.0, ends_at - time.monotonic()))
+        await self._stop_edges()
         for extension in self.extensions:
             await extension.stop()
-        if self._metrics is not None:
-            await asyncio.to_thread(self._metrics.stop)
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
@@ -387,6 +393,11 @@ class Daemon:
         self.resources.slow.shutdown()
         await self._collections.stop()
         self._fault_log.stop()
+
+    async def _stop_edges(self) -> None:
+        await self.edges.stop()
+        if self._metrics_listener is not None:
+            await asyncio.to_thread(self._metrics_listener.stop)
 
 
 async def run_daemon(
@@ -397,8 +408,12 @@ async def run_daemon(
     log_level: LogLevel,
     load: Callable[[], ResolvedSettings],
     on_reload: Callable[[SettingsReport], None],
+    exit_when_idle: bool = False,
 ) -> None:
-    """Run the daemon until SIGTERM or SIGINT; the second ends the process immediately. SIGHUP reloads the settings."""
+    """Run the daemon until SIGTERM or SIGINT; the second ends the process immediately. SIGHUP reloads the settings.
+
+    With `exit_when_idle`, it also ends when it has been idle for the time in the settings.
+    """
     _raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -410,6 +425,11 @@ async def run_daemon(
     on_ready(await daemon.start())
     tasks = BackgroundTasks(daemon.resources.failures)
     tasks.repeat("settings reload", lambda: _reload_on_signal(reload, daemon, load, on_reload))
+    if exit_when_idle:
+        idle = IdleWatch(daemon.authorizer, daemon.agents, lambda: daemon.settings.service.mcp.idle_seconds)
+        tasks.repeat("idle exit", partial(idle.step, stop, log), interval_seconds=LOOK_SECONDS)
+        # The first session does not wait for the packages of MCP.
+        tasks.spawn("import of MCP", daemon.edges.mcp_server(), expected=(MemorydError,))
     await stop.wait()
     # A reload requested now would end the process as soon as the event loop is closed.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)

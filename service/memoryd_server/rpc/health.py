@@ -78,6 +78,11 @@ class HealthServicer(health_pb2_grpc.HealthServicer):
         self._stopped = True
         self._wake_watches()
 
+    @property
+    def is_serving(self) -> bool:
+        """Whether the overall state is SERVING."""
+        return bool(self._state("") == _Response.SERVING)
+
     def _wake_watches(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -144,6 +149,11 @@ class HealthReporter:
         self._tasks = BackgroundTasks(
             failures, report=lambda check, error: log.error("fail-health-check", check=check, exc_info=error)
         )
+
+    @property
+    def is_serving(self) -> bool:
+        """Whether the last search of every index in use was answered, and the daemon does not stop."""
+        return self.servicer.is_serving
 
     async def start(self) -> None:
         """Check once, then at intervals until `stop`; extensions, which may be slow to open, in the background."""

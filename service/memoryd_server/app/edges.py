@@ -81,7 +81,7 @@ class Edges:
             access=self._access,
             readiness=readiness,
             metrics=metrics,
-            mcp=mcp if hasattr(mcp, "run") else _Shim(),
+            mcp=mcp,
             log=self._log,
             meter=self._meter,
             failures=self._failures,
@@ -117,10 +117,11 @@ class Edges:
         return make_mcp_service(self._gate, self._session_server, self._failures)
 
     async def _session_server(self) -> ServeSession:
-        mcp, http = await self.mcp_server(), await self._package()
+        mcp = await self.mcp_server()
+        from memoryd_server.http import SessionOwner  # noqa: PLC0415 -- imported on a thread
 
         async def serve(messages: AsyncIterator[bytes], write: McpWrite, caller: LocalCaller, agent_id: str) -> None:
-            await mcp.serve_stream(messages, write, http.SessionOwner(caller, agent_id))
+            await mcp.serve_stream(messages, write, SessionOwner(caller, agent_id))
 
         return serve
 

@@ -2,8 +2,9 @@
 
 from memoryd_server.http.connection import HttpLimits
 from memoryd_server.http.mcp_calls import SessionOwner
+from memoryd_server.http.mcp_http import McpLimits
 from memoryd_server.http.mcp_server import McpServer
 from memoryd_server.http.request_headers import AllowedSources
 from memoryd_server.http.server import EdgeParts, HttpServer
 
-__all__ = ["AllowedSources", "EdgeParts", "HttpLimits", "HttpServer", "McpServer", "SessionOwner"]
+__all__ = ["AllowedSources", "EdgeParts", "HttpLimits", "HttpServer", "McpLimits", "McpServer", "SessionOwner"]

@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from uuid import uuid4
 
 from mcp.server.context import ServerRequestContext
 from mcp.shared.exceptions import MCPError
 from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
+from memoryd_server.access import DEFAULT_AGENT
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import InvalidRequest, MemorydError
 from memoryd_server.rpc import LocalCaller, LocalCalls
 
 McpContext: TypeAlias = ServerRequestContext[Any, Any]
 
+_MOST_AGENTS = 1_000
 _MOST_MESSAGE_CHARS = 1_500
 _ADVICE: Mapping[str, str] = {
     "TOKEN_MISSING": "Configure this MCP server with a token of memoryd.",
@@ -56,6 +58,13 @@ def owner_of(context: McpContext) -> SessionOwner:
     return SessionOwner(state["memoryd_caller"], state["memoryd_agent"])
 
 
+class FilePage(NamedTuple):
+    """Memory files, as ListFiles returns them, and the token of the next page; empty on the last page."""
+
+    files: list[dict[str, Any]]
+    next_token: str
+
+
 class McpCalls:
     """Calls methods of MemoryService by name, each in a task of its own.
 
@@ -73,12 +82,37 @@ class McpCalls:
         Raises:
             MemorydError: as `LocalCalls.call`.
         """
-        named = {"agentId": owner.agent_id, **request}
+        named = dict(request) if method == "ListAgents" else {"agentId": owner.agent_id, **request}
         task = self._tasks.spawn("MCP call", self.local.call(method, named, owner.caller), expected=(MemorydError,))
         try:
             return await task
         finally:
             task.cancel()
+
+    async def with_agent(self, owner: SessionOwner) -> SessionOwner:
+        """Return the owner with the ID of the agent that its calls use.
+
+        Raises:
+            MemorydError: as ListAgents.
+        """
+        if owner.agent_id:
+            return SessionOwner(owner.caller, owner.agent_id.strip().lower())
+        response = await self.call("ListAgents", {"pageSize": _MOST_AGENTS}, owner)
+        agents = response.get("agents", [])
+        default = next((agent["agentId"] for agent in agents if agent.get("default")), DEFAULT_AGENT)
+        is_main = any(agent["agentId"] == DEFAULT_AGENT for agent in agents)
+        return SessionOwner(owner.caller, DEFAULT_AGENT if is_main else default)
+
+    async def files(self, owner: SessionOwner, page_token: str, page_size: int) -> FilePage:
+        """Return a page of the agent's Markdown files that exist.
+
+        Raises:
+            MemorydError: as ListFiles.
+        """
+        request = {"pageSize": page_size, "pageToken": page_token, "sources": ["SOURCE_MEMORY"]}
+        response = await self.call("ListFiles", request, owner)
+        listed = [file for file in response.get("files", ()) if file.get("state") != "FILE_STATE_GONE"]
+        return FilePage(listed, response.get("nextPageToken", ""))
 
 
 def explain(error: MemorydError) -> str:

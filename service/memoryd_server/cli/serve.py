@@ -44,10 +44,16 @@ if TYPE_CHECKING:
     "--example-query",
     help="Print commands to try with this query when the daemon is ready. At a terminal, they are always printed.",
 )
+@click.option(
+    "--exit-when-idle",
+    is_flag=True,
+    help="Exit after memoryd.mcp.idleSeconds without a call, an open stream or a sync. `memoryd mcp` sets this flag.",
+)
 @settings_options
 def serve(
     listen: tuple[str, ...],
     example_query: str | None,
+    exit_when_idle: bool,
     config: Path | None,
     state_dir: Path | None,
     workspace: Path | None,
@@ -90,9 +96,11 @@ def serve(
                     log_level=level,
                     load=load,
                     on_reload=announcement.reloaded,
+                    exit_when_idle=exit_when_idle,
                 )
             )
-        announcement.withdraw()
+            # Without the lock, another daemon could have written the files.
+            announcement.withdraw()
 
 
 class _Announcement:

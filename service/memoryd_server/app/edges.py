@@ -107,9 +107,11 @@ class Edges:
                     message = "MCP needs the extra `http`; install memoryd[http] in the daemon's environment"
                     raise NotImplementedYet(message) from error
                 await asyncio.to_thread(import_module, "memoryd_server.http")
-                from memoryd_server.http import McpServer  # noqa: PLC0415 -- imported on a thread
+                from memoryd_server.http import McpLimits, McpServer  # noqa: PLC0415 -- imported on a thread
 
-                self._mcp = McpServer(self._calls, self._log, self._failures)
+                http = self._settings
+                limits = McpLimits(http.max_sessions, http.session_idle_seconds, http.max_body_bytes)
+                self._mcp = McpServer(self._calls, self._log, self._failures, limits=limits)
             return self._mcp
 
     def mcp_service(self) -> ExtensionService:

@@ -91,6 +91,7 @@ class HttpConnection(H11Protocol):  # type: ignore[misc] # uvicorn is optional, 
         self.logger = _silent_logger()
         self.access_log = False
         self.is_event_stream = False
+        self._is_refused = False
         self._limits = limits
         self._reply_seconds = reply_seconds
         self._on_refused = on_refused
@@ -117,10 +118,10 @@ class HttpConnection(H11Protocol):  # type: ignore[misc] # uvicorn is optional, 
 
     def data_received(self, data: bytes) -> None:
         """Parse `data` in parts no larger than the headers may be, which bounds the work for one refused request."""
-        if self.cycle is None or self.cycle.response_complete:
+        if not self._is_refused and (self.cycle is None or self.cycle.response_complete):
             self._start_header_limit()
         for start in range(0, len(data), MOST_HEADER_BYTES):
-            if self.transport.is_closing():
+            if self._is_refused or self.transport.is_closing():
                 return
             super().data_received(data[start : start + MOST_HEADER_BYTES])
 
@@ -136,13 +137,21 @@ class HttpConnection(H11Protocol):  # type: ignore[misc] # uvicorn is optional, 
         self._refuse(Refusal(400, "INVALID_REQUEST", "the request is not valid HTTP/1.1, or its headers are too large"))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer if no response is in progress, and close the connection."""
+        """Answer if no response is in progress, and close the connection when the client has had time to read."""
         self._on_refused(refusal)
+        self._is_refused = True
         if self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete:
             self.transport.abort()
             return
         self.transport.write(_raw_response(refusal))
-        self.transport.close()
+        # A connection that is closed while data arrive is reset, and the client does not get the response.
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self._stop_header_limit()
+        self._header_limit = self.loop.call_later(self._limits.linger_seconds, self.transport.abort)
+        if self.cycle is not None:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
 
     def shutdown(self) -> None:
         """Close the connection, after the response in progress if there is one."""
@@ -161,7 +170,7 @@ class HttpConnection(H11Protocol):  # type: ignore[misc] # uvicorn is optional, 
             self._header_limit = None
 
     def _refuse_late_headers(self) -> None:
-        if not self.transport.is_closing():
+        if not (self._is_refused or self.transport.is_closing()):
             seconds = self._limits.header_seconds
             self._refuse(Refusal(408, "REQUEST_TIMEOUT", f"no request arrived within {seconds:g} s"))
 

@@ -70,13 +70,16 @@ class EdgeParts:
 
 
 class HttpServer:
-    """Serves HTTP at `address` from `start` to `stop`. On the event loop's thread alone."""
+    """Serves HTTP at `address` from `start` to `stop`. On the event loop's thread alone.
+
+    `limits` may be replaced; open connections keep their own.
+    """
 
     def __init__(self, parts: EdgeParts, address: Address, sources: AllowedSources, limits: HttpLimits) -> None:
         self._parts = parts
         self._sources = sources
-        self._limits = limits
-        self._budget = BodyBudget(limits.all_body_bytes)
+        self.limits = limits
+        self.body_budget = BodyBudget(limits.all_body_bytes)
         self._config = protocol_config(self._serve, limits)
         self._state = ServerState()
         self._open: set[HttpExchange] = set()
@@ -176,7 +179,7 @@ class HttpServer:
         return HttpConnection(
             self._config,
             self._state,
-            self._limits,
+            self.limits,
             reply_seconds=reply_seconds,
             on_refused=self._report_malformed,
             on_unread=partial(self._parts.log.warning, "cancel-unread-reply", method="http"),
@@ -202,7 +205,7 @@ class HttpServer:
             await self._refuse(exchange, Refusal(500, "INTERNAL", message))
         finally:
             self._open.discard(exchange)
-            exchange.release(self._budget)
+            exchange.release(self.body_budget)
             seconds = time.monotonic() - began
             self._parts.meter.call_ended(f"http/{exchange.route}", str(exchange.status), seconds)
 
@@ -224,7 +227,7 @@ class HttpServer:
         if exchange.started:
             await exchange.complete()
         else:
-            await exchange.refuse(refusal, discard_seconds=self._limits.linger_seconds)
+            await exchange.refuse(refusal, discard_seconds=self.limits.linger_seconds)
 
     def _fields(self, exchange: HttpExchange) -> dict[str, str]:
         token_id = exchange.grant.token_id
@@ -282,7 +285,7 @@ class HttpServer:
         exchange.grant = await self._parts.calls.identify(caller)
         exchange.caller = caller
         with self._parts.gate.admission.token_place(exchange.grant):
-            body = await exchange.read_body(request, self._limits, self._budget)
+            body = await exchange.read_body(request, self.limits, self.body_budget)
             async with exchange.handled():
                 await handle(exchange, request, body)
 

@@ -22,9 +22,10 @@ START_SECONDS = 30.0
 MOST_LOG_BYTES = 8 * 2**20
 """A log of this size is renamed before a daemon starts, and replaces the one that was renamed before."""
 
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.1
 _MOST_SHOWN_LINES = 5
-_MOST_SHOWN_BYTES = 1_500
+_MOST_SHOWN_CHARS = 1_500
+_MOST_READ_BYTES = 64 * 1024
 _MOST_RECORD_BYTES = 8_192
 # How the command reports its own errors.
 _ERROR_PREFIX = "memoryd: "
@@ -51,7 +52,7 @@ class DaemonStarter:
             StartError: no daemon runs after `seconds`, or the daemon ended.
         """
         began, deadline = time.time(), time.monotonic() + seconds
-        self._reap()
+        self.reap()
         try:
             self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -124,10 +125,9 @@ class DaemonStarter:
         descriptor = os.open(self.log, flags, 0o600)
         return descriptor, os.fstat(descriptor).st_size
 
-    def _reap(self) -> None:
-        """Let the system forget a daemon of this process that has ended."""
-        if self._process is not None:
-            self._process.poll()
+    def reap(self) -> bool:
+        """Let the system forget the daemon that this object started, if it has ended; return whether none runs."""
+        return self._process is None or self._process.poll() is not None
 
 
 def _read_failure(lock: int, since: float) -> str:
@@ -146,13 +146,15 @@ def _write_failure(lock: int, message: str) -> None:
 
 
 def _last_lines(log: Path, start: int) -> str:
-    """Return the error that the daemon has printed, or else its last lines."""
+    """Return the last error that the daemon has printed, or else its last lines, as one line."""
     try:
         with log.open("rb") as file:
-            file.seek(max(start, file.seek(0, os.SEEK_END) - 16 * _MOST_SHOWN_BYTES))
+            file.seek(max(start, file.seek(0, os.SEEK_END) - _MOST_READ_BYTES))
             lines = file.read().decode("utf-8", "replace").splitlines()
     except OSError:
         return "no log"
-    errors = [line.removeprefix(_ERROR_PREFIX) for line in lines if line.startswith(_ERROR_PREFIX)]
-    shown = " / ".join(line.strip() for line in (errors or lines)[-_MOST_SHOWN_LINES:] if line.strip())
-    return shown[-_MOST_SHOWN_BYTES:] or "it printed nothing"
+    # An error may have several lines, of which only the first one has the prefix.
+    begin = max((at for at, line in enumerate(lines) if line.startswith(_ERROR_PREFIX)), default=None)
+    shown = lines[-_MOST_SHOWN_LINES:] if begin is None else lines[begin : begin + _MOST_SHOWN_LINES]
+    words = " ".join(line.strip() for line in shown).removeprefix(_ERROR_PREFIX)
+    return words[:_MOST_SHOWN_CHARS] or "it printed nothing"

@@ -9,7 +9,7 @@ import os
 import select
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 
 from memoryd_server.json_rpc import MOST_MESSAGE_BYTES, MalformedMessage, oversized_message
@@ -79,15 +79,15 @@ class StandardInput:
     def _read(self) -> None:
         splitter = LineSplitter()
         # The loop is closed when the command ends.
-        with suppress(RuntimeError):
+        with suppress(RuntimeError, CancelledError):
             with suppress(OSError):
                 while chunk := self._read_chunk():
                     for line in splitter.feed(chunk):
                         self._put(line)
+            self._loop.call_soon_threadsafe(self._closed.set)
             for line in splitter.end():
                 self._put(line)
             self._put(None)
-            self._loop.call_soon_threadsafe(self._closed.set)
 
     def _read_chunk(self) -> bytes:
         while True:

@@ -28,9 +28,9 @@ def local_calls(running, meter=None):
 
 
 @asynccontextmanager
-async def mcp_server(running, **options):
+async def mcp_server(running, meter=None, **options):
     """An MCP server for a daemon; it logs where the daemon logs."""
-    server = McpServer(local_calls(running), make_log("debug", "json", running.log), **options)
+    server = McpServer(local_calls(running, meter), make_log("debug", "json", running.log), **options)
     try:
         yield server
     finally:

@@ -31,7 +31,7 @@ _COUNTED = "memoryd-counted"
 class McpLimits:
     """Limits of MCP over HTTP.
 
-    `max_sessions` is for all users, a quarter of it for each of them. A session without a request ends after
+    `max_sessions` is for all users, half of it for each of them. A session without a request ends after
     `idle_seconds`.
     """
 
@@ -42,7 +42,7 @@ class McpLimits:
     @property
     def user_sessions(self) -> int:
         """The most sessions of one user."""
-        return max(1, self.max_sessions // 4)
+        return -(-self.max_sessions // 2)
 
 
 class McpHttpApp:

@@ -51,12 +51,17 @@ async def serve_session(
     outgoing, unsent = anyio.create_memory_object_stream[SessionMessage]()
     incoming, received = anyio.create_memory_object_stream[SessionMessage | Exception]()
     channel = _Channel(read, write, incoming, unsent, outgoing.clone())
-    async with anyio.create_task_group() as group:
-        group.start_soon(channel.receive_all, group.cancel_scope)
-        group.start_soon(channel.send_all, group.cancel_scope)
-        await serve_dual_era_loop(server, received, outgoing, lifespan_state=session, init_options=options)
-        await channel.finish()
-        group.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(channel.receive_all, group.cancel_scope)
+            group.start_soon(channel.send_all, group.cancel_scope)
+            await serve_dual_era_loop(server, received, outgoing, lifespan_state=session, init_options=options)
+            await channel.finish()
+            group.cancel_scope.cancel()
+    finally:
+        channel.close()
+        received.close()
+        outgoing.close()
     if channel.failure is not None:
         raise channel.failure
 
@@ -98,6 +103,9 @@ class _Channel:
         try:
             message = types.jsonrpc_message_adapter.validate_json(data, by_name=False)
         except ValidationError:
+            message = None
+        # The package takes a request with an invalid ID for a notification, and would not answer it.
+        if message is None or (isinstance(message, types.JSONRPCNotification) and "id" in parse_json(data)):
             await self._errors.send(SessionMessage(_refusal(data)))
             return
         await self._incoming.send(SessionMessage(message))
@@ -120,12 +128,15 @@ class _Channel:
             self._ended.set()
 
     async def finish(self) -> None:
-        """Write the last messages of a session that has ended, for a short time at most, and release the streams."""
+        """Write the last messages of a session that has ended, for a short time at most."""
         self._errors.close()
         with anyio.move_on_after(_LAST_WRITES_SECONDS):
             await self._ended.wait()
-        self._incoming.close()
-        self._unsent.close()
+
+    def close(self) -> None:
+        """Release the streams."""
+        for stream in (self._incoming, self._unsent, self._errors):
+            stream.close()
 
 
 def _refusal(data: bytes) -> types.JSONRPCError:

@@ -1,9 +1,11 @@
 """The tools of the MCP server: arguments to a request, a call, and its response as a result."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
+from mcp_types.version import is_version_at_least
 
 from memoryd_server.errors import InvalidRequest, MemorydError
 from memoryd_server.http.mcp_arguments import TOOLS, ToolDefinition, definitions, make_request, name_arguments
@@ -12,6 +14,7 @@ from memoryd_server.http.mcp_progress import BuildFollower, is_incomplete
 from memoryd_server.http.mcp_results import make_error, make_result
 
 _MOST_SHOWN_CHARS = 64
+_FIRST_STRUCTURED = "2025-06-18"
 _WAITING_TOOLS = frozenset({"memory_search", "memory_recall"})
 
 
@@ -36,9 +39,17 @@ class McpTools:
         if definition is None:
             shown = params.name[:_MOST_SHOWN_CHARS]
             raise MCPError(types.INVALID_PARAMS, f"unknown tool {shown!r}; the tools are {', '.join(TOOLS)}")
+        result = await self._result(definition, params.arguments or {}, context)
+        if not is_version_at_least(context.protocol_version, _FIRST_STRUCTURED):
+            result.structured_content = None
+        return result
+
+    async def _result(
+        self, definition: ToolDefinition, arguments: Mapping[str, Any], context: McpContext
+    ) -> types.CallToolResult:
         try:
-            request = make_request(definition, params.arguments or {})
-            return make_result(params.name, await self._answer(definition, request, context))
+            request = make_request(definition, arguments)
+            return make_result(definition.tool.name, await self._answer(definition, request, context))
         except InvalidRequest as error:
             return make_error(name_arguments(definition, error))
         except MemorydError as error:

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from preloaded import Launcher
+
 COMMAND = (sys.executable, "-m", "memoryd_server")
 # An import alone can take this long on a machine that is used by many.
 READY_SECONDS = 90
@@ -40,11 +42,18 @@ class Served:
         return memoryd(*arguments, "--state-dir", self.state, home=self.home, **options)
 
 
+LAUNCHER = Launcher()
+
+
 def memoryd(*arguments, home, stdin=None):
     """Runs the command to its end."""
+    arguments = [str(argument) for argument in arguments]
+    environ = environment(home)
+    if LAUNCHER.can_start(environ):
+        return LAUNCHER.run(arguments, environ, stdin, 60)
     return subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        env=environment(home),
+        [*COMMAND, *arguments],
+        env=environ,
         input=stdin,
         capture_output=True,
         text=True,
@@ -53,30 +62,26 @@ def memoryd(*arguments, home, stdin=None):
     )
 
 
-def start(workspace, state, *arguments, home, listen=None, within=(), memoryd=COMMAND):
+def start(workspace, state, *arguments, home, listen=None, within=(), variables=(), memoryd=COMMAND):
     """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it.
 
-    `memoryd` is the command of the daemon.
+    `memoryd` is the command of the daemon, and `variables` are added to its environment.
 
     If `workspace` is None, it is the one of the settings.
     """
-    listen = listen or f"unix:{state}/m.sock"
-    command = [
-        *within,
-        *memoryd,
+    arguments = [
         "serve",
         *(() if workspace is None else ("--workspace", workspace)),
         "--state-dir",
         state,
         "--listen",
-        listen,
+        listen or f"unix:{state}/m.sock",
         *arguments,
     ]
+    environ = {**environment(home), **dict(variables)}
     log = Path(home) / "daemon.log"
     with log.open("ab") as errors:
-        process = subprocess.Popen(
-            [str(part) for part in command], env=environment(home), stdout=subprocess.PIPE, stderr=errors, text=True
-        )
+        process = _started([*within, *memoryd], list(map(str, arguments)), environ, errors)
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         line = process.stdout.readline() if selector.select(READY_SECONDS) else ""
@@ -85,6 +90,19 @@ def start(workspace, state, *arguments, home, listen=None, within=(), memoryd=CO
         raise AssertionError(f"the daemon did not start: {line!r} {log.read_text('utf-8')[-2000:]}")
     address = line.removeprefix("listening on ").strip()
     return Served(address, None if workspace is None else Path(workspace), Path(state), Path(home), process)
+
+
+def _started(command, arguments, environ, errors):
+    """Start a process with a pipe as its standard output."""
+    if command != list(COMMAND) or not LAUNCHER.can_start(environ):
+        return subprocess.Popen(
+            [*map(str, command), *arguments], env=environ, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+    reading, writing = os.pipe()
+    process = LAUNCHER.start(arguments, environ, [0, writing, errors.fileno()])
+    os.close(writing)
+    process.stdout = os.fdopen(reading, encoding="utf-8")
+    return process
 
 
 def end(process, number=signal.SIGTERM):

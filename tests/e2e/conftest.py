@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from daemon_process import LAUNCHER
 from e2e.daemon_fixture import DaemonFixture
 from tiers import keep_cases
 
@@ -12,6 +13,13 @@ FAST_CASES = 1
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     keep_cases(items, Path(__file__).parent, FAST_CASES)
+
+
+@pytest.fixture(autouse=True)
+def preloaded_modules(request):
+    """Fork `memoryd` from a process with its modules in the long tier; the fast tier starts it as users do."""
+    with LAUNCHER.used(request.node.get_closest_marker("slow") is not None):
+        yield
 
 
 @pytest.fixture

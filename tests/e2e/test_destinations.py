@@ -53,8 +53,6 @@ def launch(tmp_path, recorder):
     state = tmp_path / ".openclaw"
     state.mkdir()
     variables = {**KEYS, "HTTPS_PROXY": recorder.url, "HTTP_PROXY": recorder.url, "NO_PROXY": "", "no_proxy": ""}
-    # The start of a process is this command and its arguments.
-    within = ("env", *(f"{name}={value}" for name, value in variables.items()))
     served = []
 
     def launch(reference, own=None):
@@ -62,7 +60,7 @@ def launch(tmp_path, recorder):
             if content is not None:
                 text = content if isinstance(content, str) else json.dumps(content)
                 (state / name).write_text(text.replace(SERVER, f"{recorder.url}/v1"))
-        served.append(start(None, state, home=tmp_path, within=within))
+        served.append(start(None, state, home=tmp_path, variables=variables))
         return served[-1]
 
     yield launch

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import settings
 
 from properties import FAST_EXAMPLES, FAST_PROFILE
+from tiers import deal
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -30,6 +31,13 @@ for name in [name for name in os.environ if name.endswith(("_API_KEY", "_API_KEY
 settings.register_profile("memoryd", deadline=None)
 settings.register_profile(FAST_PROFILE, deadline=None, max_examples=FAST_EXAMPLES)
 settings.load_profile("memoryd")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = deal(items, REPOSITORY / "tests" / "e2e", workers)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,9 @@
-"""Which tests belong to the long tier: the ones marked `slow`, and all but a few cases of tests that start a daemon."""
+"""Which tests belong to the long tier: the ones marked `slow`, and all but a few cases of tests that start a daemon.
+
+Also the order of the tests if several workers run them.
+"""
+
+from itertools import islice
 
 import pytest
 
@@ -19,3 +24,36 @@ def keep_cases(items, folder, most):
         for number, case in enumerate(cases):
             if number not in kept:
                 case.add_marker(pytest.mark.slow)
+
+
+# The files that take longest, in the order in which they begin. One worker runs all tests of each of the first ones.
+LONGEST = (
+    "test_openclaw_plugin.py",
+    "test_kill_points.py",
+    "test_entry_kills.py",
+    "test_openclaw_recall.py",
+    "test_kill.py",
+    "test_append_kills.py",
+)
+
+
+def deal(items, folder, workers):
+    """Return `items` in an order in which each worker begins with an equal share of the files below `folder`.
+
+    xdist divides the list into one part per worker. A worker that has finished its part takes tests from the end of the
+    longest part that is left. With the long tests first, no worker has a long test left when the others have finished.
+    """
+    below = f"{folder}/"
+    files, others = {}, []
+    for item in items:
+        path = str(item.path)
+        (files.setdefault(path, []) if path.startswith(below) else others).append(item)
+    ranks = {f"{below}{name}": rank for rank, name in enumerate(LONGEST)}
+    order = sorted(files, key=lambda path: (ranks.get(path, len(ranks)), path))
+    rest, left, dealt = iter(others), len(items), []
+    for number in range(workers):
+        size = left // (workers - number)
+        left -= size
+        first = [item for path in order[number::workers] for item in files[path]]
+        dealt += [*first, *islice(rest, max(0, size - len(first)))]
+    return [*dealt, *rest]

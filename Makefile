@@ -155,21 +155,23 @@ endif
 
 # Each worker gets consecutive tests, so that the fixtures shared by a file are set up once.
 PYTEST := $(BIN)/pytest -q -n 3 --dist worksteal --durations=10
+# The tests that are no part of `make test`, `make test-slow` and `make test-all`.
+OTHER_TARGETS := not clients and not packages and not fuzz and not all_kills
 
 .PHONY: test
 test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
-	$(PYTEST) --hypothesis-profile fast -m "not slow and not clients and not packages and not fuzz"
+	$(PYTEST) --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)"
 
 .PHONY: test-slow
 test-slow: setup skipped ## Run what `make test` leaves out: the slow tests, and all examples per property
-	$(PYTEST) -m "(slow or hypothesis) and not clients and not packages and not fuzz"
+	$(PYTEST) -m "(slow or hypothesis) and $(OTHER_TARGETS)"
 
 .PHONY: test-all
 test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages and fuzzing
-	$(PYTEST) -m "not clients and not packages and not fuzz"
+	$(PYTEST) -m "$(OTHER_TARGETS)"
 
 .PHONY: faults
-faults: setup skipped ## Run the tests of faults, with all kill points; part of `make test` and `make test-slow`
+faults: setup skipped ## Run the tests of faults, with twenty kills of each kind; `make test-slow` runs fewer kills
 	$(BIN)/pytest -q -m faults
 
 # Each language defines a target `clients-<language>`, which builds and checks its client and its test runner.

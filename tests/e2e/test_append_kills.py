@@ -35,7 +35,7 @@ def answers(process):
 
 
 @pytest.mark.parametrize(
-    ("kills", "each"), [(3, 12), pytest.param(20, 40, marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+    ("kills", "each"), [(8, 20), pytest.param(20, 40, marks=[pytest.mark.all_kills, pytest.mark.timeout(900)])]
 )
 def test_every_text_of_eight_clients_occurs_once(daemons, tmp_path, kills, each):
     daemons.configure(watch=False)

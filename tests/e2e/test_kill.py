@@ -46,7 +46,7 @@ def kill_after(daemons, seconds, query="heron"):
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.all_kills)])
 def test_a_first_index_killed_ten_times_is_finished_by_the_next_run(daemons, seed):
     fill(daemons)
     chance = random.Random(seed)

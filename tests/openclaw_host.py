@@ -139,7 +139,7 @@ class OpenClawHome:
                 start_new_session=True,
             )
         try:
-            wait_until(lambda: process.poll() is not None or self._is_ready(), 120, pause=0.1)
+            wait_until(lambda: process.poll() is not None or self._is_ready(), COMMAND_SECONDS, pause=0.1)
             assert process.poll() is None, self.gateway_log(name)
             yield process
         finally:
@@ -179,7 +179,7 @@ class OpenClawHome:
             {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=COMMAND_SECONDS) as response:
                 return json.load(response)["result"]["details"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{tool}: {error.code} {error.read().decode()}") from error

@@ -17,7 +17,7 @@ from daemon_process import end, start
 from openclaw_host import NODE, PLUGIN, ModelServer, OpenClawHome, pack_plugin, require_openclaw
 from waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 QUERY = "what is the staging database called"
 NOTES = {

@@ -13,7 +13,7 @@ from e2e.daemon_fixture import client
 from fake_providers import embedding_server
 from memoryd.client import MemorydError
 from memoryd.v1 import memory_pb2
-from waiting import wait_until
+from waiting import WAIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -165,5 +165,6 @@ def test_sigterm_ends_a_reload_that_reopens_many_agents(daemons):
 
 def closed(connection):
     """The number of agents on the first page whose index is not open."""
-    agents = connection.list_agents(page_size=MANY).agents
+    # A reload that closes all agents can take longer than the default deadline.
+    agents = connection.list_agents(page_size=MANY, timeout=WAIT_SECONDS).agents
     return sum(agent.index_state == memory_pb2.INDEX_STATE_UNAVAILABLE for agent in agents)

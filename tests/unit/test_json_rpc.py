@@ -14,7 +14,6 @@ from memoryd_server.json_rpc import (
     read_message,
 )
 
-
 IDS = st.one_of(st.integers(-(10**17), 10**17), st.text(max_size=20))
 VALUES = st.recursive(
     st.none() | st.booleans() | st.floats() | IDS,
@@ -100,9 +99,11 @@ def test_any_text_is_a_message_or_has_an_error(text):
     try:
         read = read_message(text)
     except MalformedMessage as malformed:
-        assert json.loads(malformed.response)["error"]["code"] in {-32700, -32600}
+        response = malformed.response
     else:
-        assert read.value == json.loads(text)
+        response = failed_response(read.method, read.request_id, "no")
+        assert repr(read.value) == repr(json.loads(text))
+    assert json.loads(response)["jsonrpc"] == "2.0"
 
 
 def test_a_failed_tool_is_a_result_that_the_model_reads_and_other_requests_have_an_error():

@@ -75,3 +75,44 @@ def tls_client(certificate_authority):
 
 def message(method, **params):
     return json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+
+
+VERSION = "2025-06-18"
+
+
+class McpSession:
+    """A session of MCP as it is on the wire, by an httpx client that has the token."""
+
+    def __init__(self, http, **headers):
+        self.http = http
+        self.headers = headers
+        self._next = 0
+
+    async def open(self):
+        """Begin the session, and return the response."""
+        about = {"protocolVersion": VERSION, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+        response = await self._post("initialize", about)
+        if response.status_code == 200:
+            self.headers["mcp-session-id"] = response.headers["mcp-session-id"]
+            self.headers["mcp-protocol-version"] = VERSION
+            note = {"jsonrpc": "2.0", "method": "notifications/initialized"}
+            assert (await self.http.post("/mcp", json=note, headers=self.headers)).status_code == 202
+        return response
+
+    async def _post(self, method, params):
+        self._next += 1
+        body = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        return await self.http.post("/mcp", json=body, headers=self.headers)
+
+    async def request(self, method, **params):
+        """The HTTP status and the JSON-RPC response; the last message if the response is a stream of events."""
+        response = await self._post(method, params)
+        lines = [line.removeprefix("data:") for line in response.text.splitlines() if line.startswith("data:")]
+        text = lines[-1] if lines else response.text
+        return response.status_code, json.loads(text) if text else {}
+
+    async def tool(self, name, **arguments):
+        """The result of a tool."""
+        status, response = await self.request("tools/call", name=name, arguments=arguments)
+        assert status == 200, response
+        return response["result"]

@@ -1,12 +1,14 @@
 """The composition root: it builds a running daemon from the settings."""
 
-from memoryd_server.app.config import agent_config
+from memoryd_server.app.config import agent_config, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
 from memoryd_server.app.metrics import metrics_address
 
 __all__ = [
     "Daemon",
     "agent_config",
+    "http_address",
     "metrics_address",
+    "require_http_extra",
     "run_daemon",
 ]

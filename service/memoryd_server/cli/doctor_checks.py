@@ -13,7 +13,7 @@ from memoryd.client import MemorydClient
 from memoryd.client import MemorydError as ClientError
 from memoryd.discovery import recorded_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
-from memoryd_server.app import agent_config, metrics_address
+from memoryd_server.app import agent_config, http_address, metrics_address, require_http_extra
 from memoryd_server.cli.connection import open_connection
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import CommonOptions
@@ -22,6 +22,7 @@ from memoryd_server.doctor import (
     check_certificates,
     check_clock,
     check_descriptors,
+    check_http,
     check_inotify,
     check_keyword_engine,
     check_metrics,
@@ -97,7 +98,7 @@ def _access_checks(settings: ResolvedSettings) -> Iterator[Check]:
     for address in addresses:
         if address.startswith("unix:"):
             yield from check_socket(Path(address.removeprefix("unix:")))
-    if not all(address.startswith("unix:") for address in addresses):
+    if settings.service.http.listen or not all(address.startswith("unix:") for address in addresses):
         yield from check_tokens(TokenFiles.in_state_dir(settings.state_dir, settings.service.token_file), now)
     tls = settings.service.tls
     certificates = CertificateFiles.from_settings(tls.cert_file, tls.key_file, tls.client_ca_file)
@@ -110,6 +111,7 @@ def _daemon_checks(common: CommonOptions, settings: ResolvedSettings) -> Iterato
         with open_connection(common) as daemon:
             yield well("daemon", "answers" if daemon.remote else "not running; the agents are checked in this process")
             yield _metrics_check(settings, running=daemon.remote)
+            yield from _http_checks(settings, running=daemon.remote)
             reported, newest = set(settings.warnings), None
             for agent in [agent for agent in all_agents(daemon.client) if agent.enabled]:
                 answer = daemon.client.status(agent_id=agent.agent_id, probe=True)
@@ -124,6 +126,22 @@ def _daemon_checks(common: CommonOptions, settings: ResolvedSettings) -> Iterato
     except (ClientError, MemorydError) as error:
         meaning = "agents have no memory until the daemon answers"
         yield failure("daemon", error.message, meaning, "see the daemon's log, or start it: memoryd serve")
+
+
+def _http_checks(settings: ResolvedSettings, *, running: bool) -> Iterator[Check]:
+    try:
+        address = http_address(settings)
+        if address is None:
+            return
+        require_http_extra()
+    except MemorydError as error:
+        yield failure("HTTP", error.message, "the daemon does not start", "change the setting as the message says")
+        return
+    tls = settings.service.tls
+    if tls.client_ca_file is not None:
+        yield well("HTTP", f"at {address.text}; not checked, because clients need a certificate")
+        return
+    yield check_http(address.host, address.port, tls=tls.cert_file is not None, running=running)
 
 
 def _metrics_check(settings: ResolvedSettings, *, running: bool) -> Check:

@@ -68,9 +68,10 @@ def local_daemon(settings: ResolvedSettings, *, background: bool) -> Iterator[tu
     """Run a daemon with these settings until the block ends; yield it and its address, a Unix socket of its own."""
     with tempfile.TemporaryDirectory(prefix="memoryd-") as directory:
         address = f"unix:{directory}/s"
-        # The metrics address belongs to a real daemon, and may be in use by it.
+        # The addresses of metrics and HTTP belong to a real daemon, and may be in use by it.
         metrics = settings.service.metrics.model_copy(update={"listen": None})
-        service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics})
+        http = settings.service.http.model_copy(update={"listen": None})
+        service = settings.service.model_copy(update={"listen": (address,), "metrics": metrics, "http": http})
         daemon = LocalDaemon(replace(settings, service=service), background=background)
         daemon.start()
         try:

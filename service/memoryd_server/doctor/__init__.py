@@ -19,7 +19,7 @@ from memoryd_server.doctor.host import (
     check_state_dir,
     check_workspace,
 )
-from memoryd_server.doctor.network import check_metrics, check_socket
+from memoryd_server.doctor.network import check_http, check_metrics, check_socket
 
 __all__ = [
     "Check",
@@ -27,6 +27,7 @@ __all__ = [
     "check_certificates",
     "check_clock",
     "check_descriptors",
+    "check_http",
     "check_inotify",
     "check_keyword_engine",
     "check_metrics",

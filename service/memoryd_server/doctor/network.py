@@ -1,4 +1,4 @@
-"""Checks of the daemon's Unix sockets, and of the address from which Prometheus fetches its metrics."""
+"""Checks of the daemon's Unix sockets, and of the addresses of its metrics and of HTTP."""
 
 import errno
 import os
@@ -213,3 +213,44 @@ def _request_failed(url: str, error: httpx.HTTPError, *, running: bool) -> Check
         return failure(_NAME, detail, _NO_START, _FREE_ADDRESS)
     advice = "try again; if it fails again, find out which program listens there; if it is memoryd, check its log"
     return warning(_NAME, detail, _NO_METRICS, advice)
+
+
+_HTTP = "HTTP"
+_HEALTH_BYTES = 64
+_HTTP_MEANING = "clients of MCP over HTTP cannot reach the daemon"
+_HTTP_TAKEN = "the daemon does not start while another program has this address"
+_FREE_HTTP = "stop the program that listens there, or choose another memoryd.http.listen; then restart the daemon"
+
+
+def check_http(host: str, port: int, *, tls: bool, running: bool, timeout_seconds: float = 5.0) -> Check:
+    """Request `/healthz`; `running` is whether the daemon runs. Certificates are not verified.
+
+    `port` 0 is any free port, which is unknown. Blocks for some seconds at most.
+    """
+    if port == 0:
+        return well(_HTTP, f"at any free port of {host}, which the daemon logs (serve-http); not checked")
+    url = f"{'https' if tls else 'http'}://{_url_host(host)}:{port}/healthz"
+    try:
+        status, text = _answer(url, port, timeout_seconds)
+    except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+        if not running:
+            return well(_HTTP, f"no program listens at {url} yet; the daemon serves HTTP there")
+        advice = "restart the daemon, which reads memoryd.http.listen when it starts"
+        return warning(_HTTP, f"no program answers at {url}: {error}", _HTTP_MEANING, advice)
+    except httpx.HTTPError as error:
+        detail = f"the program that listens at {url} does not answer: {error or type(error).__name__}"
+        return failure(_HTTP, detail, _HTTP_MEANING if running else _HTTP_TAKEN, _FREE_HTTP)
+    if running and (status, text) == (httpx.codes.OK, b"ok\n"):
+        return well(_HTTP, f"{url} answers")
+    detail = f"another program, or another memoryd, answers at {url} with HTTP {status}"
+    return failure(_HTTP, detail, _HTTP_TAKEN, _FREE_HTTP)
+
+
+def _answer(url: str, port: int, timeout_seconds: float) -> tuple[int, bytes]:
+    """Return the status and the beginning of the body."""
+    with (
+        # trust_env=False: a proxy in the environment is not used. The certificate may be for another name.
+        httpx.Client(trust_env=False, timeout=timeout_seconds, verify=False) as client,  # noqa: S501
+        client.stream("GET", url, headers={"host": f"localhost:{port}"}) as response,
+    ):
+        return response.status_code, next(response.iter_raw(_HEALTH_BYTES), b"")

@@ -81,7 +81,7 @@ def read_message(text: bytes) -> RpcMessage:
     if len(text) > MOST_MESSAGE_BYTES:
         raise oversized_message(text[:_ID_WINDOW], text[-_ID_WINDOW:])
     try:
-        value = json.loads(text)
+        value = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
         raise MalformedMessage(PARSE_ERROR, f"the message is not JSON in UTF-8: {str(error)[:200]}") from None
     if isinstance(value, list):

@@ -171,6 +171,7 @@ def test_twenty_sessions_share_one_daemon_and_one_model(mcp, model_path):
     for session, request in zip(sessions, requests, strict=True):
         assert not session.response(request)["result"]["isError"]
     assert mcp.starts() == 1
+    assert not list(mcp.home.rglob("daemons/*.json"))
     assert len(processes_with(model_path)) == 1
     assert max(session.rss_mib() for session in sessions) < 100
 
@@ -225,6 +226,16 @@ def test_the_end_of_the_input_ends_a_session_whose_daemon_hangs(shared):
         os.kill(shared.daemon_pid(), signal.SIGCONT)
     assert code == 0
     assert seconds < 1.0
+
+
+def test_a_session_ends_when_nobody_reads_its_responses(shared):
+    session = shared.session()
+    session.initialize()
+    os.dup2(session.process.stderr.fileno(), session.process.stdout.fileno())
+    # The thread that reads still takes one response.
+    with suppress(BrokenPipeError):
+        wait_until(lambda: session.send("ping") and session.process.poll() is not None)
+    assert session.process.wait(WAIT_SECONDS) == 0
 
 
 def test_a_refused_token_is_reported_with_what_to_do(shared):

@@ -54,6 +54,8 @@ def test_a_cancellation_names_its_request():
         (b"{", -32700, None),
         (b'{"id": "\xff"}', -32700, None),
         (b"[" * 100_000, -32700, None),
+        ('{"method": "ping"}'.encode("utf-16"), -32700, None),
+        ('{"method": "ping"}'.encode("utf-32-le"), -32700, None),
         (b"[]", -32600, None),
         (b"null", -32600, None),
         (b'{"id": 3}', -32600, 3),

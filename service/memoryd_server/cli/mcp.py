@@ -48,7 +48,16 @@ async def _run(common: CommonOptions, agent_id: str, *, may_start: bool) -> None
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     lines, output = StandardInput(), StandardOutput()
     connector = DaemonConnector(common, agent_id, may_start=may_start)
-    bridge = Bridge(lines.line, output.send, connector.connect, complain)
+
+    async def respond(line: bytes) -> None:
+        try:
+            await output.send(line)
+        except OSError:
+            # Nobody reads the responses any more.
+            stop.set()
+            raise
+
+    bridge = Bridge(lines.line, respond, connector.connect, complain)
     lines.start()
 
     async def wait_for_end() -> None:

@@ -51,6 +51,7 @@ class Bridge:
         self._receiving: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
         self._end_reason = ""
+        self._warned = ""
 
     async def run(self) -> None:
         """Copy messages until the input ends and its requests have their responses.
@@ -76,7 +77,7 @@ class Bridge:
         try:
             stream = await self._session()
         except ConnectionFailed as failure:
-            self._warn(str(failure))
+            self._report(str(failure))
             if message.is_request:
                 await self._respond(failed_response(message.method, message.request_id, str(failure)))
             return
@@ -110,7 +111,7 @@ class Bridge:
                 self._progress.set()
         except StreamEnded as ended:
             reason = f"the memory daemon stopped ({ended.message})" if ended.is_absent else ended.message
-            self._warn(reason)
+            self._report(reason)
             self._end_reason = f"{reason}; {_LOST}"
             await self._fail_requests()
         finally:
@@ -120,8 +121,14 @@ class Bridge:
         try:
             return self._record.received(read_message(text))
         except MalformedMessage as malformed:
-            self._warn(f"the daemon sent a message that is not JSON-RPC: {malformed}")
+            self._report(f"the daemon sent a message that is not JSON-RPC: {malformed}")
             return False
+
+    def _report(self, problem: str) -> None:
+        """Warn of a problem, unless it is the same as the last one."""
+        if problem != self._warned:
+            self._warned = problem
+            self._warn(problem)
 
     async def _fail_requests(self) -> None:
         for response in self._record.failed(self._end_reason):

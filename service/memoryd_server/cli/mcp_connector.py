@@ -27,7 +27,7 @@ from memoryd_server.cli.options import CommonOptions
 from memoryd_server.errors import MemorydError as MemorydServerError
 
 # A daemon that a service manager restarts answers again within this time.
-_RESTART_SECONDS = 3.0
+_RESTART_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.05
 _MOST_PAUSE_SECONDS = 1.0
 _FIRST_REST_SECONDS = 1.0

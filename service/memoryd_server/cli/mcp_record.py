@@ -12,13 +12,14 @@ from memoryd_server.json_rpc import RequestId, RpcMessage, dumped, failed_respon
 MOST_SUBSCRIPTIONS = 50
 """The maximum number of subscriptions that a new session repeats."""
 
+_MOST_URI_CHARS = 8_192
 _LISTEN = "subscriptions/listen"
 _REPLAY = "memoryd-replay-"
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRequest:
-    """A request without a response. `uri` is set for a subscription."""
+    """A request without a response. `uri` is set for the begin or the end of a subscription."""
 
     method: str
     request_id: RequestId
@@ -34,7 +35,7 @@ class SessionRecord:
         self._replays = 0
         self._initialize: dict[str, Any] | None = None
         self._initialized: dict[str, Any] | None = None
-        self._subscriptions: dict[str, dict[str, Any]] = {}
+        self._subscriptions: set[str] = set()
 
     @property
     def waits(self) -> bool:
@@ -50,16 +51,16 @@ class SessionRecord:
             self._initialized = message.value
         if not message.is_request:
             return
-        uri = message.params.get("uri")
-        known_uri = uri if isinstance(uri, str) else ""
-        self._pending[message.key] = PendingRequest(message.method, message.request_id, known_uri)
+        uri = _uri_of(message)
+        self._pending[message.key] = PendingRequest(message.method, message.request_id, uri)
         if message.method == "initialize":
             self._initialize, self._initialized = message.value, None
             self._subscriptions.clear()
-        elif message.method == "resources/subscribe" and len(self._subscriptions) < MOST_SUBSCRIPTIONS:
-            self._subscriptions[known_uri] = message.value
+        elif message.method == "resources/subscribe":
+            if uri and len(self._subscriptions) < MOST_SUBSCRIPTIONS:
+                self._subscriptions.add(uri)
         elif message.method == "resources/unsubscribe":
-            self._subscriptions.pop(known_uri, None)
+            self._subscriptions.discard(uri)
 
     def received(self, message: RpcMessage) -> bool:
         """Record a message of the daemon; return whether the client gets it."""
@@ -73,7 +74,7 @@ class SessionRecord:
             if request.method == "initialize":
                 self._initialize = None
             elif request.method == "resources/subscribe":
-                self._subscriptions.pop(request.uri, None)
+                self._subscriptions.discard(request.uri)
         return True
 
     def failed(self, reason: str) -> list[bytes]:
@@ -90,7 +91,9 @@ class SessionRecord:
         messages = [self._repeated(self._initialize)]
         if self._initialized is not None:
             messages.append(dumped(self._initialized))
-            messages.extend(map(self._repeated, self._subscriptions.values()))
+            for uri in sorted(self._subscriptions):
+                subscribe = {"jsonrpc": "2.0", "method": "resources/subscribe", "params": {"uri": uri}}
+                messages.append(self._repeated(subscribe))
         return messages
 
     def _repeated(self, request: dict[str, Any]) -> bytes:
@@ -99,3 +102,9 @@ class SessionRecord:
         request_id = f"{_REPLAY}{self._replays}"
         self._replayed.add(id_key(request_id))
         return dumped({**request, "id": request_id})
+
+
+def _uri_of(message: RpcMessage) -> str:
+    """Return the URI of a subscription, empty for other requests and for a URI that is too long to keep."""
+    uri = message.params.get("uri") if message.method.endswith("subscribe") else None
+    return uri if isinstance(uri, str) and len(uri) <= _MOST_URI_CHARS else ""

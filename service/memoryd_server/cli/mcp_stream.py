@@ -17,7 +17,8 @@ from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 
 # A connection over TCP can break without a sign of it.
 _KEEPALIVE_SECONDS = 30.0
-_OPEN_SECONDS = 15.0
+# The first session of a daemon waits until the packages of MCP are imported.
+_OPEN_SECONDS = 30.0
 
 _RESTARTED = "a daemon of another version runs; restart it with the version of this command"
 

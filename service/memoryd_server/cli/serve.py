@@ -86,7 +86,7 @@ def serve(
             log.warning("warn-settings", warning=warning)
         for problem in () if workspace is None else workspace_problems(workspace):
             log.warning("warn-workspace", problem=problem)
-        announcement = _Announcement(settings.state_dir, log, example_query)
+        announcement = _Announcement(settings.state_dir, log, example_query, registered=not exit_when_idle)
         with endpoint_lock(settings.state_dir):
             asyncio.run(
                 run_daemon(
@@ -104,9 +104,13 @@ def serve(
 
 
 class _Announcement:
-    """How a daemon makes itself known: to commands by two files, to the terminal, and to its supervisor."""
+    """How a daemon makes itself known: to commands by two files, to the terminal, and to its supervisor.
 
-    def __init__(self, state_dir: Path, log: Log, example_query: str | None) -> None:
+    A daemon that is not `registered` is found with its state directory only: one that exits when it is idle would
+    otherwise serve commands without options at some times, and not at others.
+    """
+
+    def __init__(self, state_dir: Path, log: Log, example_query: str | None, *, registered: bool) -> None:
         from memoryd.discovery import Environment  # noqa: PLC0415 -- not needed for help
         from memoryd_server.cli.daemon_registry import registry_folder  # noqa: PLC0415
 
@@ -114,24 +118,31 @@ class _Announcement:
         self._registry = registry_folder(Environment.of_process())
         self._log = log
         self._example_query = example_query
+        self._registered = registered
         self._addresses: list[str] = []
 
     def ready(self, addresses: list[str]) -> None:
         """Announce the addresses of the daemon, which is ready to answer calls."""
-        from memoryd_server.cli.daemon_registry import LastReload, register  # noqa: PLC0415 -- not needed for help
+        from memoryd_server.cli.daemon_registry import LastReload  # noqa: PLC0415 -- not needed for help
         from memoryd_server.settings import process_environment  # noqa: PLC0415
 
         self._addresses = addresses
         self._write(LastReload())
+        if self._registered:
+            self._register()
+        click.echo(f"listening on {', '.join(addresses)}")
+        notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
+        # The state directory of another daemon may be on a file system that does not answer.
+        threading.Thread(target=self._look_at_others, name="registry", daemon=True).start()
+
+    def _register(self) -> None:
+        from memoryd_server.cli.daemon_registry import register  # noqa: PLC0415 -- not needed for help
+
         try:
             register(self._registry, self._state_dir)
         except OSError as error:
             # Commands find the daemon only with --state-dir or --address.
             self._log.info("skip-registration", registry=str(self._registry), error=str(error))
-        click.echo(f"listening on {', '.join(addresses)}")
-        notify(process_environment(), "READY=1", f"STATUS=listening on {', '.join(addresses)}")
-        # The state directory of another daemon may be on a file system that does not answer.
-        threading.Thread(target=self._look_at_others, name="registry", daemon=True).start()
 
     def reloaded(self, report: SettingsReport) -> None:
         """Write the result of a reload for `memoryd reload`."""

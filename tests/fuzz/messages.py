@@ -4,6 +4,7 @@ A new field or method is covered without a change here. Names that occur in the 
 replies (`@name:number`, see `with_learned`), let requests get further than random text would.
 """
 
+import json
 import math
 import re
 
@@ -14,13 +15,13 @@ from grpc_reflection.v1alpha import reflection_pb2
 from hypothesis import strategies as st
 
 from malformed_bytes import changed, changes, made_of_parts, nested
-from memoryd.v1 import entry_service_pb2
+from memoryd.v1 import entry_service_pb2, mcp_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.agent_calls import AGENT_CALLS
 
 METHODS = {
     f"/{service.full_name}/{method.name}": method
-    for file in (pb, entry_service_pb2, health_pb2, reflection_pb2)
+    for file in (pb, entry_service_pb2, mcp_service_pb2, health_pb2, reflection_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods_by_name.values()
 }
@@ -32,7 +33,27 @@ NOTES = ("MEMORY.md", "memory.md", "memory/a.md", "memory/b.md", "memory/2026-01
 TRANSCRIPTS = ("talk.jsonl", "long.jsonl", "talk.reset.2026-01-02T00-00-00.000Z.jsonl")
 WORDS = ("heron", "weir", "the heron nests by the weir", "pier seven", "-heron", '"heron', "heron NEAR(", "2026-01-02")
 ODD = ("", " ", "\0", "é", "\u202e", "\U0001f980", "a\nb", "../../etc/passwd", "*", "%00", "@", "-1", "NULL", "\ufeff")
+_META = {f"io.modelcontextprotocol/{name}": {} for name in ("clientInfo", "clientCapabilities")}
+MCP_MESSAGES = tuple(
+    json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+    for number, (method, params) in enumerate(
+        (
+            (
+                "initialize",
+                {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "a", "version": "1"}},
+            ),
+            ("server/discover", {"_meta": {**_META, "io.modelcontextprotocol/protocolVersion": "2026-07-28"}}),
+            ("tools/list", {}),
+            ("tools/call", {"name": "memory_search", "arguments": {"query": "heron"}}),
+            ("tools/call", {"name": "memory_get", "arguments": {"path": "../a"}}),
+            ("resources/read", {"uri": "memory://main/MEMORY.md"}),
+            ("resources/subscribe", {"uri": "memory://main/%2e%2e/a"}),
+            ("ping", []),
+        )
+    )
+)
 POOLS = {
+    "message": ("", "{", "[]", '{"id": 1}', *MCP_MESSAGES, *MCP_MESSAGES),
     "agent_id": ("", "", "", "main", "other", "OTHER", "absent"),
     "path": (*NOTES, "memory/../memory/a.md", "/etc/passwd", "memory/a.txt", "qmd/notes/a.md", "@path:0", "@path:7"),
     "transcript": (*TRANSCRIPTS, "absent.jsonl", "../talk.jsonl"),

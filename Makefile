@@ -178,9 +178,12 @@ faults: setup skipped ## Run the tests of faults, with twenty kills of each kind
 include $(wildcard clients/*/client.mk)
 CLIENTS := $(patsubst clients/%/client.mk,clients-%,$(wildcard clients/*/client.mk))
 
+# Options of pytest in `make clients`. CI selects the tests that neither `make test` nor `make test-slow` runs.
+CLIENT_TESTS ?=
+
 .PHONY: clients
 clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is installed; report the skipped ones
-	$(BIN)/pytest -q -rs -n 2 --dist loadgroup tests/clients
+	$(BIN)/pytest -q -rs -n 3 --dist loadgroup --durations=10 $(CLIENT_TESTS) tests/clients
 
 .PHONY: attacks
 attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`

@@ -6,6 +6,7 @@ import pytest
 
 from clients.daemon_fixture import ClientsDaemon
 from clients.runner import running
+from daemon_process import LAUNCHER
 from tiers import keep_cases
 
 # Each case starts a client. The fast tier runs so many cases of a parametrized test; `make clients` runs all.
@@ -15,6 +16,14 @@ FAST_CASES = 6
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     keep_cases(items, Path(__file__).parent, FAST_CASES)
+
+
+@pytest.fixture(autouse=True)
+def preloaded_modules(request):
+    """Fork daemons from a process with their modules if the test is of `make clients` or of the long tier."""
+    enabled = any(request.node.get_closest_marker(name) for name in ("clients", "slow"))
+    with LAUNCHER.used(enabled):
+        yield
 
 
 @pytest.fixture(scope="module")

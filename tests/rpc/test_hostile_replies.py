@@ -95,7 +95,7 @@ async def jobs_case(request, home, serve):
 
 
 shared_fixtures = settings(
-    max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+    max_examples=examples(20), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
 )
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from daemon_process import COMMAND, environment
@@ -105,7 +106,9 @@ class McpProcess:
             self.process.kill()
         self.process.wait()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
+            # What the process has not read is lost.
+            with suppress(BrokenPipeError):
+                pipe.close()
 
 
 class McpHome:

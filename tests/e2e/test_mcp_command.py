@@ -1,5 +1,6 @@
 """`memoryd mcp`: sessions over standard input and output, and the daemon that they share."""
 
+import asyncio
 import json
 import os
 import signal
@@ -258,6 +259,22 @@ def test_a_named_daemon_that_does_not_run_is_not_started(mcp):
     message = session.call("initialize", HANDSHAKE)["error"]["message"]
     assert "no daemon answers at 127.0.0.1:1" in message
     assert not mcp.log.exists()
+
+
+@pytest.mark.slow
+async def test_a_client_without_a_handshake_survives_a_killed_daemon(mcp):
+    async with Client(parameters(mcp, "--workspace", mcp.workspace)) as client:
+        await client.list_tools()
+        pid = mcp.daemon_pid()
+        os.kill(pid, signal.SIGSTOP)
+        call = asyncio.ensure_future(client.call_tool("memory_search", {"query": "ferry"}))
+        await asyncio.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        failed = await call
+        assert failed.is_error
+        assert "stopped" in failed.content[0].text
+        found = await client.call_tool("memory_search", {"query": "ferry"})
+        assert not found.is_error
 
 
 @pytest.mark.slow

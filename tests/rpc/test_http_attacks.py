@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import re
 import resource
+import socket
 
 import pytest
 
@@ -247,10 +248,13 @@ async def test_a_client_that_does_not_read_is_cut(serve, home):
     running = await serve(http_settings({"replySeconds": 0.5}))
     server = running.daemon.edges.http
     host, port = address_of(running)
-    reader, writer = await asyncio.open_connection(host, port, limit=1)
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    connection.connect((host, port))
+    reader, writer = await asyncio.open_connection(sock=connection, limit=1)
     writer.transport.pause_reading()
     one = request_bytes(target="/metrics", headers=[f"Authorization: Bearer {any_agent(home)}"])
-    writer.write(one * 2_000)
+    writer.write(one * 1_000)
     await eventually(lambda: running.logged("cancel-unread-reply"), seconds=60)
     await eventually(lambda: server.connections == 0 and server.requests == 0)
     assert running.gate.admission.reply_bytes == 0

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -14,7 +15,9 @@ import pytest
 
 from certificates import Authority, needs_openssl
 from memoryd_server.access.certificates import CertificateFiles, Certificates
+from memoryd_server.app import require_http_extra
 from memoryd_server.app.daemon import QUICK_THREADS
+from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
 from rpc.http_client import HTTP, PING, McpSession, any_agent, client, http_settings, reason_of, request_bytes
@@ -38,6 +41,18 @@ async def test_an_address_that_is_taken_is_reported_and_nothing_listens(serve, h
         await serve({"memoryd": {"http": {"listen": taken}}}, at=other)
     assert not other.socket.exists()
     assert await serve(HTTP, at=other)
+
+
+def test_a_missing_package_is_reported_with_the_command_that_installs_it():
+    with pytest.raises(SettingsError, match=r"absent_package cannot be imported; .*pip install 'memoryd\[http\]'"):
+        require_http_extra(("uvicorn", "absent_package"))
+
+
+def test_a_command_without_a_daemon_does_not_serve_http(home):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = home.settings(http_settings(listen=f"127.0.0.1:{taken.getsockname()[1]}"))
+        with local_daemon(settings, background=False) as (_, address):
+            assert address.startswith("unix:")
 
 
 async def test_the_token_of_the_state_directory_is_created_for_http_alone(serve, home):

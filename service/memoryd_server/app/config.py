@@ -161,13 +161,13 @@ def http_address(settings: ResolvedSettings) -> Address | None:
 HTTP_EXTRA = ("mcp", "starlette", "uvicorn")
 
 
-def require_http_extra() -> None:
+def require_http_extra(packages: Sequence[str] = HTTP_EXTRA) -> None:
     """Check that the packages of HTTP and MCP are installed, without importing them. Blocks.
 
     Raises:
         SettingsError: one of them is missing.
     """
-    missing = [package for package in HTTP_EXTRA if find_spec(package) is None]
+    missing = [package for package in packages if find_spec(package) is None]
     if missing:
         raise SettingsError(
             f"memoryd.http.listen is set, but {', '.join(missing)} cannot be imported; install the extra: "

@@ -12,6 +12,7 @@ import pytest
 from rpc.callers import new_token
 from rpc.http_client import (
     PING,
+    McpSession,
     address_of,
     any_agent,
     authorized,
@@ -307,3 +308,30 @@ async def test_the_requests_of_a_token_are_limited(serve, home):
             writer.close()
         await eventually(lambda: server.requests == 0)
         assert (await http.post("/mcp", json=PING)).status_code != 429
+
+
+BODIES = (
+    b"", b"{", b"null", b"1", b"[]", b"\xff\xfe{}", b"[" * 200_000, b'{"a":' * 200_000, b'{"jsonrpc":"2.0"}',
+    b'{"jsonrpc":"2.0","id":' + b"9" * 5_000 + b',"method":"ping"}', b'{"jsonrpc":"2.0","id":NaN,"method":"ping"}',
+    b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":' + b"[" * 50_000 + b"]" * 50_000 + b"}",
+    b'{"jsonrpc":"2.0","id":1,"method":"' + b"a" * 100_000 + b'"}',
+    b"[" + b",".join([b'{"jsonrpc":"2.0","id":1,"method":"ping"}'] * 10_000) + b"]",
+    b'{"jsonrpc":"2.0","id":"\\ud800","method":"ping"}', b'{"jsonrpc":"2.0","id":{},"method":1,"params":"x"}',
+)  # fmt: skip
+
+
+async def test_hostile_json_causes_no_error_of_the_server(serve, home):
+    running = await serve(http_settings())
+    async with client(running, any_agent(home)) as http:
+        opened = McpSession(http)
+        await opened.open()
+        for headers in (opened.headers, {}, {"mcp-protocol-version": "2026-07-28"}, {"mcp-protocol-version": "x" * 99}):
+            for body in BODIES:
+                response = await http.post("/mcp", content=body, headers=headers)
+                assert response.status_code < 500, (headers, body[:60], response.text[:200])
+        assert (await opened.request("ping"))[1]["result"] == {}
+        for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
+            response = await http.post("/mcp", json=PING, headers={**opened.headers, "content-type": kind})
+            assert 400 <= response.status_code < 500, kind
+    assert not running.logged("fail-request")
+    assert not running.logged("fail-background-task")

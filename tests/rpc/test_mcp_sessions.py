@@ -10,9 +10,13 @@ import pytest
 pytest.importorskip("mcp")
 
 from fake_providers.faults import Fault
+from memoryd.v1 import memory_service_pb2
+from memoryd_server.http import McpServer
 from memoryd_server.http.mcp_server import MOST_RUNNING
 from memoryd_server.http.mcp_stream import MOST_UNSENT
 from memoryd_server.observe import NoMeter
+from memoryd_server.observe.log import make_log
+from memoryd_server.rpc import LocalCalls
 from rpc.mcp_clients import MODES, OWNER, client, mcp_server, raw_client, served
 from rpc.wire import by_meaning
 from waiting import eventually
@@ -236,3 +240,33 @@ async def test_warnings_of_libraries_are_lines_of_the_daemons_log(running, serve
     assert (error["level"], error["error"]) == ("error", "ValueError")
     assert "heron" not in running.log.getvalue()
     assert capfd.readouterr() == ("", "")
+
+
+class BrokenService:
+    """A service with bugs: one call raises, the response of another one is empty."""
+
+    async def MemorySearch(self, request, context):
+        raise RuntimeError("heron at /secret/path")
+
+    async def MemoryGet(self, request, context):
+        return memory_service_pb2.MemoryGetResponse()
+
+
+async def test_bug_is_an_error_without_details_and_a_line_of_the_log(running):
+    log = make_log("debug", "json", running.log)
+    server = McpServer(LocalCalls(BrokenService(), running.gate, log, NoMeter()), log)
+    async with raw_client(server) as raw:
+        await raw.initialize()
+        search = (await raw.call("memory_search", query="crane"))["result"]
+        get = (await raw.call("memory_get", path="memory/harbour.md"))["error"]
+    await server.close()
+    (call_failed,), (request_failed,) = running.logged("fail-call"), running.logged("fail-mcp-request")
+    assert search["isError"]
+    assert search["content"][0]["text"].startswith(
+        "internal error of memoryd; its log has the details under request id"
+    )
+    assert call_failed["request_id"] in search["content"][0]["text"]
+    assert get["code"] == -32603
+    assert get["message"].endswith(request_failed["request_id"])
+    assert "heron" not in json.dumps([search, get])
+    assert "heron" in call_failed["exception"]

@@ -238,9 +238,9 @@ class HttpSettings(SettingsBlock):
 class McpSettings(SettingsBlock):
     """MCP over standard input and output: the daemon that [`memoryd mcp`](mcp.md) starts if none is running."""
 
-    idle_seconds: Annotated[float, FloatRange(0, 2_592_000)] = 600.0
+    idle_seconds: Annotated[float, FloatRange(0, 86_400)] = 600.0
     """The time without a session, a call or a sync after which a daemon that `memoryd mcp` started exits; 0 means that
-    it does not exit. Other daemons never do. Seconds, 0..2592000; default 600."""
+    it does not exit. Other daemons never do. Seconds, 0..86400; default 600."""
 
 
 class EntriesSettings(SettingsBlock):

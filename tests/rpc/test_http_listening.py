@@ -14,9 +14,11 @@ import httpx
 import pytest
 
 from certificates import Authority, needs_openssl
+from memoryd_server.access import parse_address
 from memoryd_server.access.certificates import CertificateFiles, Certificates
 from memoryd_server.app import require_http_extra
 from memoryd_server.app.daemon import QUICK_THREADS
+from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
@@ -41,6 +43,36 @@ async def test_an_address_that_is_taken_is_reported_and_nothing_listens(serve, h
         await serve({"memoryd": {"http": {"listen": taken}}}, at=other)
     assert not other.socket.exists()
     assert await serve(HTTP, at=other)
+
+
+async def test_small_responses_are_not_delayed():
+    listener_module = importlib.import_module("memoryd_server.http.listener")
+    made = asyncio.Queue()
+
+    class Accepted(asyncio.Protocol):
+        def connection_made(self, transport):
+            made.put_nowait(transport)
+
+    async def without_tls():
+        return None
+
+    listener = listener_module.HttpListener(
+        parse_address("127.0.0.1:0"),
+        lambda _: Accepted(),
+        without_tls,
+        max_connections=1,
+        handshake_seconds=1,
+        failures=TaskFailures(),
+    )
+    await listener.bind()
+    listener.start()
+    host, port = listener.address.split(":")
+    _, writer = await asyncio.open_connection(host, int(port))
+    transport = await asyncio.wait_for(made.get(), 20)
+    assert transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    writer.close()
+    transport.close()
+    await listener.stop()
 
 
 def test_a_missing_package_is_reported_with_the_command_that_installs_it():

@@ -216,10 +216,15 @@ def _is_in(char: str, items) -> bool:
 
 
 def use(pattern: re.Pattern[str], method: str):
-    """What `method` does with a text, to its end."""
+    """What `method` does with a text, to its end. A pattern of bytes gets the text in Latin-1."""
+
+    def subject(text):
+        return text.encode("latin-1", "replace") if isinstance(pattern.pattern, bytes) else text
+
     if method in ("search", "match", "fullmatch"):
-        return getattr(pattern, method)
-    return lambda text: deque(pattern.finditer(text), maxlen=0)
+        apply = getattr(pattern, method)
+        return lambda text: apply(subject(text))
+    return lambda text: deque(pattern.finditer(subject(text)), maxlen=0)
 
 
 def seconds(work, text: str, times: int = 1) -> float:

@@ -128,7 +128,9 @@ class Edges:
         return serve
 
     def close_gate(self) -> None:
-        """End the event streams of HTTP. The gate refuses requests from now on."""
+        """End the subscriptions, with their last messages, and the event streams of HTTP. The gate refuses requests."""
+        if self._mcp is not None:
+            self._mcp.end_subscriptions()
         if self.http is not None:
             self.http.close_gate()
 

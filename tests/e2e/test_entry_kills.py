@@ -105,13 +105,13 @@ def check_kills(folder, config, kills):
     assert len(found) <= len(writers.acknowledged) + len(WRITERS)
 
 
-@pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.all_kills)])
+@pytest.mark.parametrize("kills", [5, pytest.param(20, marks=pytest.mark.all_kills)])
 def test_every_acknowledged_entry_is_there_once_however_often_the_daemon_is_killed(tmp_path, kills):
     check_kills(tmp_path, {}, kills)
 
 
 @needs_object_store
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.all_kills)])
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.all_kills)])
 def test_the_same_holds_in_an_object_store(tmp_path, kills):
     with object_store() as options:
         check_kills(tmp_path, {"dbPath": f"s3://{BUCKET}/killed", "storageOptions": options}, kills)

@@ -110,10 +110,12 @@ def check_unharmed(served, channel):
     assert all(file.suffix == ".md" for file in served.workspace.rglob("*") if file.is_file())
 
 
-def attack(served, most):
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_bytes_that_are_no_request_are_refused_and_harm_nothing(served):
     with grpc.insecure_channel(served.address) as channel:
 
-        @settings(max_examples=most, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=3_000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(method=st.sampled_from([*METHODS, REFLECTION]), payload=payloads)
         def every_method_refuses_or_answers(method, payload):
             code = send(channel, method, payload(method))
@@ -121,12 +123,6 @@ def attack(served, most):
 
         every_method_refuses_or_answers()
         check_unharmed(served, channel)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("most", [30, pytest.param(6_000, marks=[pytest.mark.slow, pytest.mark.timeout(900)])])
-def test_bytes_that_are_no_request_are_refused_and_harm_nothing(served, most):
-    attack(served, most)
 
 
 @pytest.mark.slow

@@ -21,7 +21,8 @@ CLIENTS = 8
 MOST_LOG_BYTES = 64 * 1024 * 1024
 MOST_GROWTH_BYTES = 50 * 1024 * 1024
 BUSY_CLIENT = Path(__file__).with_name("busy_client.py")
-SECONDS = [4, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(400)])]
+# docs/demand.md says a minute.
+SECONDS = 60
 
 
 def log_bytes(daemons):
@@ -30,8 +31,8 @@ def log_bytes(daemons):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", SECONDS)
-def test_eight_processes_that_search_sync_and_write_meet_no_lock(daemons, seconds):
+@pytest.mark.timeout(400)
+def test_eight_processes_that_search_sync_and_write_meet_no_lock(daemons):
     for number in range(200):
         daemons.write(f"memory/note-{number}.md", f"the heron number{number}x stands in the reeds\n")
     served = daemons.start()
@@ -39,13 +40,13 @@ def test_eight_processes_that_search_sync_and_write_meet_no_lock(daemons, second
         last_event(connection)
         running = [
             subprocess.Popen(
-                [sys.executable, str(BUSY_CLIENT), served.address, str(daemons.workspace), str(number), str(seconds)],
+                [sys.executable, str(BUSY_CLIENT), served.address, str(daemons.workspace), str(number), str(SECONDS)],
                 stdout=subprocess.PIPE,
                 text=True,
             )
             for number in range(CLIENTS)
         ]
-        told = [json.loads(process.communicate(timeout=seconds + 120)[0]) for process in running]
+        told = [json.loads(process.communicate(timeout=SECONDS + 120)[0]) for process in running]
         assert [process.returncode for process in running] == [0] * CLIENTS
         assert [each["errors"] for each in told] == [[]] * CLIENTS
         assert all(each["searches"] and each["syncs"] and each["writes"] for each in told), told
@@ -71,18 +72,16 @@ def cancelled_streams(connection, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("count", "warm_up"), [(300, 100), pytest.param(10_000, 1_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])]
-)
-def test_streams_that_are_given_up_leave_nothing(daemons, count, warm_up):
+@pytest.mark.timeout(600)
+def test_streams_that_are_given_up_leave_nothing(daemons):
     daemons.write("memory/a.md", "the heron\n")
     served = daemons.start()
     daemon = psutil.Process(served.process.pid)
     with client(served) as connection:
         last_event(connection)
-        cancelled_streams(connection, warm_up)
+        cancelled_streams(connection, 1_000)
         before, descriptors, threads = daemon.memory_info().rss, daemon.num_fds(), daemon.num_threads()
-        cancelled_streams(connection, count)
+        cancelled_streams(connection, 10_000)
         wait_until(lambda: not connection.status().active_sync.sync_id)
         assert daemon.memory_info().rss - before < MOST_GROWTH_BYTES
         assert daemon.num_fds() <= descriptors + 8
@@ -91,8 +90,8 @@ def test_streams_that_are_given_up_leave_nothing(daemons, count, warm_up):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [3, pytest.param(60, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
-def test_a_stalled_reader_slows_no_other_client(daemons, seconds):
+@pytest.mark.timeout(300)
+def test_a_stalled_reader_slows_no_other_client(daemons):
     """Its streams' events are bounded, the latest of them wins, and syncs go on beside it."""
     daemons.configure(debounce_ms=50, filesPerTransaction=1)
     for number in range(400):
@@ -105,7 +104,7 @@ def test_a_stalled_reader_slows_no_other_client(daemons, seconds):
         next(watching)
         next(following)
         before, passes = daemon.memory_info().rss, 0
-        until = time.monotonic() + seconds
+        until = time.monotonic() + SECONDS
         while time.monotonic() < until:
             daemons.write("memory/changing.md", f"the kestrel at{passes}x hovers\n")
             began = time.monotonic()

@@ -1,7 +1,7 @@
 """The command that approves the cost of embeddings.
 
-The messages of a daemon name it as `memoryd index --force`, because a daemon does not know how it was found. The verbs
-print it for one agent, with the options that the user gave.
+The daemon's messages contain it as `memoryd index --force`, because the daemon does not know the user's options. The
+verbs print it with the agent and the options that the user gave.
 """
 
 from __future__ import annotations

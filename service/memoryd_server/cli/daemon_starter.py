@@ -1,8 +1,8 @@
-"""Start a daemon in the background, from one of many processes that need it at the same time.
+"""Start a daemon in the background, only once if several processes need it at the same time.
 
-A lock file in the state directory decides which process starts the daemon. The daemon inherits the lock and holds it
-until it ends, also if the process that started it is gone. The others wait until the daemon runs, or until the lock is
-free again; then the file contains why the start failed.
+The process that locks a file in the state directory starts the daemon. The daemon inherits the lock and holds it until
+it ends, even if the process that started it has exited. The other processes wait until the daemon runs, or until the
+lock is released because the start failed; the file then contains the reason.
 """
 
 import json

@@ -1,7 +1,7 @@
 """`memoryd mcp`: the Model Context Protocol over standard input and output, served by the daemon.
 
-The command copies messages and imports neither the packages of MCP nor those of the daemon, so that each of many
-sessions starts fast and takes little memory.
+The command copies messages between the client and the daemon. It imports neither the `mcp` package nor the daemon's
+packages, so that each session starts fast and takes little memory.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from memoryd_server.cli.options import CommonOptions, agent_option, common_optio
 def mcp(common: CommonOptions, agent: str, no_start: bool) -> None:
     """Serve the memory to an MCP client, such as a coding agent, over standard input and output.
 
-    The client runs this command. It passes messages to the running daemon. If no daemon is running, it starts one,
-    which exits when it has been idle for `memoryd.mcp.idleSeconds`; the log is memoryd.log in the state directory. With
-    --address, no daemon is started.
+    MCP clients run this command. It passes messages to the running daemon. If no daemon is running, it starts one,
+    unless --address or --no-start is given. That daemon writes its log to memoryd.log in the state directory, and exits
+    after it has been idle for `memoryd.mcp.idleSeconds`.
 
-    Exits when standard input ends.
+    The command exits when standard input ends.
     """
     # Help needs neither gRPC nor an event loop.
     import asyncio  # noqa: PLC0415
@@ -53,7 +53,7 @@ async def _run(common: CommonOptions, agent_id: str, *, may_start: bool) -> None
         try:
             await output.send(line)
         except OSError:
-            # Nobody reads the responses any more.
+            # The client has closed its end of standard output.
             stop.set()
             raise
 

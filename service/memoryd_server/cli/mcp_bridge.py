@@ -1,4 +1,4 @@
-"""The loop of `memoryd mcp`: messages from standard input to a session of the daemon, and back to standard output.
+"""Bridge: copies messages from standard input to a session of the daemon, and responses to standard output.
 
 A session that ends, because its daemon was killed or restarted, is replaced when the client sends its next message.
 """

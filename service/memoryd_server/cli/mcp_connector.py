@@ -1,4 +1,4 @@
-"""How `memoryd mcp` reaches a daemon: it finds the running one, or starts one, and opens a session."""
+"""DaemonConnector: finds the running daemon or starts one, and opens a session with it."""
 
 import asyncio
 import time
@@ -42,7 +42,7 @@ class ConnectionFailed(Exception):
 
 @dataclass(slots=True)
 class Rest:
-    """The time after a failed connection in which the next one fails at once with the same message.
+    """The time after a failed connection in which the next attempt fails immediately with the same message.
 
     It doubles with each failure, so that a client that repeats its requests does not start process after process.
     """

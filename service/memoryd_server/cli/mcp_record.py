@@ -1,7 +1,7 @@
-"""What an MCP session has said so far, as far as `memoryd mcp` needs it when the daemon stops.
+"""SessionRecord: the state of an MCP session that `memoryd mcp` needs to replace the session when the daemon stops.
 
-Requests in progress are answered with an error. A new session begins with the handshake and the subscriptions of the
-old one, whose responses the client does not get. Versions of MCP from 2026-07-28 on have neither.
+Requests in progress are answered with an error. The handshake and the subscriptions of the old session are sent again
+in the new one, and the client does not get their responses. Versions of MCP from 2026-07-28 on have neither.
 """
 
 from dataclasses import dataclass

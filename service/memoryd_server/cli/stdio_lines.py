@@ -1,7 +1,7 @@
-"""Standard input and output as lines for an event loop.
+"""Asynchronous reading and writing of lines on standard input and output.
 
-Both are read and written on threads, because they can be files, which an event loop cannot wait for. The threads are
-daemon threads: a read that never ends does not keep the process from exiting.
+Threads read and write, because an event loop cannot wait for regular files. They are daemon threads, so that a read
+that never returns does not keep the process from exiting.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The HTTP edge and MCP. Imported only if they are used, because the packages behind them take long to import."""
+"""The HTTP edge and the MCP server. Imported only when one of them is used, because it imports large packages."""
 
 from memoryd_server.http.connection import HttpLimits
 from memoryd_server.http.mcp_calls import SessionOwner

@@ -1,8 +1,8 @@
-"""One connection: uvicorn's HTTP/1.1 protocol with time limits for clients that are slow or do not read.
+"""A connection: uvicorn's HTTP/1.1 protocol with time limits for clients that send or read too slowly.
 
 uvicorn parses requests with h11 and passes them to an ASGI application. A connection is closed if the headers of a
-request do not arrive in time, and cut if its client does not read a response. Malformed requests are answered and
-reported here, because they reach no application.
+request do not arrive in time, and aborted if its client does not read a response. Malformed requests are answered and
+logged here, because uvicorn does not pass them to the application.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Calls of MemoryService on behalf of an MCP session, and its errors as MCP shows them."""
+"""Calls of MemoryService on behalf of an MCP session, and the conversion of their errors to errors of MCP."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

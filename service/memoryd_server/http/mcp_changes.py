@@ -1,8 +1,8 @@
-"""Changes of memory files, for clients that subscribe to them.
+"""Detection of changed memory files, for the subscriptions of clients.
 
 One `FileWatch` per agent and token follows the agent's index with WatchIndex, while there are subscribers. After each
-change it lists the files and compares their times and sizes with those before. It publishes on a bus of the `mcp`
-package, from which streams of 2026-07-28 (subscriptions/listen) and sessions of earlier versions read.
+change of the index, it lists the files and compares their times and sizes with the previous list. It publishes the
+changes on a subscription bus of the `mcp` package, from which `mcp_subscriptions` sends them to clients.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """MCP over streamable HTTP, as an ASGI application for one path.
 
-Versions before 2026-07-28 have sessions. A session belongs to the user of the request that opened it (`scope["user"]`):
-for other users it does not exist. Requests of later versions have no session.
+Versions of MCP before 2026-07-28 have sessions. A session belongs to the user of the request that opened it
+(`scope["user"]`); other users get the response for an unknown session. Later versions have no sessions.
 """
 
 from collections import Counter

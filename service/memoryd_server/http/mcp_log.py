@@ -1,7 +1,7 @@
-"""The log of the packages behind MCP, as lines of the daemon's log.
+"""Log messages of the packages `mcp`, `sse_starlette` and `uvicorn`, as lines of the daemon's log.
 
-Their messages may contain text of the user and of requests, so a line has only the place that logged it and the type of
-an exception.
+The messages may contain text of the user and of requests. A line therefore has only the place in the code that logged
+the message, and the type of an exception.
 """
 
 import logging

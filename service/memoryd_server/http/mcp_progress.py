@@ -1,4 +1,4 @@
-"""Progress of the first index: a search that has a progress token waits for it, and reports how far it is."""
+"""A search with a progress token waits while the first index is built, and sends progress notifications."""
 
 import asyncio
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The results of tools: a short text with citations that a model can read by itself, and the same as JSON.
+"""The results of tools: a short text with citations for the model, and the same as structured content (JSON).
 
 Stored text may contain anything, including instructions. In the texts, it is escaped, indented and marked as untrusted,
 as in a block of MemoryRecall. In JSON, it is a string of its own, with the same warning next to it.

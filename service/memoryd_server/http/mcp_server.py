@@ -1,7 +1,7 @@
 """The MCP server of the daemon, for any transport: tools, resources, a prompt, and notifications.
 
-The official `mcp` package speaks the protocol. This class connects its handlers with the calls of MemoryService, checks
-who calls, and turns unexpected exceptions into errors without details.
+The official `mcp` package implements the protocol. McpServer registers the handlers of requests, limits the number of
+requests of a session, and replaces unexpected exceptions by errors without details.
 """
 
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """One MCP session over a pair of message streams, such as standard input and output of `memoryd mcp`.
 
-Each message is one JSON-RPC message as UTF-8. The client's first request decides the era of the protocol: `initialize`,
-or a request of 2026-07-28, which has no handshake.
+Each message is one JSON-RPC message as UTF-8. The client's first request decides which versions of MCP apply: those
+with a handshake if it is `initialize`, otherwise 2026-07-28 and later, which have none.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,8 +1,8 @@
-"""Subscriptions to changes of memory files, in both eras of the protocol.
+"""Subscriptions to changes of memory files, in all versions of MCP.
 
-From 2026-07-28 on, a request subscriptions/listen stays open and gets the changes. In earlier versions, a session
-subscribes to files with resources/subscribe and gets the changes as notifications. It gets a notification of a changed
-list of files after it has read the list once.
+From 2026-07-28 on, the client sends a request subscriptions/listen, which stays open and carries the changes. In
+earlier versions, a session subscribes to a file with resources/subscribe and gets notifications of its changes. It is
+also notified of changes of the list of files, if it has read the list before.
 """
 
 import asyncio

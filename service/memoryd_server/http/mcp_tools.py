@@ -1,4 +1,4 @@
-"""The tools of the MCP server: arguments to a request, a call, and its response as a result."""
+"""McpTools: answers tools/list, and tools/call with a call of MemoryService."""
 
 from collections.abc import Mapping
 from typing import Any

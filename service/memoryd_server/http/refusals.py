@@ -1,4 +1,4 @@
-"""Refusals: errors as HTTP responses, with the reasons of gRPC's errors."""
+"""HTTP responses to refused requests, with the same reasons as the errors of gRPC."""
 
 import json
 import math

@@ -1,7 +1,7 @@
 """The headers of a request, checked before its token: size, duplicates, target, Host and Origin.
 
-A web page cannot set `Host` and `Origin`. Both are checked, so that a page whose host name was made to resolve to
-loopback (DNS rebinding) reaches no route.
+A web page cannot choose its `Host` and `Origin` headers. Both are checked, so that a page whose host name resolves to
+loopback (DNS rebinding) cannot reach any route.
 """
 
 import re

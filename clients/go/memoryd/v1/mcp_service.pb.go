@@ -28,7 +28,7 @@ type SessionRequest struct {
 	// message.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// One JSON-RPC message, at most 4,193,280 bytes. Empty if the message only opens the session. A message that is not a
-	// JSON object is answered with a JSON-RPC error. At most 128 requests, and 8 MiB of them, can be in progress; further
+	// JSON object is answered with a JSON-RPC error. At most 64 requests, and 8 MiB of them, can be in progress; further
 	// requests are answered with a JSON-RPC error.
 	Message       string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -26,7 +26,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+// Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
 //
 // Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
 // it, a session fails with UNIMPLEMENTED and the reason.
@@ -64,7 +64,7 @@ type McpService_SessionClient = grpc.BidiStreamingClient[SessionRequest, Session
 // All implementations must embed UnimplementedMcpServiceServer
 // for forward compatibility.
 //
-// Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+// Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
 //
 // Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
 // it, a session fails with UNIMPLEMENTED and the reason.

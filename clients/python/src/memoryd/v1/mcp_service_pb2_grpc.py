@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class McpServiceStub(object):
-    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
 
     Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
     it, a session fails with UNIMPLEMENTED and the reason.
@@ -46,7 +46,7 @@ class McpServiceStub(object):
 
 
 class McpServiceServicer(object):
-    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
 
     Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
     it, a session fails with UNIMPLEMENTED and the reason.
@@ -80,7 +80,7 @@ def add_McpServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class McpService(object):
-    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+    """Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
 
     Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
     it, a session fails with UNIMPLEMENTED and the reason.

@@ -28,7 +28,7 @@ export type SessionRequest = Message<"memoryd.v1.SessionRequest"> & {
 
   /**
    * One JSON-RPC message, at most 4,193,280 bytes. Empty if the message only opens the session. A message that is not a
-   * JSON object is answered with a JSON-RPC error. At most 128 requests, and 8 MiB of them, can be in progress; further
+   * JSON object is answered with a JSON-RPC error. At most 64 requests, and 8 MiB of them, can be in progress; further
    * requests are answered with a JSON-RPC error.
    *
    * @generated from field: string message = 2;
@@ -65,7 +65,7 @@ export const SessionResponseSchema: GenMessage<SessionResponse> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_mcp_service, 1);
 
 /**
- * Serves the Model Context Protocol (MCP) to `memoryd mcp`, which copies it to its standard input and output.
+ * Serves the Model Context Protocol (MCP) to `memoryd mcp`, which connects it to its standard input and output.
  *
  * Programs call MemoryService instead. The service needs the extra `memoryd[http]` in the daemon's environment; without
  * it, a session fails with UNIMPLEMENTED and the reason.

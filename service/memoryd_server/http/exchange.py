@@ -1,8 +1,8 @@
-"""One request and its response: the body within its limits, the bytes that the client has not read, the end.
+"""HttpExchange: one request and its response, with the limits on the request's body and on unread response bytes.
 
-The body of a request is read before it is handled, within a time limit and a limit on the bytes of all requests. The
-body of a refused request is discarded for a moment. Otherwise the connection would be reset before the client has read
-the refusal.
+The body of a request is read before it is handled, within a time limit and a limit on the bytes of all requests. After
+a refusal, the body is read and discarded for a short time. Otherwise the connection would be reset before the client
+has read the refusal.
 """
 
 import asyncio

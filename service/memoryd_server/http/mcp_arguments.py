@@ -1,4 +1,4 @@
-"""The tools of the MCP server, as the protos define them, and the requests that their arguments make.
+"""The definitions of the tools, and the conversion of their arguments to requests of MemoryService.
 
 `tools.json` is generated from the protos (`make protos`).
 """

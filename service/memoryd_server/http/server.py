@@ -1,8 +1,8 @@
 """HttpServer: the routes of the HTTP edge, with the tokens, limits, log and metrics of gRPC.
 
 `/mcp` is MCP over streamable HTTP, `/healthz` and `/readyz` are the only routes that need no token, and `/metrics` is
-for tokens that allow every agent. A request counts among the streams of its token while it is open; the calls that it
-makes count themselves. A stop refuses requests, ends event streams, and lets other responses finish.
+for tokens that allow every agent. An open request counts as one stream of its token, in addition to the calls that it
+makes. When the daemon stops, new requests are refused, event streams end, and other responses are completed.
 """
 
 import asyncio

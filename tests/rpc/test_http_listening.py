@@ -22,11 +22,25 @@ from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
-from rpc.http_client import HTTP, PING, McpSession, any_agent, client, http_settings, reason_of, request_bytes
+from rpc.http_client import (
+    HTTP,
+    PING,
+    McpSession,
+    any_agent,
+    authorized,
+    client,
+    http_settings,
+    reason_of,
+    request_bytes,
+)
 from rpc.wire import Home, quiet
 from waiting import eventually
 
 pytest.importorskip("mcp")
+
+import httpx2
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
 
 
 async def test_an_address_beyond_loopback_needs_tls(serve):
@@ -193,6 +207,21 @@ async def test_during_a_stop_requests_are_refused_streams_end_and_running_calls_
     assert server.connections == 0
     assert not running.logged("fail-request")
     assert not running.logged("fail-background-task")
+
+
+async def test_a_subscription_ends_without_an_error_when_the_daemon_stops(serve, home):
+    running = await serve(http_settings({"shutdownGraceSeconds": 60}))
+    url = f"{running.daemon.edges.http_url}/mcp"
+    async with httpx2.AsyncClient(headers=authorized(any_agent(home)), trust_env=False, timeout=60) as http:
+        transport = streamable_http_client(url, http_client=http)
+        official = Client(transport, mode="2026-07-28", cache=None, read_timeout_seconds=60)
+        async with official as connected, connected.listen(resources_list_changed=True) as events:
+            assert running.daemon.edges.http.requests == 1
+            stop = asyncio.ensure_future(running.stop_daemon())
+            assert [event async for event in events] == []
+            await asyncio.wait_for(stop, 30)
+    assert not running.logged("fail-request")
+    assert not running.logged("cancel-unread-reply")
 
 
 async def test_open_connections_do_not_delay_a_stop(serve, home):

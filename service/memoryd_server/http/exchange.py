@@ -24,8 +24,6 @@ AsgiApp = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _BODY_RETRY_SECONDS = 1.0
 _EVENT_STREAM = b"text/event-stream"
-# The method whose response is a stream of events without an end.
-_LISTEN = b"subscriptions/listen"
 
 CLIENT_CLOSED_REQUEST = 499
 """The status, for the metrics, of a request whose client left before a response."""
@@ -71,9 +69,8 @@ class HttpExchange:
 
     @property
     def waits(self) -> bool:
-        """Whether the client waits for events, for as long as it likes."""
-        listens = self.scope["method"] == "GET" or dict(self.scope["headers"]).get(b"mcp-method") == _LISTEN
-        return self.connection.is_event_stream and listens
+        """Whether the client waits for events of its session. The subscriptions of later versions end themselves."""
+        return self.connection.is_event_stream and self.scope["method"] == "GET"
 
     async def read_body(self, request: RequestHeaders, limits: HttpLimits, budget: BodyBudget) -> bytes:
         """Return the body, which counts in `budget` until `release`.

@@ -4,7 +4,8 @@ This module calls McpService itself, because the client library has no API for i
 """
 
 import asyncio
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any
 
 import grpc
 import grpc.aio
@@ -42,14 +43,18 @@ class SessionStream:
         self._channel = channel
         self._call = call
         self._address = address
+        self._end = f"the daemon at {address} ended the session"
 
     async def send(self, text: bytes) -> None:
         """Send one message; wait while the daemon does not read.
 
         Raises:
-            StreamEnded: the stream has ended.
+            StreamEnded: the stream has ended; `receive` raises the reason.
         """
-        await self._write(SessionRequest(message=text.decode()))
+        try:
+            await self._call.write(SessionRequest(message=text.decode()))
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            raise StreamEnded(self._end, is_absent=True) from None
 
     async def open(self, agent_id: str) -> None:
         """Open the session: send the agent, and wait until the daemon accepts it.
@@ -59,7 +64,8 @@ class SessionStream:
         """
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
-                await self._write(SessionRequest(agent_id=agent_id))
+                with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                    await self._call.write(SessionRequest(agent_id=agent_id))
                 await self.receive()
         except StreamEnded as ended:
             if not ended.is_absent:
@@ -68,12 +74,6 @@ class SessionStream:
         except TimeoutError:
             words = f"the daemon at {self._address} did not open a session within {_OPEN_SECONDS:g} s"
             raise StreamEnded(words, is_absent=True) from None
-
-    async def _write(self, request: SessionRequest) -> None:
-        try:
-            await self._call.write(request)
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            await self._raise_end()
 
     async def receive(self) -> bytes:
         """Return the next message.
@@ -86,17 +86,8 @@ class SessionStream:
         except grpc.RpcError as error:
             raise self._ended(error) from None
         if response is grpc.aio.EOF:
-            await self._raise_end()
+            raise StreamEnded(self._end, is_absent=True)
         return response.message.encode()  # type: ignore[no-any-return]
-
-    async def _raise_end(self) -> NoReturn:
-        """Raise the error with which the call has ended."""
-        try:
-            # The status of a call that ended without an error is OK; `read` raises for the others.
-            await self._call.read()
-        except grpc.RpcError as error:
-            raise self._ended(error) from None
-        raise StreamEnded(f"the daemon at {self._address} ended the session", is_absent=True)
 
     def _ended(self, error: grpc.RpcError) -> StreamEnded:
         failure = decode(error)

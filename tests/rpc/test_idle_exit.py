@@ -5,7 +5,6 @@ import asyncio
 import grpc
 import pytest
 
-from memoryd.v1 import mcp_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 from memoryd_server.app.idle_exit import IdleWatch
@@ -89,7 +88,6 @@ async def test_no_time_means_that_the_daemon_does_not_exit(idleness):
 async def test_a_session_that_arrives_when_the_daemon_exits_is_refused(running, idleness):
     assert idleness.after(SECONDS)
     call = McpServiceStub(running.channel).Session()
-    await call.write(mcp_service_pb2.SessionRequest())
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await asyncio.wait_for(call.read(), 30)
     assert refusal(refused.value).reason == "SHUTTING_DOWN"

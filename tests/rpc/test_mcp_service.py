@@ -32,7 +32,12 @@ class Session:
         self.call = McpServiceStub(channel).Session(**options)
 
     async def open(self, agent_id=""):
+        await self.admitted()
         await self.call.write(pb.SessionRequest(agent_id=agent_id))
+        assert await self.call.read() == pb.SessionResponse()
+        return self
+
+    async def admitted(self):
         assert await self.call.read() == pb.SessionResponse()
         return self
 
@@ -138,7 +143,7 @@ async def test_a_session_serves_the_tools_with_the_token_of_its_caller(over_tcp,
 async def test_a_session_needs_a_token_that_allows_its_agent(over_tcp, home):
     running = await over_tcp()
     assert (await Session(running.channel).refusal()).reason == "TOKEN_MISSING"
-    session = Session(running.channel, **bearer(new_token(home, "main")[1]))
+    session = await Session(running.channel, **bearer(new_token(home, "main")[1])).admitted()
     await session.call.write(pb.SessionRequest(agent_id="other"))
     assert (await session.refusal()).reason == "AGENT_FORBIDDEN"
 
@@ -166,7 +171,7 @@ async def test_sessions_count_as_streams_of_their_token(over_tcp, home):
 async def test_packages_that_are_not_installed_are_named(serve, tmp_path):
     running = await serve()
     async with sessions_of(running, NotImplementedYet("install memoryd[http]"), tmp_path) as channel:
-        session = Session(channel)
+        session = await Session(channel).admitted()
         await session.call.write(pb.SessionRequest())
         found = await session.refusal()
     assert (found.code, found.message) == ("UNIMPLEMENTED", "install memoryd[http]")
@@ -175,7 +180,7 @@ async def test_packages_that_are_not_installed_are_named(serve, tmp_path):
 async def test_a_session_without_a_message_is_refused(serve, tmp_path):
     running = await serve()
     async with sessions_of(running, echo, tmp_path) as channel:
-        session = Session(channel)
+        session = await Session(channel).admitted()
         await session.call.done_writing()
         assert (await session.refusal()).reason == "INVALID_REQUEST"
 
@@ -183,7 +188,7 @@ async def test_a_session_without_a_message_is_refused(serve, tmp_path):
 async def test_the_first_request_may_have_a_message_and_long_messages_pass(serve, tmp_path):
     running = await serve()
     async with sessions_of(running, echo, tmp_path) as channel:
-        session = Session(channel)
+        session = await Session(channel).admitted()
         await session.send(id=1, method="ping")
         assert await session.call.read() == pb.SessionResponse()
         assert (await session.next())["id"] == 1
@@ -221,6 +226,52 @@ async def test_the_requests_in_progress_are_limited(serve, tmp_path):
         await session.send(id="after a response", method="ping")
         await eventually(lambda: handler.requests[-1] == "after a response")
         assert len(handler.requests) == MOST_REQUESTS + 3
+
+
+async def test_an_id_of_a_request_in_progress_is_refused(serve, tmp_path):
+    """Otherwise requests with equal ids would count once. The MCP server takes "7" and 7 for the same id."""
+    running, handler = await serve(), Handler()
+    async with sessions_of(running, handler.serve, tmp_path) as channel:
+        session = await Session(channel).open()
+        await session.send(id=7, method="subscriptions/listen")
+        await session.send(id=8, method="ping")
+        for used in (7, "7", 8, "8"):
+            await session.send(id=used, method="ping")
+            message = await session.next()
+            assert message["id"] == used
+            assert "use another id" in message["error"]["message"]
+        await session.send(method="notifications/cancelled", params={"requestId": "7"})
+        await session.send(id=7, method="ping")
+        await handler.answer(8)
+        assert (await session.next())["id"] == 8
+        await session.send(id="8", method="ping")
+        await eventually(lambda: handler.requests == [7, 8, None, 7, "8"])
+
+
+async def test_messages_that_the_server_cannot_read_do_not_stay_in_progress(serve, tmp_path):
+    """The server cannot answer them with their ids, so a stop would wait for the responses."""
+    running, handler = await serve(), Handler()
+    async with sessions_of(running, handler.serve, tmp_path) as channel:
+        session = await Session(channel).open()
+        nested = "[" * 500 + "]" * 500
+        await session.send(f'{{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {{"x": {nested}}}}}')
+        message = await session.next()
+        assert (message["id"], "nested deeper" in message["error"]["message"]) == (1, True)
+        await session.send('{"jsonrpc": "2.0", "id": "\\ud800", "method": "ping"}')
+        assert (await session.next())["error"]["code"] == -32600
+        await session.send(id=1, method="ping")
+        await eventually(lambda: handler.requests == [1])
+
+
+async def test_a_request_cancels_no_other_one(serve, tmp_path):
+    """The MCP server ignores a request with the method of the notification, so the other request is still counted."""
+    running, handler = await serve(), Handler()
+    async with sessions_of(running, handler.serve, tmp_path) as channel:
+        session = await Session(channel).open()
+        await session.send(id=1, method="ping")
+        await session.send(id=2, method="notifications/cancelled", params={"requestId": 1})
+        await session.send(id=1, method="ping")
+        assert "use another id" in (await session.next())["error"]["message"]
 
 
 async def test_the_bytes_of_the_requests_in_progress_are_limited(serve, tmp_path):

@@ -4,7 +4,6 @@ This module calls McpService itself, because the client library has no API for i
 """
 
 import asyncio
-from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -20,6 +19,9 @@ from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 _KEEPALIVE_SECONDS = 30.0
 # The first session of a daemon waits until the packages of MCP are imported.
 _OPEN_SECONDS = 30.0
+
+# gRPC's own, for a connection that breaks while a message is sent.
+_CONNECTION_ERRORS = (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED)
 
 _RESTARTED = "a daemon of another version runs; restart it with the version of this command"
 
@@ -51,21 +53,24 @@ class SessionStream:
         Raises:
             StreamEnded: the stream has ended; `receive` raises the reason.
         """
+        await self._write(SessionRequest(message=text.decode()))
+
+    async def _write(self, request: SessionRequest) -> None:
         try:
-            await self._call.write(SessionRequest(message=text.decode()))
+            await self._call.write(request)
         except (grpc.RpcError, asyncio.InvalidStateError):
             raise StreamEnded(self._end, is_absent=True) from None
 
     async def open(self, agent_id: str) -> None:
-        """Open the session: send the agent, and wait until the daemon accepts it.
+        """Open the session: when the daemon has admitted the call, send the agent, and wait until it is accepted.
 
         Raises:
             StreamEnded: the daemon does not answer or refuses the session.
         """
         try:
             async with asyncio.timeout(_OPEN_SECONDS):
-                with suppress(grpc.RpcError, asyncio.InvalidStateError):
-                    await self._call.write(SessionRequest(agent_id=agent_id))
+                await self.receive()
+                await self._write(SessionRequest(agent_id=agent_id))
                 await self.receive()
         except StreamEnded as ended:
             if not ended.is_absent:
@@ -91,7 +96,11 @@ class SessionStream:
 
     def _ended(self, error: grpc.RpcError) -> StreamEnded:
         failure = decode(error)
-        return StreamEnded(_message(failure, self._address), is_absent=failure.code is grpc.StatusCode.UNAVAILABLE)
+        # The daemon gives a reason for all of its own errors. Without one, the connection has failed.
+        is_absent = failure.code is grpc.StatusCode.UNAVAILABLE or (
+            failure.code in _CONNECTION_ERRORS and not failure.reason
+        )
+        return StreamEnded(_message(failure, self._address), is_absent=is_absent)
 
     async def close(self) -> None:
         """End the session now."""

@@ -97,7 +97,12 @@ class StandardInput:
                 _wait_for(self._descriptor, select.POLLIN)
 
     def _put(self, line: bytes | MalformedMessage | None) -> None:
-        asyncio.run_coroutine_threadsafe(self._lines.put(line), self._loop).result()
+        put = self._lines.put(line)
+        try:
+            asyncio.run_coroutine_threadsafe(put, self._loop).result()
+        except (RuntimeError, CancelledError):
+            put.close()
+            raise
 
     def _watch(self) -> None:
         """Report a writer that is gone while the lines before the end wait to be read."""

@@ -6,6 +6,7 @@ number and size are limited, and so that a stop of the daemon lets them finish.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
@@ -90,21 +91,24 @@ class McpSession:
             self._finish(message.cancelled_key)
         if not message.is_request:
             return ""
+        key = _server_key(message.key)
+        if key in self._requests or key in self._subscriptions:
+            return "a request with this id is in progress; use another id"
         in_progress = len(self._requests) + len(self._subscriptions)
         if in_progress >= MOST_REQUESTS:
             return f"{in_progress} requests of this session are in progress; wait for their responses"
         used = sum(self._requests.values()) + sum(self._subscriptions.values())
         if used and (used + size > MOST_REQUEST_BYTES or self._budget.used + size > self._budget.most_bytes):
             return "the requests in progress are too large together; wait for their responses"
-        self._finish(message.key)
         counted = self._subscriptions if message.method == _SUBSCRIPTION else self._requests
-        counted[message.key] = size
+        counted[key] = size
         self._budget.used += size
         if self._requests:
             self._is_idle.clear()
         return ""
 
-    def _finish(self, key: str) -> None:
+    def _finish(self, id_key: str) -> None:
+        key = _server_key(id_key)
         self._budget.used -= self._requests.pop(key, 0) + self._subscriptions.pop(key, 0)
         if not self._requests:
             self._is_idle.set()
@@ -138,6 +142,14 @@ class McpSession:
             self._finish(key)
 
 
+def _server_key(id_key: str) -> str:
+    """Return a key that is equal for ids that the MCP server does not distinguish, such as 7 and "7"."""
+    try:
+        return str(int(json.loads(id_key)))
+    except ValueError:
+        return id_key
+
+
 class McpService(McpServiceServicer):
     """The servicer. `load` returns the function that serves a session; it may import modules on a thread."""
 
@@ -160,6 +172,8 @@ class McpService(McpServiceServicer):
             NotImplementedYet: the packages of MCP are not installed.
             ShuttingDown: the daemon stops.
         """
+        # A client that sends before its call is admitted may get an error of gRPC instead of the refusal.
+        yield pb.SessionResponse()
         async with self._gate.running.handled(waits=True):
             first = await anext(requests, None)
         if first is None:

@@ -82,7 +82,7 @@ func (x *SessionRequest) GetMessage() string {
 // A message to the MCP client.
 type SessionResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One JSON-RPC message, without line breaks. Empty in the first response only.
+	// One JSON-RPC message, without line breaks. Empty in the first two responses only.
 	Message       string `protobuf:"bytes,1,opt,name=message,proto3" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

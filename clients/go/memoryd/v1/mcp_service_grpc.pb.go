@@ -33,9 +33,10 @@ const (
 type McpServiceClient interface {
 	// Carries one MCP session, which lasts until the client closes its side of the stream.
 	//
-	// The first response has no message: it reports that the session is open. A session counts as one stream of its
-	// token, and each call of a tool as a call. When the daemon stops, requests in progress have its grace period to
-	// finish; then the session fails with UNAVAILABLE. Set no deadline.
+	// The first two responses have no message. The first one reports that the call is admitted, and the client then sends
+	// its first message; the second one reports that the session is open. A session counts as one stream of its token, and
+	// each call of a tool as a call. When the daemon stops, requests in progress have its grace period to finish; then the
+	// session fails with UNAVAILABLE. Set no deadline.
 	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
 }
 
@@ -71,9 +72,10 @@ type McpService_SessionClient = grpc.BidiStreamingClient[SessionRequest, Session
 type McpServiceServer interface {
 	// Carries one MCP session, which lasts until the client closes its side of the stream.
 	//
-	// The first response has no message: it reports that the session is open. A session counts as one stream of its
-	// token, and each call of a tool as a call. When the daemon stops, requests in progress have its grace period to
-	// finish; then the session fails with UNAVAILABLE. Set no deadline.
+	// The first two responses have no message. The first one reports that the call is admitted, and the client then sends
+	// its first message; the second one reports that the session is open. A session counts as one stream of its token, and
+	// each call of a tool as a call. When the daemon stops, requests in progress have its grace period to finish; then the
+	// session fails with UNAVAILABLE. Set no deadline.
 	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
 	mustEmbedUnimplementedMcpServiceServer()
 }

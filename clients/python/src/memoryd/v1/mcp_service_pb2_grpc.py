@@ -55,9 +55,10 @@ class McpServiceServicer(object):
     def Session(self, request_iterator, context):
         """Carries one MCP session, which lasts until the client closes its side of the stream.
 
-        The first response has no message: it reports that the session is open. A session counts as one stream of its
-        token, and each call of a tool as a call. When the daemon stops, requests in progress have its grace period to
-        finish; then the session fails with UNAVAILABLE. Set no deadline.
+        The first two responses have no message. The first one reports that the call is admitted, and the client then sends
+        its first message; the second one reports that the session is open. A session counts as one stream of its token, and
+        each call of a tool as a call. When the daemon stops, requests in progress have its grace period to finish; then the
+        session fails with UNAVAILABLE. Set no deadline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -50,7 +50,7 @@ export const SessionRequestSchema: GenMessage<SessionRequest> = /*@__PURE__*/
  */
 export type SessionResponse = Message<"memoryd.v1.SessionResponse"> & {
   /**
-   * One JSON-RPC message, without line breaks. Empty in the first response only.
+   * One JSON-RPC message, without line breaks. Empty in the first two responses only.
    *
    * @generated from field: string message = 1;
    */
@@ -76,9 +76,10 @@ export const McpService: GenService<{
   /**
    * Carries one MCP session, which lasts until the client closes its side of the stream.
    *
-   * The first response has no message: it reports that the session is open. A session counts as one stream of its
-   * token, and each call of a tool as a call. When the daemon stops, requests in progress have its grace period to
-   * finish; then the session fails with UNAVAILABLE. Set no deadline.
+   * The first two responses have no message. The first one reports that the call is admitted, and the client then sends
+   * its first message; the second one reports that the session is open. A session counts as one stream of its token, and
+   * each call of a tool as a call. When the daemon stops, requests in progress have its grace period to finish; then the
+   * session fails with UNAVAILABLE. Set no deadline.
    *
    * @generated from rpc memoryd.v1.McpService.Session
    */

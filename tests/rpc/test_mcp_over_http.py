@@ -140,6 +140,28 @@ async def test_sessions_of_one_token_are_limited(serve, home):
         assert (await opened(http))[0].status_code == 200
 
 
+async def test_agents_of_one_token_share_its_sessions(serve, home):
+    """A token that allows several agents would otherwise take the sessions of all tokens."""
+    running = await serve(http_settings(maxSessions=4))
+    token, other = any_agent(home), any_agent(home)
+    async with http_client(running, token) as http, http_client(running, other) as others:
+        for agent_id, status in (("main", 200), ("second", 200), ("third", 503), ("main", 503)):
+            response = await http.post("/mcp", json=INITIALIZE, headers={"memoryd-agent": agent_id})
+            assert response.status_code == status, agent_id
+        assert (await opened(others))[0].status_code == 200
+
+
+async def test_session_belongs_to_the_agent_that_opened_it(serve, home):
+    running = await serve(HTTP)
+    ping = {"jsonrpc": "2.0", "id": 2, "method": "ping"}
+    async with http_client(running, any_agent(home)) as http:
+        response = await http.post("/mcp", json=INITIALIZE, headers={"memoryd-agent": "main"})
+        session = response.headers["mcp-session-id"]
+        for agent_id, status in (("main", 200), ("second", 404)):
+            headers = {"mcp-session-id": session, "memoryd-agent": agent_id}
+            assert (await http.post("/mcp", json=ping, headers=headers)).status_code == status, agent_id
+
+
 async def test_session_without_requests_expires(serve, home):
     running = await serve(http_settings(maxSessions=1, sessionIdleSeconds=1))
     async with http_client(running, any_agent(home)) as http:

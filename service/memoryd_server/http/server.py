@@ -294,8 +294,8 @@ class HttpServer:
         scope = exchange.scope
         scope["state"] |= {"memoryd_caller": exchange.caller, "memoryd_agent": agent_id}
         # A session belongs to the token and the agent that it began with.
-        owner = f"{exchange.grant.share} {agent_id}"
-        scope["user"] = AuthenticatedUser(AccessToken(token="", client_id=owner, scopes=[]))
+        owner = AccessToken(token="", client_id=exchange.grant.share, subject=agent_id, scopes=[])
+        scope["user"] = AuthenticatedUser(owner)
         await self._parts.mcp.asgi_app(scope, exchange.replay(body), exchange.send)
 
     async def _metrics(self, exchange: HttpExchange, _request: RequestHeaders, _body: bytes) -> None:

@@ -205,7 +205,7 @@ class HttpSettings(SettingsBlock):
     `localhost`, `127.0.0.1`, `[::1]` and the host of `listen` are accepted, too, but the pages cannot read the
     responses. `http://HOST`, `https://HOST` or either with `:PORT`; default []."""
     max_sessions: Annotated[int, IntRange(1, 65_536)] = 256
-    """The maximum number of open MCP sessions over HTTP, half of them for one token and agent; further sessions are
+    """The maximum number of open MCP sessions over HTTP, half of them for one token; further sessions are
     refused. Sessions, 1..65536; default 256."""
     session_idle_seconds: Annotated[float, FloatRange(1, 86_400)] = 1_800.0
     """The time without a request after which an MCP session ends. Seconds, 1..86400; default 1800."""

@@ -9,6 +9,8 @@ pytest.importorskip("mcp")
 
 from mcp.shared.exceptions import MCPError
 
+from memoryd_server.errors import InvalidRequest
+from memoryd_server.http.mcp_arguments import TOOLS, make_request
 from memoryd_server.recall.fence import CLOSING, OPENING, WARNING, estimated_tokens
 from rpc.callers import new_token
 from rpc.mcp_clients import MODES, client, mcp_server, owner_with, raw_client
@@ -209,6 +211,16 @@ async def test_invalid_arguments_are_named_in_a_tool_error(server):
             assert result.is_error, (tool, arguments)
             assert mentions in texts(result), (tool, arguments)
             assert result.structured_content["error"]["message"] == texts(result)
+
+
+async def test_many_invalid_arguments_cost_little(server):
+    """A message has room for 300,000 unknown arguments or a list of 800,000 texts, which would take seconds."""
+    error = await call(server, "memory_search", query="a", pathPrefixes=["a"] * 1_001)
+    assert texts(error) == "pathPrefixes: must have at most 1,000 items"
+    with pytest.raises(InvalidRequest) as refused:
+        make_request(TOOLS["memory_search"], {f"unknown{number}": 1 for number in range(10_000)})
+    unknown = [each for each in refused.value.violations if each.field.startswith("unknown")]
+    assert len(unknown) == 16
 
 
 async def test_null_counts_as_not_set(server):

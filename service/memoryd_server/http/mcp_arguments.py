@@ -18,6 +18,9 @@ from memoryd_server.foreign_text import is_nested_deeper, valid_text
 _MOST_DEPTH = 2
 _MOST_INT = 2**31 - 1
 _MOST_SHOWN_CHARS = 64
+# More than any argument may have. Longer lists, and requests with many unknown arguments, take seconds to convert.
+_MOST_ITEMS = 1_000
+_MOST_VIOLATIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +74,8 @@ def make_request(definition: ToolDefinition, arguments: Mapping[str, Any]) -> di
     request: dict[str, Any] = {}
     known = definition.properties
     for name, value in arguments.items():
+        if len(violations) >= _MOST_VIOLATIONS:
+            break
         if value is None:
             continue
         if name not in known:
@@ -123,6 +128,8 @@ def _converted(value: Any, schema: Mapping[str, Any], name: str) -> Any:
         return _integer(value)
     if not isinstance(value, list) or is_nested_deeper(value, _MOST_DEPTH):
         raise ValueError("must be a list")
+    if len(value) > _MOST_ITEMS:
+        raise ValueError(f"must have at most {_MOST_ITEMS:,} items")
     return [_converted(item, schema["items"], name) for item in value]
 
 

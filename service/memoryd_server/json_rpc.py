@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from memoryd_server.foreign_text import MAX_DEPTH, is_nested_deeper, valid_text
+
 MOST_MESSAGE_BYTES = 4 * 2**20 - 1024
 """The size of one message. A gRPC message of 4 MiB has room for it."""
 
@@ -61,7 +63,8 @@ class RpcMessage:
     @property
     def cancelled_key(self) -> str:
         """The key of the request that a notification cancels; empty for any other message."""
-        return id_key(self.params.get("requestId")) if self.method == "notifications/cancelled" else ""
+        is_cancellation = self.method == "notifications/cancelled" and not self.key
+        return id_key(self.params.get("requestId")) if is_cancellation else ""
 
 
 class MalformedMessage(Exception):
@@ -88,6 +91,9 @@ def read_message(text: bytes) -> RpcMessage:
         raise MalformedMessage(INVALID_REQUEST, "a batch of messages is not supported; send one message per line")
     if not isinstance(value, dict):
         raise MalformedMessage(INVALID_REQUEST, "the message is not a JSON object")
+    if is_nested_deeper(value, MAX_DEPTH):
+        message = f"the message has lists or objects that are nested deeper than {MAX_DEPTH} levels"
+        raise MalformedMessage(INVALID_REQUEST, message, _known_id(value.get("id")))
     method = value.get("method", "")
     if not isinstance(method, str) or not (method or "result" in value or "error" in value):
         message = "the message is neither a request nor a response; set `method`, `result` or `error`"
@@ -110,7 +116,10 @@ def _id_at_an_end(start: bytes, end: bytes) -> RequestId:
 
 
 def _known_id(value: object) -> RequestId:
-    return value if isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool)) else None
+    # The MCP server refuses a text with a lone surrogate, and cannot repeat it in a response.
+    if isinstance(value, str):
+        return value if valid_text(value) == value else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def id_key(value: object) -> str:

@@ -4,6 +4,7 @@ Each message is one JSON-RPC message as UTF-8. The client's first request decide
 with a handshake if it is `initialize`, otherwise 2026-07-28 and later, which have none.
 """
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -105,7 +106,7 @@ class _Channel:
         except ValidationError:
             message = None
         # The package takes a request with an invalid ID for a notification, and would not answer it.
-        if message is None or (isinstance(message, types.JSONRPCNotification) and "id" in parse_json(data)):
+        if message is None or (isinstance(message, types.JSONRPCNotification) and "id" in json.loads(data)):
             await self._errors.send(SessionMessage(_refusal(data)))
             return
         await self._incoming.send(SessionMessage(message))

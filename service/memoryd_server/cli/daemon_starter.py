@@ -5,8 +5,10 @@ it ends, even if the process that started it has exited. The other processes wai
 lock is released because the start failed; the file then contains the reason.
 """
 
+import errno
 import json
 import os
+import stat
 import subprocess
 import sys
 import time
@@ -55,8 +57,7 @@ class DaemonStarter:
         self.reap()
         try:
             self._state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-            lock = os.open(self._state_dir / "memoryd.start.lock", flags, 0o600)
+            lock = _open_regular(self._state_dir / "memoryd.start.lock", os.O_RDWR)
         except OSError as error:
             words = f"cannot start a daemon: {error.strerror}: {error.filename}; start `memoryd serve` yourself"
             raise StartError(words) from error
@@ -121,13 +122,26 @@ class DaemonStarter:
         with suppress(FileNotFoundError):
             if self.log.lstat().st_size > MOST_LOG_BYTES:
                 self.log.replace(self.log.with_name(f"{self.log.name}.1"))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(self.log, flags, 0o600)
+        descriptor = _open_regular(self.log, os.O_WRONLY | os.O_APPEND)
         return descriptor, os.fstat(descriptor).st_size
 
     def reap(self) -> bool:
         """Let the system forget the daemon that this object started, if it has ended; return whether none runs."""
         return self._process is None or self._process.poll() is not None
+
+
+def _open_regular(path: Path, flags: int) -> int:
+    """Open a regular file, or create it. Without O_NONBLOCK, a named pipe in its place would block this thread.
+
+    Raises:
+        OSError: the file cannot be opened, is a symlink or is not a regular file.
+    """
+    safe = os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags | safe, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return descriptor
 
 
 def _read_failure(lock: int, since: float) -> str:

@@ -158,6 +158,17 @@ def test_a_large_log_is_replaced_and_a_link_is_not_followed(script, tmp_path):
         script.starter().start(lambda: False, 20)
 
 
+@pytest.mark.parametrize("name", ["memoryd.log", "memoryd.start.lock"])
+def test_a_named_pipe_in_place_of_a_file_is_an_error_and_does_not_block(script, name):
+    starter = script.write(READY).starter()
+    script.state.mkdir()
+    os.mkfifo(script.state / name)
+    starting = ThreadPoolExecutor(1).submit(starter.start, lambda: False, 5)
+    with pytest.raises(StartError, match="cannot start a daemon"):
+        starting.result(10)
+    assert script.starts == 0
+
+
 def test_a_state_directory_that_cannot_be_written_is_reported(script, tmp_path):
     (tmp_path / "state").write_text("a file")
     with pytest.raises(StartError, match="memoryd serve"):

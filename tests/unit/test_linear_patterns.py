@@ -19,7 +19,8 @@ import memoryd
 import memoryd_server
 from regex_attacks import weakness
 
-pytestmark = pytest.mark.attacks
+# The time is measured in processor time; on a busy machine each part takes minutes.
+pytestmark = [pytest.mark.attacks, pytest.mark.timeout(600)]
 
 FOLDERS = {"memoryd_server": Path(memoryd_server.__file__).parent, "memoryd": Path(memoryd.__file__).parent}
 METHODS = {name: name for name in ("search", "match", "fullmatch", "finditer")}

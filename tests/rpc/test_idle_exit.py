@@ -9,6 +9,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 from memoryd_server.app.idle_exit import IdleWatch
 from rpc.callers import health, health_watch
+from rpc.http_client import HTTP, McpSession, any_agent, client
 from rpc.wire import refusal
 from waiting import eventually
 
@@ -20,7 +21,13 @@ class Idleness:
 
     def __init__(self, running):
         self.now, self.seconds = 0.0, SECONDS
-        self._watch = IdleWatch(running.gate, running.daemon.agents, lambda: self.seconds, lambda: self.now)
+        self._watch = IdleWatch(
+            running.gate,
+            running.daemon.agents,
+            lambda: self.seconds,
+            lambda: self.now,
+            http_requests=lambda: running.daemon.edges.http_requests,
+        )
 
     def after(self, seconds):
         """Return whether the daemon exits when so much time has passed since the last look."""
@@ -68,6 +75,21 @@ async def test_an_open_stream_and_a_running_sync_keep_the_daemon(running, idlene
     assert not idleness.after(2 * SECONDS)
     paused.release()
     await eventually(lambda: running.memory().index.coordinator.active is None)
+    assert not idleness.after(SECONDS - 1)
+    assert idleness.after(1)
+
+
+async def test_the_event_stream_of_a_session_over_http_keeps_the_daemon(serve, home):
+    pytest.importorskip("mcp")
+    running = await serve(HTTP)
+    idleness = Idleness(running)
+    async with client(running, any_agent(home)) as http:
+        session = McpSession(http)
+        await session.open()
+        async with http.stream("GET", "/mcp", headers=session.headers) as stream:
+            assert stream.status_code == 200
+            assert not idleness.after(2 * SECONDS)
+    await eventually(lambda: not running.daemon.edges.http_requests)
     assert not idleness.after(SECONDS - 1)
     assert idleness.after(1)
 

@@ -426,7 +426,12 @@ async def run_daemon(
     tasks = BackgroundTasks(daemon.resources.failures)
     tasks.repeat("settings reload", lambda: _reload_on_signal(reload, daemon, load, on_reload))
     if exit_when_idle:
-        idle = IdleWatch(daemon.authorizer, daemon.agents, lambda: daemon.settings.service.mcp.idle_seconds)
+        idle = IdleWatch(
+            daemon.authorizer,
+            daemon.agents,
+            lambda: daemon.settings.service.mcp.idle_seconds,
+            http_requests=lambda: daemon.edges.http_requests,
+        )
         tasks.repeat("idle exit", partial(idle.step, stop, log), interval_seconds=LOOK_SECONDS)
         # The first session does not wait for the packages of MCP.
         tasks.spawn("import of MCP", daemon.edges.mcp_server(), expected=(MemorydError,))

@@ -62,6 +62,11 @@ class Edges:
         """Return the URL of the HTTP server, without a path; empty if it is disabled."""
         return "" if self.http is None else self.http.url
 
+    @property
+    def http_requests(self) -> int:
+        """Return the number of requests over HTTP in progress."""
+        return 0 if self.http is None else self.http.requests
+
     async def start(self, readiness: HealthReporter, metrics: Metrics | None) -> None:
         """Serve HTTP, if an address is set.
 

@@ -15,7 +15,8 @@ LOOK_SECONDS = 1.0
 class IdleWatch:
     """Notices when the daemon has been idle for `seconds`, which may change; 0 means never.
 
-    Calls about the health do not count. On the event loop's thread alone.
+    `http_requests` returns the number of open requests over HTTP, such as the event stream of an MCP session. Calls
+    about the health do not count. On the event loop's thread alone.
     """
 
     def __init__(
@@ -24,11 +25,14 @@ class IdleWatch:
         agents: Agents,
         seconds: Callable[[], float],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        http_requests: Callable[[], int] = lambda: 0,
     ) -> None:
         self._gate = gate
         self._agents = agents
         self._seconds = seconds
         self._clock = clock
+        self._http_requests = http_requests
         self._begun = 0
         self._busy_at = clock()
 
@@ -44,7 +48,8 @@ class IdleWatch:
         A session that arrives now is refused, and `memoryd mcp` starts another daemon.
         """
         admission, now = self._gate.admission, self._clock()
-        if admission.calls or admission.streams or admission.begun != self._begun or self._syncs():
+        runs = admission.calls or admission.streams or self._http_requests() or self._syncs()
+        if runs or admission.begun != self._begun:
             self._begun, self._busy_at = admission.begun, now
         seconds = self._seconds()
         if not seconds or now - self._busy_at < seconds:

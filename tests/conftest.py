@@ -37,7 +37,7 @@ settings.load_profile("memoryd")
 def pytest_collection_modifyitems(items):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
-        items[:] = deal(items, REPOSITORY / "tests" / "e2e", workers)
+        items[:] = deal(items, REPOSITORY / "tests", workers)
 
 
 @pytest.fixture(scope="session")

@@ -26,29 +26,33 @@ def keep_cases(items, folder, most):
                 case.add_marker(pytest.mark.slow)
 
 
-# The files that take longest, in the order in which they begin. One worker runs all tests of each of the first ones.
+# The files that take longest, in the order in which they begin; then those of e2e. One worker runs all tests of each of
+# the first ones.
 LONGEST = (
-    "test_openclaw_plugin.py",
-    "test_kill_points.py",
-    "test_entry_kills.py",
-    "test_openclaw_recall.py",
-    "test_kill.py",
-    "test_append_kills.py",
+    "e2e/test_openclaw_plugin.py",
+    "e2e/test_entry_kills.py",
+    "unit/entries/test_heap.py",
+    "e2e/test_openclaw_recall.py",
+    "e2e/test_kill_points.py",
+    "e2e/test_many_clients.py",
+    "rpc/test_real_openclaw.py",
+    "rpc/test_openclaw_sessions.py",
+    "unit/writing/test_every_step.py",
 )
 
 
 def deal(items, folder, workers):
-    """Return `items` in an order in which each worker begins with an equal share of the files below `folder`.
+    """Return `items` in an order in which each worker begins with an equal share of the long files below `folder`.
 
     xdist divides the list into one part per worker. A worker that has finished its part takes tests from the end of the
     longest part that is left. With the long tests first, no worker has a long test left when the others have finished.
     """
-    below = f"{folder}/"
+    ranks = {f"{folder}/{name}": rank for rank, name in enumerate(LONGEST)}
     files, others = {}, []
     for item in items:
         path = str(item.path)
-        (files.setdefault(path, []) if path.startswith(below) else others).append(item)
-    ranks = {f"{below}{name}": rank for rank, name in enumerate(LONGEST)}
+        is_long = path in ranks or path.startswith(f"{folder}/e2e/")
+        (files.setdefault(path, []) if is_long else others).append(item)
     order = sorted(files, key=lambda path: (ranks.get(path, len(ranks)), path))
     rest, left, dealt = iter(others), len(items), []
     for number in range(workers):

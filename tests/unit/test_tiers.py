@@ -7,7 +7,7 @@ import pytest
 
 from tiers import LONGEST, deal
 
-FOLDER = Path("/tests/e2e")
+FOLDER = Path("/tests")
 
 
 @dataclass(frozen=True)
@@ -20,8 +20,8 @@ def items_of(folder, name, count):
     return [Item(folder / name, number) for number in range(count)]
 
 
-SHORT = [item for number in range(20) for item in items_of(Path("/tests/unit"), f"test_{number}.py", 10)]
-LONG = [item for name in ("test_a.py", "test_b.py", *LONGEST) for item in items_of(FOLDER, name, 4)]
+SHORT = [item for number in range(20) for item in items_of(FOLDER / "unit", f"test_{number}.py", 10)]
+LONG = [item for name in ("e2e/test_a.py", "e2e/test_b.py", *LONGEST) for item in items_of(FOLDER, name, 4)]
 
 
 def shares(items, workers):
@@ -35,7 +35,7 @@ def shares(items, workers):
 @pytest.mark.parametrize("workers", [2, 3, 4, 7])
 def test_each_worker_begins_with_an_equal_number_of_long_files(workers):
     parts = list(shares(deal([*SHORT, *LONG], FOLDER, workers), workers))
-    assert [part[0].path.name for part in parts] == [*LONGEST, "test_a.py"][:workers]
+    assert [str(part[0].path.relative_to(FOLDER)) for part in parts] == list(LONGEST[:workers])
     counts = [sum(item in LONG for item in part) for part in parts]
     assert max(counts) - min(counts) <= 4
     for part in parts:
@@ -51,5 +51,5 @@ def test_every_test_is_dealt_once_and_the_tests_of_a_file_stay_in_order(items):
 
 
 def test_the_longest_files_exist():
-    folder = Path(__file__).parents[1] / "e2e"
+    folder = Path(__file__).parents[1]
     assert [name for name in LONGEST if not (folder / name).is_file()] == []

@@ -30,8 +30,8 @@ from memoryd_server.errors import MemorydError as MemorydServerError
 _RESTART_SECONDS = 2.0
 _FIRST_PAUSE_SECONDS = 0.05
 _MOST_PAUSE_SECONDS = 1.0
-_FIRST_REST_SECONDS = 1.0
-_MOST_REST_SECONDS = 10.0
+_FIRST_BACKOFF_SECONDS = 1.0
+_MOST_BACKOFF_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
@@ -41,7 +41,7 @@ class ConnectionFailed(Exception):
 
 
 @dataclass(slots=True)
-class Rest:
+class Backoff:
     """The time after a failed connection in which the next attempt fails immediately with the same message.
 
     It doubles with each failure, so that a client that repeats its requests does not start process after process.
@@ -50,23 +50,23 @@ class Rest:
     clock: Callable[[], float] = time.monotonic
     message: str = ""
     _until: float = field(default=0.0)
-    _seconds: float = field(default=_FIRST_REST_SECONDS)
+    _seconds: float = field(default=_FIRST_BACKOFF_SECONDS)
 
     def check(self) -> None:
-        """Raise ConnectionFailed during the rest."""
+        """Raise ConnectionFailed if the time after a failure has not passed."""
         if self.message and self.clock() < self._until:
             raise ConnectionFailed(self.message)
 
     def failed(self, message: str) -> ConnectionFailed:
-        """Begin a rest, and return the error to raise."""
+        """Record a failure, and return the error to raise."""
         self.message = message
         self._until = self.clock() + self._seconds
-        self._seconds = min(2 * self._seconds, _MOST_REST_SECONDS)
+        self._seconds = min(2 * self._seconds, _MOST_BACKOFF_SECONDS)
         return ConnectionFailed(message)
 
     def worked(self) -> None:
-        """End the rest."""
-        self.message, self._seconds = "", _FIRST_REST_SECONDS
+        """Record a success: the next attempt is not delayed."""
+        self.message, self._seconds = "", _FIRST_BACKOFF_SECONDS
 
 
 class DaemonConnector:
@@ -79,7 +79,7 @@ class DaemonConnector:
         self._may_start = may_start and self._address is None
         self._state_dir = own_state_dir(Environment.of_process(), common.state_dir)
         self._starter = DaemonStarter(self._state_dir, _serve_arguments(common, self._state_dir))
-        self._rest = Rest()
+        self._backoff = Backoff()
         self._checked = False
         # Not the loop's own threads, for whose end `asyncio.run` waits.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="connector")
@@ -90,18 +90,18 @@ class DaemonConnector:
         Raises:
             ConnectionFailed: no daemon answers in time, it refuses the session, or it cannot be started.
         """
-        self._rest.check()
+        self._backoff.check()
         try:
             stream = await self._connect()
         except (StreamEnded, StartError) as error:
-            raise self._rest.failed(str(error)) from error
+            raise self._backoff.failed(str(error)) from error
         except MemorydServerError as error:
-            raise self._rest.failed(error.message) from error
+            raise self._backoff.failed(error.message) from error
         except MemorydError as error:
-            raise self._rest.failed(error.message or error.code.name) from error
+            raise self._backoff.failed(error.message or error.code.name) from error
         except OSError as error:
-            raise self._rest.failed(f"{error.filename or 'connection'}: {error.strerror}") from error
-        self._rest.worked()
+            raise self._backoff.failed(f"{error.filename or 'connection'}: {error.strerror}") from error
+        self._backoff.worked()
         return stream
 
     async def _connect(self) -> SessionStream:

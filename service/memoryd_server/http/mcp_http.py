@@ -35,7 +35,7 @@ class McpLimits:
     `idle_seconds`.
     """
 
-    max_sessions: int = 1_024
+    max_sessions: int = 256
     idle_seconds: float = 1_800.0
     max_body_bytes: int = 4 * 1024 * 1024
 

@@ -32,11 +32,11 @@ def make_result(tool: str, response: Response) -> types.CallToolResult:
 
 def make_error(error: MemorydError) -> types.CallToolResult:
     """Return the result of a call that failed."""
-    told: dict[str, Any] = {"reason": error.reason, "message": explain(error)}
+    details: dict[str, Any] = {"reason": error.reason, "message": explain(error)}
     if error.retry_after_seconds is not None:
-        told["retryAfterSeconds"] = error.retry_after_seconds
+        details["retryAfterSeconds"] = error.retry_after_seconds
     return types.CallToolResult(
-        content=[types.TextContent(text=told["message"])], structured_content={"error": told}, is_error=True
+        content=[types.TextContent(text=details["message"])], structured_content={"error": details}, is_error=True
     )
 
 
@@ -90,10 +90,10 @@ def _get(response: Response) -> tuple[str, dict[str, Any]]:
     structured["citation"] = f"{path}#L{structured['startLine']}-L{structured['endLine']}"
     structured["notice"] = WARNING
     lines = [_cited(structured["citation"]), *(line for each in text.split("\n") for line in _indented(each))]
-    told = fenced(lines)
+    summary = fenced(lines)
     if "nextStartLine" in structured:
-        told = f"{told}\nThe file continues at line {structured['nextStartLine']} of {structured['totalLines']}."
-    return told, structured
+        summary = f"{summary}\nThe file continues at line {structured['nextStartLine']} of {structured['totalLines']}."
+    return summary, structured
 
 
 def _append(response: Response) -> tuple[str, dict[str, Any]]:
@@ -123,24 +123,24 @@ def _status(response: Response) -> tuple[str, dict[str, Any]]:
     counts = {name: int(index.get(name, 0)) for name in ("files", "chunks", "pendingFiles", "pendingEmbeddings")}
     state = _word(index.get("state", ""), "INDEX_STATE_")
     structured: dict[str, Any] = {"agent": response["agentId"], "index": {"state": state, **counts}}
-    told = f"Agent {response['agentId']}: index {state}, {counts['files']} files, {counts['chunks']} chunks"
+    summary = f"Agent {response['agentId']}: index {state}, {counts['files']} files, {counts['chunks']} chunks"
     if counts["pendingFiles"]:
-        told += f", {counts['pendingFiles']} files not indexed yet"
+        summary += f", {counts['pendingFiles']} files not indexed yet"
     if "lastSyncTime" in index:
         structured["index"]["lastSync"] = index["lastSyncTime"]
     if embedding.get("provider"):
         structured["embedding"] = {"provider": embedding["provider"], "model": embedding.get("model", "")}
-        told += f"; search by keywords and by meaning ({embedding['provider']})"
+        summary += f"; search by keywords and by meaning ({embedding['provider']})"
         if counts["pendingEmbeddings"]:
-            told += f", {counts['pendingEmbeddings']} chunks without a vector yet"
+            summary += f", {counts['pendingEmbeddings']} chunks without a vector yet"
     else:
-        told += "; search by keywords only"
+        summary += "; search by keywords only"
     run = response.get("activeSync", {}).get("progress")
     if run is not None:
         done, total = run.get("completedFiles", 0), run.get("totalFiles", 0)
         structured["sync"] = {"phase": _word(run.get("phase", ""), "SYNC_PHASE_"), "files": done, "totalFiles": total}
-        told += f"; syncing ({done} of {total} files)"
-    return _with_problems(told + ".", structured, _problems(response))
+        summary += f"; syncing ({done} of {total} files)"
+    return _with_problems(summary + ".", structured, _problems(response))
 
 
 _MAKERS: Mapping[str, Callable[[Response], tuple[str, dict[str, Any]]]] = MappingProxyType(

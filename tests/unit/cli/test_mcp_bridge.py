@@ -6,7 +6,7 @@ import json
 import pytest
 
 from memoryd_server.cli.mcp_bridge import Bridge
-from memoryd_server.cli.mcp_connector import ConnectionFailed, Rest
+from memoryd_server.cli.mcp_connector import Backoff, ConnectionFailed
 from memoryd_server.cli.mcp_stream import StreamEnded
 from memoryd_server.json_rpc import MalformedMessage
 
@@ -169,29 +169,29 @@ async def test_a_malformed_line_is_answered_without_a_daemon():
     await bridged.end()
 
 
-def rests(rest):
+def is_delayed(backoff):
     try:
-        rest.check()
+        backoff.check()
     except ConnectionFailed:
         return True
     return False
 
 
-def test_failed_connections_are_not_repeated_at_once():
+def test_failed_connections_are_not_repeated_immediately():
     now = [0.0]
-    rest = Rest(lambda: now[0])
+    backoff = Backoff(lambda: now[0])
     pauses = []
     for _ in range(6):
-        assert str(rest.failed("no daemon")) == "no daemon"
+        assert str(backoff.failed("no daemon")) == "no daemon"
         began = now[0]
-        while rests(rest):
+        while is_delayed(backoff):
             now[0] += 0.5
         pauses.append(now[0] - began)
     assert pauses == [1, 2, 4, 8, 10, 10]
-    rest.worked()
-    rest.failed("again")
+    backoff.worked()
+    backoff.failed("again")
     now[0] += 1
-    assert not rests(rest)
+    assert not is_delayed(backoff)
 
 
 async def test_a_client_that_does_not_read_ends_the_bridge():

@@ -3,6 +3,7 @@
 `make packages` builds the packages first. `test_python_archives.py` tests their contents.
 """
 
+import json
 import re
 import signal
 import sys
@@ -99,6 +100,41 @@ def test_lancedb_extra_stores_and_recalls_entries(tmp_path):
         recalled = installed.run("entry", "recall", "--address", served.address, "which tea?")
     assert "prefers green tea" in recalled
     assert "Lisbon" not in recalled
+
+
+MCP_PROGRAM = """
+import asyncio, sys
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+async def main(command, address, query):
+    server = StdioServerParameters(command=command, args=["mcp", "--address", address])
+    async with stdio_client(server) as streams, ClientSession(*streams) as session:
+        await session.initialize()
+        result = await session.call_tool("memory_search", {"query": query})
+        print(result.structured_content["results"][0]["path"])
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_http_extra_serves_mcp_and_http(tmp_path):
+    installed = install_with_uv(tmp_path, "memoryd[http]")
+    settings = {"memory": {"search": {"provider": "none"}}, "memoryd": {"http": {"listen": "127.0.0.1:0"}}}
+    with installed.serving("mcp", settings) as served:
+        installed.run("index", "--address", served.address)
+        found_by_mcp = installed.run(
+            "-I", "-c", MCP_PROGRAM, installed.memoryd, served.address, QUERY, program=installed.python
+        )
+        assert found_by_mcp == "MEMORY.md\n"
+        assert end(served.process, signal.SIGTERM) == 0
+
+
+def test_mcp_without_the_extra_names_the_extra(by_pip):
+    with by_pip.serving("no-extra", {}) as served:
+        first = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
+        response = by_pip.run("mcp", "--address", served.address, input=json.dumps(first) + "\n")
+    assert "install memoryd[http]" in json.loads(response)["error"]["message"]
 
 
 def test_local_extra_computes_embeddings(tmp_path, model_path):

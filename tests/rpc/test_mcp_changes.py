@@ -156,7 +156,7 @@ async def test_changes_are_reported_after_the_settings_were_reloaded(running, se
 async def test_subscriptions_are_bounded_and_of_the_sessions_agent(running, server):
     async with raw_client(server) as raw:
         await raw.initialize()
-        other = await raw.request("resources/subscribe", {"uri": "memory://work/memory/a.md"})
+        other = await raw.request("resources/subscribe", {"uri": "memory://office/memory/a.md"})
         assert "another agent" in other["error"]["message"]
         for number in range(MOST_URIS):
             uri = f"memory://main/memory/{number}.md"
@@ -165,7 +165,7 @@ async def test_subscriptions_are_bounded_and_of_the_sessions_agent(running, serv
         assert f"{MOST_URIS} subscriptions, the most allowed" in refused["error"]["message"]
         again = await raw.request("resources/subscribe", {"uri": "memory://main/memory/0.md"})
         assert again["result"] == {}
-        assert (await raw.request("resources/unsubscribe", {"uri": "memory://work/a.md"}))["result"] == {}
+        assert (await raw.request("resources/unsubscribe", {"uri": "memory://office/a.md"}))["result"] == {}
     async with client(server, mode=MODERN) as connected:
         uris = [f"memory://main/memory/{number}.md" for number in range(MOST_URIS + 1)]
         with pytest.raises(MCPError, match=f"more than {MOST_URIS} URIs"):

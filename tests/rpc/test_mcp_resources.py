@@ -132,34 +132,34 @@ def test_uri_of_a_path_names_that_path():
         "\\..\\a",
     ]
     for path in paths:
-        uri = make_uri("work", path)
-        assert (read_uri(uri).agent_id, read_uri(uri).path) == ("work", path)
+        uri = make_uri("office", path)
+        assert (read_uri(uri).agent_id, read_uri(uri).path) == ("office", path)
         # Programs that handle URIs change none of these parts.
         assert not {"", ".", ".."} & set(uri.removeprefix("memory://").split("/"))
 
 
 async def test_token_decides_which_agents_files_are_read(serve, home):
-    (home.root / "work" / "memory").mkdir(parents=True)
-    (home.root / "work" / "memory" / "plan.md").write_text("# Plan\n")
+    (home.root / "office" / "memory").mkdir(parents=True)
+    (home.root / "office" / "memory" / "plan.md").write_text("# Plan\n")
     home.write(harbour=HARBOUR)
-    agents = [{"id": "main"}, {"id": "work", "workspace": str(home.root / "work")}]
+    agents = [{"id": "main"}, {"id": "office", "workspace": str(home.root / "office")}]
     running = await serve({"agents": {"list": agents}}, listen="127.0.0.1:0")
     _, limited = new_token(home, "main")
     _, full = new_token(home)
     async with mcp_server(running) as server:
         async with client(server, owner_with(full)) as connected:
-            assert await read(connected, "memory://work/memory/plan.md") == "# Plan\n"
-        async with client(server, owner_with(full, "work")) as connected:
+            assert await read(connected, "memory://office/memory/plan.md") == "# Plan\n"
+        async with client(server, owner_with(full, "office")) as connected:
             (listed,) = (await connected.list_resources()).resources
-            assert listed.uri == "memory://work/memory/plan.md"
+            assert listed.uri == "memory://office/memory/plan.md"
         async with client(server, owner_with(limited)) as connected:
             assert [each.uri for each in (await connected.list_resources()).resources] == [
                 "memory://main/memory/harbour.md"
             ]
-            for agent in ("work", "none", "WORK"):
+            for agent in ("office", "none", "OFFICE"):
                 with pytest.raises(MCPError, match="this token does not allow the agent"):
                     await read(connected, f"memory://{agent}/memory/plan.md")
-        async with client(server, owner_with(limited, "work")) as connected:
+        async with client(server, owner_with(limited, "office")) as connected:
             with pytest.raises(MCPError, match="this token does not allow the agent"):
                 await connected.list_resources()
 

@@ -146,11 +146,11 @@ def test_malformed_lines_are_answered_and_the_session_continues(shared):
 
 
 def test_the_agent_of_a_session_must_exist(shared):
-    session = shared.session("--agent", "nobody")
+    session = shared.session("--agent", "missing")
     session.initialize()
     result = session.tool("memory_status")
     assert result["isError"]
-    assert "nobody" in text_of(result)
+    assert "missing" in text_of(result)
 
 
 def test_another_workspace_than_that_of_the_daemon_is_refused(shared, tmp_path):
@@ -229,7 +229,7 @@ def test_the_end_of_the_input_ends_a_session_whose_daemon_hangs(shared):
     assert seconds < 1.0
 
 
-def test_a_session_ends_when_nobody_reads_its_responses(shared):
+def test_a_session_ends_when_its_responses_are_not_read(shared):
     session = shared.session()
     session.initialize()
     os.dup2(session.process.stderr.fileno(), session.process.stdout.fileno())

@@ -87,7 +87,7 @@ async def test_uri_that_leads_outside_is_refused(server, home):
         "memory://main/memory/harbour.md%00",
         "memory://main/%00",
         "memory://..%2F..%2Foutside/note.md",
-        "memory://nobody/memory/harbour.md",
+        "memory://missing/memory/harbour.md",
         "memory://main/memory/none.md",
     ]
     async with client(server) as connected:

@@ -114,7 +114,7 @@ class McpResources:
     async def read(self, context: McpContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Return the text of a file.
 
-        A file that changes meanwhile may be returned with lines of both versions.
+        If the file changes while it is read, the text can contain lines of both versions.
 
         Raises:
             MemorydError: the URI is not valid, or as MemoryGet.

@@ -7,10 +7,14 @@
     ├── TokenMissing              a bearer token is required
     ├── TokenInvalid              the bearer token is unknown
     ├── AgentForbidden            the token does not grant access to the agent
+    ├── ScopeMissing              the token does not have the scope that the method requires
     ├── PathNotAllowed            outside the roots, through a link, or not a memory file
     ├── AgentNotFound             no agent with this id
     ├── FileNotFound              the path is allowed, but the file does not exist
     ├── EntryNotFound             no entry with this id
+    ├── VersionNotFound           the history has no such write, or not its content
+    ├── ContentChanged            the file does not have the content that the caller has seen
+    ├── EditsDisabled             edits of memory files are disabled
     ├── MemoryDisabled            memory is disabled for the agent
     ├── EmbeddingNotConfigured    vector search was requested without a provider
     ├── EmbeddingUnavailable      the embedding provider returned no usable vector
@@ -28,6 +32,7 @@
     ├── IndexUnavailable          cannot be opened, read or written
     │   └── IndexDamaged          damaged or missing; it is rebuilt from the Markdown
     ├── EntriesUnavailable        the entries cannot be opened, read or written
+    ├── HistoryUnavailable        the history of writes cannot be opened, read or written
     ├── DiskFull                  no space left
     ├── TooManyRequests           more calls than the limits allow
     ├── ShuttingDown              the daemon is stopping
@@ -115,6 +120,19 @@ class AgentForbidden(MemorydError):
     reason = "AGENT_FORBIDDEN"
 
 
+class ScopeMissing(MemorydError):
+    """The token does not have the scope that the method requires."""
+
+    reason = "SCOPE_MISSING"
+
+    def __init__(self, method: str, scope: str) -> None:
+        super().__init__(
+            f"this token does not have the scope {scope!r}, which {method} requires; create a token that has it with "
+            f"`memoryd token new --scope {scope}`",
+            metadata={"scope": scope},
+        )
+
+
 class PathNotAllowed(MemorydError):
     """The path leads outside the roots or through a link, or is not a memory file.
 
@@ -144,6 +162,34 @@ class EntryNotFound(MemorydError):
     """The agent has no entry with this id."""
 
     reason = "ENTRY_NOT_FOUND"
+
+
+class VersionNotFound(MemorydError):
+    """The history has no write with this id, or no longer has the content before it."""
+
+    reason = "VERSION_NOT_FOUND"
+
+
+class ContentChanged(MemorydError):
+    """The file does not have the content that the caller has seen; nothing was changed.
+
+    `content_sha256` is that of the current content, in hexadecimal; empty if the file does not exist.
+    """
+
+    reason = "CONTENT_CHANGED"
+
+    def __init__(self, path: str, content_sha256: str) -> None:
+        what = "does not exist" if not content_sha256 else "has another content than expected_sha256 says"
+        super().__init__(
+            f"{path!r} {what}; nothing was changed: read the file again, and repeat the write on its current content",
+            metadata={"path": path, "content_sha256": content_sha256},
+        )
+
+
+class EditsDisabled(MemorydError):
+    """Edits of memory files are disabled."""
+
+    reason = "EDITS_DISABLED"
 
 
 class MemoryDisabled(MemorydError):
@@ -263,6 +309,12 @@ class EntriesUnavailable(MemorydError):
     """The entries cannot be opened, read or written."""
 
     reason = "ENTRIES_UNAVAILABLE"
+
+
+class HistoryUnavailable(MemorydError):
+    """The history of writes cannot be opened, read or written; nothing was changed."""
+
+    reason = "HISTORY_UNAVAILABLE"
 
 
 class DiskFull(MemorydError):

@@ -8,6 +8,7 @@ from memoryd_server.store.filters import (
     FrontMatterCondition,
     front_matter_value,
 )
+from memoryd_server.store.history import WriteHistory, WriteKind, WriteRecord
 from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference, JsonRecord, VectorIdentity
 from memoryd_server.store.protocol import (
     Damage,
@@ -86,6 +87,9 @@ __all__ = [
     "VectorIdentity",
     "VectorView",
     "VectorWriter",
+    "WriteHistory",
+    "WriteKind",
+    "WriteRecord",
     "Writer",
     "file_name",
     "front_matter_value",

@@ -104,6 +104,22 @@ const (
 	ErrorReason_ERROR_REASON_ENTRY_NOT_FOUND ErrorReason = 29
 	// [UNAVAILABLE] The entries cannot be opened, read or written. The message contains the reason.
 	ErrorReason_ERROR_REASON_ENTRIES_UNAVAILABLE ErrorReason = 30
+	// [ABORTED] The file does not have the content that the caller has seen, or exists although it must not. Nothing was
+	// changed. `content_sha256` in the metadata is the SHA-256 of its current content, empty if it does not exist. Read
+	// the file again, and repeat the write on its current content.
+	ErrorReason_ERROR_REASON_CONTENT_CHANGED ErrorReason = 31
+	// [FAILED_PRECONDITION] Edits of memory files are disabled (`memoryd.writes: "append"`, the default). The message
+	// names the setting.
+	ErrorReason_ERROR_REASON_EDITS_DISABLED ErrorReason = 32
+	// [PERMISSION_DENIED] The token does not have the scope that the method requires: `read`, `append`, `edit` or `admin`,
+	// which is `scope` in the metadata. Create a token with `memoryd token new --scope`.
+	ErrorReason_ERROR_REASON_SCOPE_MISSING ErrorReason = 33
+	// [NOT_FOUND] The history of the agent has no write with this ID, or the content before it was removed: it was older
+	// than `memoryd.history.days`, exceeded `memoryd.history.maxBytes`, or was forgotten.
+	ErrorReason_ERROR_REASON_VERSION_NOT_FOUND ErrorReason = 34
+	// [UNAVAILABLE] The history of writes cannot be opened, read or written. Nothing was changed. The message contains the
+	// reason.
+	ErrorReason_ERROR_REASON_HISTORY_UNAVAILABLE ErrorReason = 35
 )
 
 // Enum value maps for ErrorReason.
@@ -140,6 +156,11 @@ var (
 		28: "ERROR_REASON_STATE_READ_ONLY",
 		29: "ERROR_REASON_ENTRY_NOT_FOUND",
 		30: "ERROR_REASON_ENTRIES_UNAVAILABLE",
+		31: "ERROR_REASON_CONTENT_CHANGED",
+		32: "ERROR_REASON_EDITS_DISABLED",
+		33: "ERROR_REASON_SCOPE_MISSING",
+		34: "ERROR_REASON_VERSION_NOT_FOUND",
+		35: "ERROR_REASON_HISTORY_UNAVAILABLE",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":              0,
@@ -173,6 +194,11 @@ var (
 		"ERROR_REASON_STATE_READ_ONLY":          28,
 		"ERROR_REASON_ENTRY_NOT_FOUND":          29,
 		"ERROR_REASON_ENTRIES_UNAVAILABLE":      30,
+		"ERROR_REASON_CONTENT_CHANGED":          31,
+		"ERROR_REASON_EDITS_DISABLED":           32,
+		"ERROR_REASON_SCOPE_MISSING":            33,
+		"ERROR_REASON_VERSION_NOT_FOUND":        34,
+		"ERROR_REASON_HISTORY_UNAVAILABLE":      35,
 	}
 )
 
@@ -208,7 +234,7 @@ var File_memoryd_v1_error_reason_proto protoreflect.FileDescriptor
 const file_memoryd_v1_error_reason_proto_rawDesc = "" +
 	"\n" +
 	"\x1dmemoryd/v1/error_reason.proto\x12\n" +
-	"memoryd.v1*\xba\b\n" +
+	"memoryd.v1*\xe7\t\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12 \n" +
 	"\x1cERROR_REASON_INVALID_REQUEST\x10\x01\x12!\n" +
@@ -241,7 +267,12 @@ const file_memoryd_v1_error_reason_proto_rawDesc = "" +
 	"\x1bERROR_REASON_SYNC_CANCELLED\x10\x1b\x12 \n" +
 	"\x1cERROR_REASON_STATE_READ_ONLY\x10\x1c\x12 \n" +
 	"\x1cERROR_REASON_ENTRY_NOT_FOUND\x10\x1d\x12$\n" +
-	" ERROR_REASON_ENTRIES_UNAVAILABLE\x10\x1eB_\n" +
+	" ERROR_REASON_ENTRIES_UNAVAILABLE\x10\x1e\x12 \n" +
+	"\x1cERROR_REASON_CONTENT_CHANGED\x10\x1f\x12\x1f\n" +
+	"\x1bERROR_REASON_EDITS_DISABLED\x10 \x12\x1e\n" +
+	"\x1aERROR_REASON_SCOPE_MISSING\x10!\x12\"\n" +
+	"\x1eERROR_REASON_VERSION_NOT_FOUND\x10\"\x12$\n" +
+	" ERROR_REASON_HISTORY_UNAVAILABLE\x10#B_\n" +
 	"\rio.memoryd.v1B\x10ErrorReasonProtoP\x01Z:github.com/memoryd/memoryd/clients/go/memoryd/v1;memorydv1b\x06proto3"
 
 var (

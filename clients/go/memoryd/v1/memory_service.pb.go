@@ -292,6 +292,83 @@ func (FlushReason) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
 }
 
+// What a write did to a file.
+type WriteKind int32
+
+const (
+	// Not used.
+	WriteKind_WRITE_KIND_UNSPECIFIED WriteKind = 0
+	// Created the file.
+	WriteKind_WRITE_KIND_CREATE WriteKind = 1
+	// Replaced the whole content.
+	WriteKind_WRITE_KIND_REPLACE_CONTENT WriteKind = 2
+	// Replaced a text.
+	WriteKind_WRITE_KIND_REPLACE_TEXT WriteKind = 3
+	// Inserted lines.
+	WriteKind_WRITE_KIND_INSERT_LINES WriteKind = 4
+	// Deleted lines.
+	WriteKind_WRITE_KIND_DELETE_LINES WriteKind = 5
+	// Deleted the file.
+	WriteKind_WRITE_KIND_DELETE_FILE WriteKind = 6
+	// Moved the file.
+	WriteKind_WRITE_KIND_MOVE WriteKind = 7
+	// Restored an earlier content.
+	WriteKind_WRITE_KIND_RESTORE WriteKind = 8
+)
+
+// Enum value maps for WriteKind.
+var (
+	WriteKind_name = map[int32]string{
+		0: "WRITE_KIND_UNSPECIFIED",
+		1: "WRITE_KIND_CREATE",
+		2: "WRITE_KIND_REPLACE_CONTENT",
+		3: "WRITE_KIND_REPLACE_TEXT",
+		4: "WRITE_KIND_INSERT_LINES",
+		5: "WRITE_KIND_DELETE_LINES",
+		6: "WRITE_KIND_DELETE_FILE",
+		7: "WRITE_KIND_MOVE",
+		8: "WRITE_KIND_RESTORE",
+	}
+	WriteKind_value = map[string]int32{
+		"WRITE_KIND_UNSPECIFIED":     0,
+		"WRITE_KIND_CREATE":          1,
+		"WRITE_KIND_REPLACE_CONTENT": 2,
+		"WRITE_KIND_REPLACE_TEXT":    3,
+		"WRITE_KIND_INSERT_LINES":    4,
+		"WRITE_KIND_DELETE_LINES":    5,
+		"WRITE_KIND_DELETE_FILE":     6,
+		"WRITE_KIND_MOVE":            7,
+		"WRITE_KIND_RESTORE":         8,
+	}
+)
+
+func (x WriteKind) Enum() *WriteKind {
+	p := new(WriteKind)
+	*p = x
+	return p
+}
+
+func (x WriteKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WriteKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
+}
+
+func (WriteKind) Type() protoreflect.EnumType {
+	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
+}
+
+func (x WriteKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WriteKind.Descriptor instead.
+func (WriteKind) EnumDescriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+}
+
 // How much of a system prompt the gateway writes for the session.
 type PromptMode int32
 
@@ -333,11 +410,11 @@ func (x PromptMode) String() string {
 }
 
 func (PromptMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[5].Descriptor()
 }
 
 func (PromptMode) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[5]
 }
 
 func (x PromptMode) Number() protoreflect.EnumNumber {
@@ -346,7 +423,7 @@ func (x PromptMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PromptMode.Descriptor instead.
 func (PromptMode) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
 }
 
 // Whether a file is indexed.
@@ -402,11 +479,11 @@ func (x FileState) String() string {
 }
 
 func (FileState) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[5].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[6].Descriptor()
 }
 
 func (FileState) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[5]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[6]
 }
 
 func (x FileState) Number() protoreflect.EnumNumber {
@@ -415,7 +492,7 @@ func (x FileState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FileState.Descriptor instead.
 func (FileState) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
 }
 
 // Request message for MemorySearch.
@@ -1386,7 +1463,10 @@ type MemoryGetResponse struct {
 	// Value for `start_line` in the next request to continue reading; 0 at the end of the file.
 	NextStartLine int32 `protobuf:"varint,6,opt,name=next_start_line,json=nextStartLine,proto3" json:"next_start_line,omitempty"`
 	// Whether the last line was cut at the size limit. The rest of that line cannot be read.
-	Truncated     bool `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	Truncated bool `protobuf:"varint,7,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	// SHA-256 of the whole file, 64 lower-case hexadecimal digits: `expected_sha256` of MemoryWrite, MemoryMove and
+	// MemoryRestore. Empty for a transcript.
+	ContentSha256 string `protobuf:"bytes,8,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1468,6 +1548,13 @@ func (x *MemoryGetResponse) GetTruncated() bool {
 		return x.Truncated
 	}
 	return false
+}
+
+func (x *MemoryGetResponse) GetContentSha256() string {
+	if x != nil {
+		return x.ContentSha256
+	}
+	return ""
 }
 
 // Request message for Status.
@@ -2863,6 +2950,1126 @@ func (x *MemoryAppendResponse) GetAlreadyAppended() bool {
 	return false
 }
 
+// Text that replaces another text in a file.
+type TextReplacement struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Text that must occur exactly once in the file, byte for byte. If it does not, the call fails with INVALID_ARGUMENT
+	// and names the lines of the occurrences. At most 1 MiB.
+	OldText string `protobuf:"bytes,1,opt,name=old_text,json=oldText,proto3" json:"old_text,omitempty"`
+	// Text that replaces it, at most 1 MiB. Empty deletes the old text.
+	NewText       string `protobuf:"bytes,2,opt,name=new_text,json=newText,proto3" json:"new_text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TextReplacement) Reset() {
+	*x = TextReplacement{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TextReplacement) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TextReplacement) ProtoMessage() {}
+
+func (x *TextReplacement) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TextReplacement.ProtoReflect.Descriptor instead.
+func (*TextReplacement) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *TextReplacement) GetOldText() string {
+	if x != nil {
+		return x.OldText
+	}
+	return ""
+}
+
+func (x *TextReplacement) GetNewText() string {
+	if x != nil {
+		return x.NewText
+	}
+	return ""
+}
+
+// Lines to insert into a file.
+type LineInsertion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Line after which the text is inserted: 0 for the start of the file, at most the number of lines. The empty string
+	// after a line feed at the end of the file is not a line.
+	AfterLine int32 `protobuf:"varint,1,opt,name=after_line,json=afterLine,proto3" json:"after_line,omitempty"`
+	// Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end, and before it if the last line
+	// of the file has none.
+	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LineInsertion) Reset() {
+	*x = LineInsertion{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LineInsertion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LineInsertion) ProtoMessage() {}
+
+func (x *LineInsertion) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LineInsertion.ProtoReflect.Descriptor instead.
+func (*LineInsertion) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *LineInsertion) GetAfterLine() int32 {
+	if x != nil {
+		return x.AfterLine
+	}
+	return 0
+}
+
+func (x *LineInsertion) GetText() string {
+	if x != nil {
+		return x.Text
+	}
+	return ""
+}
+
+// Lines to delete from a file.
+type LineDeletion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// First line to delete.
+	StartLine int32 `protobuf:"varint,1,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
+	// Last line to delete; at most the number of lines. The empty string after a line feed at the end of the file is not
+	// a line.
+	EndLine       int32 `protobuf:"varint,2,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *LineDeletion) Reset() {
+	*x = LineDeletion{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *LineDeletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*LineDeletion) ProtoMessage() {}
+
+func (x *LineDeletion) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use LineDeletion.ProtoReflect.Descriptor instead.
+func (*LineDeletion) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *LineDeletion) GetStartLine() int32 {
+	if x != nil {
+		return x.StartLine
+	}
+	return 0
+}
+
+func (x *LineDeletion) GetEndLine() int32 {
+	if x != nil {
+		return x.EndLine
+	}
+	return 0
+}
+
+// Deletion of a file.
+type FileDeletion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileDeletion) Reset() {
+	*x = FileDeletion{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileDeletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileDeletion) ProtoMessage() {}
+
+func (x *FileDeletion) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileDeletion.ProtoReflect.Descriptor instead.
+func (*FileDeletion) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
+}
+
+// Request message for MemoryWrite. Exactly one operation must be set.
+type MemoryWriteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// File to write: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`. Missing folders are created.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// SHA-256 of the content of the file that the caller has seen, as in MemoryGetResponse. Empty means that the file must
+	// not exist, which only `content` allows. If the file has another content, the call fails with ABORTED
+	// (CONTENT_CHANGED) and changes nothing; `content_sha256` in the metadata of the error is the SHA-256 of the current
+	// content, empty if the file does not exist.
+	ExpectedSha256 string `protobuf:"bytes,3,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
+	// What to write. The file must not become larger than `memoryd.limits.maxFileBytes`, and no text may contain NUL.
+	//
+	// Types that are valid to be assigned to Operation:
+	//
+	//	*MemoryWriteRequest_Content
+	//	*MemoryWriteRequest_Replace
+	//	*MemoryWriteRequest_Insert
+	//	*MemoryWriteRequest_DeleteLines
+	//	*MemoryWriteRequest_DeleteFile
+	Operation isMemoryWriteRequest_Operation `protobuf_oneof:"operation"`
+	// Key of this write, 1..128 printable ASCII characters. If a call repeats a key with the same contents while the write
+	// is in the history, nothing is written, and the response is that of the first call. If the contents differ, the call
+	// fails with INVALID_ARGUMENT. MemoryWrite, MemoryMove and MemoryRestore share their keys; MemoryAppend has its own.
+	IdempotencyKey string `protobuf:"bytes,9,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *MemoryWriteRequest) Reset() {
+	*x = MemoryWriteRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryWriteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryWriteRequest) ProtoMessage() {}
+
+func (x *MemoryWriteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryWriteRequest.ProtoReflect.Descriptor instead.
+func (*MemoryWriteRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *MemoryWriteRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MemoryWriteRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryWriteRequest) GetExpectedSha256() string {
+	if x != nil {
+		return x.ExpectedSha256
+	}
+	return ""
+}
+
+func (x *MemoryWriteRequest) GetOperation() isMemoryWriteRequest_Operation {
+	if x != nil {
+		return x.Operation
+	}
+	return nil
+}
+
+func (x *MemoryWriteRequest) GetContent() string {
+	if x != nil {
+		if x, ok := x.Operation.(*MemoryWriteRequest_Content); ok {
+			return x.Content
+		}
+	}
+	return ""
+}
+
+func (x *MemoryWriteRequest) GetReplace() *TextReplacement {
+	if x != nil {
+		if x, ok := x.Operation.(*MemoryWriteRequest_Replace); ok {
+			return x.Replace
+		}
+	}
+	return nil
+}
+
+func (x *MemoryWriteRequest) GetInsert() *LineInsertion {
+	if x != nil {
+		if x, ok := x.Operation.(*MemoryWriteRequest_Insert); ok {
+			return x.Insert
+		}
+	}
+	return nil
+}
+
+func (x *MemoryWriteRequest) GetDeleteLines() *LineDeletion {
+	if x != nil {
+		if x, ok := x.Operation.(*MemoryWriteRequest_DeleteLines); ok {
+			return x.DeleteLines
+		}
+	}
+	return nil
+}
+
+func (x *MemoryWriteRequest) GetDeleteFile() *FileDeletion {
+	if x != nil {
+		if x, ok := x.Operation.(*MemoryWriteRequest_DeleteFile); ok {
+			return x.DeleteFile
+		}
+	}
+	return nil
+}
+
+func (x *MemoryWriteRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+type isMemoryWriteRequest_Operation interface {
+	isMemoryWriteRequest_Operation()
+}
+
+type MemoryWriteRequest_Content struct {
+	// The whole new content, at most 3 MiB.
+	Content string `protobuf:"bytes,4,opt,name=content,proto3,oneof"`
+}
+
+type MemoryWriteRequest_Replace struct {
+	// A text to replace.
+	Replace *TextReplacement `protobuf:"bytes,5,opt,name=replace,proto3,oneof"`
+}
+
+type MemoryWriteRequest_Insert struct {
+	// Lines to insert.
+	Insert *LineInsertion `protobuf:"bytes,6,opt,name=insert,proto3,oneof"`
+}
+
+type MemoryWriteRequest_DeleteLines struct {
+	// Lines to delete.
+	DeleteLines *LineDeletion `protobuf:"bytes,7,opt,name=delete_lines,json=deleteLines,proto3,oneof"`
+}
+
+type MemoryWriteRequest_DeleteFile struct {
+	// Deletes the file. Its content stays in the history, unlike after MemoryForget.
+	DeleteFile *FileDeletion `protobuf:"bytes,8,opt,name=delete_file,json=deleteFile,proto3,oneof"`
+}
+
+func (*MemoryWriteRequest_Content) isMemoryWriteRequest_Operation() {}
+
+func (*MemoryWriteRequest_Replace) isMemoryWriteRequest_Operation() {}
+
+func (*MemoryWriteRequest_Insert) isMemoryWriteRequest_Operation() {}
+
+func (*MemoryWriteRequest_DeleteLines) isMemoryWriteRequest_Operation() {}
+
+func (*MemoryWriteRequest_DeleteFile) isMemoryWriteRequest_Operation() {}
+
+// Response message for MemoryWrite.
+type MemoryWriteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the file relative to the workspace.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// SHA-256 of the file after the write, for the next write; empty if the file was deleted.
+	ContentSha256 string `protobuf:"bytes,2,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
+	// ID of this write in the history; MemoryRestore with it undoes the write.
+	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// First line that the write inserted or changed. 0 if the file was deleted.
+	StartLine int32 `protobuf:"varint,4,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
+	// Last line that the write inserted or changed; `start_line` - 1 if it only removed text.
+	EndLine int32 `protobuf:"varint,5,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
+	// A revision of the index that contains the change; pass it as `min_revision` of a search. Unset if the deadline was
+	// reached before the file was indexed, or if memory search is disabled for the agent.
+	IndexRevision *int64 `protobuf:"varint,6,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
+	// Whether the key had already been used. If so, nothing was written.
+	AlreadyWritten bool `protobuf:"varint,7,opt,name=already_written,json=alreadyWritten,proto3" json:"already_written,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *MemoryWriteResponse) Reset() {
+	*x = MemoryWriteResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryWriteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryWriteResponse) ProtoMessage() {}
+
+func (x *MemoryWriteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryWriteResponse.ProtoReflect.Descriptor instead.
+func (*MemoryWriteResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *MemoryWriteResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryWriteResponse) GetContentSha256() string {
+	if x != nil {
+		return x.ContentSha256
+	}
+	return ""
+}
+
+func (x *MemoryWriteResponse) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *MemoryWriteResponse) GetStartLine() int32 {
+	if x != nil {
+		return x.StartLine
+	}
+	return 0
+}
+
+func (x *MemoryWriteResponse) GetEndLine() int32 {
+	if x != nil {
+		return x.EndLine
+	}
+	return 0
+}
+
+func (x *MemoryWriteResponse) GetIndexRevision() int64 {
+	if x != nil && x.IndexRevision != nil {
+		return *x.IndexRevision
+	}
+	return 0
+}
+
+func (x *MemoryWriteResponse) GetAlreadyWritten() bool {
+	if x != nil {
+		return x.AlreadyWritten
+	}
+	return false
+}
+
+// Request message for MemoryMove.
+type MemoryMoveRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// File to move: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// New path, by the same rules. Missing folders are created. If a file exists there, the call fails with ABORTED
+	// (CONTENT_CHANGED), and `path` in the metadata of the error is the new path.
+	NewPath string `protobuf:"bytes,3,opt,name=new_path,json=newPath,proto3" json:"new_path,omitempty"`
+	// SHA-256 of the content of the file that the caller has seen, as for MemoryWrite. Required.
+	ExpectedSha256 string `protobuf:"bytes,4,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
+	// Key of this move, as for MemoryWrite.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *MemoryMoveRequest) Reset() {
+	*x = MemoryMoveRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryMoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryMoveRequest) ProtoMessage() {}
+
+func (x *MemoryMoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryMoveRequest.ProtoReflect.Descriptor instead.
+func (*MemoryMoveRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *MemoryMoveRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MemoryMoveRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryMoveRequest) GetNewPath() string {
+	if x != nil {
+		return x.NewPath
+	}
+	return ""
+}
+
+func (x *MemoryMoveRequest) GetExpectedSha256() string {
+	if x != nil {
+		return x.ExpectedSha256
+	}
+	return ""
+}
+
+func (x *MemoryMoveRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response message for MemoryMove.
+type MemoryMoveResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The new path relative to the workspace.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// SHA-256 of the file, which the move does not change.
+	ContentSha256 string `protobuf:"bytes,2,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
+	// ID of this move in the history.
+	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// A revision of the index that contains the change, as in MemoryWriteResponse.
+	IndexRevision *int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
+	// Whether the key had already been used. If so, nothing was moved.
+	AlreadyMoved  bool `protobuf:"varint,5,opt,name=already_moved,json=alreadyMoved,proto3" json:"already_moved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryMoveResponse) Reset() {
+	*x = MemoryMoveResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryMoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryMoveResponse) ProtoMessage() {}
+
+func (x *MemoryMoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryMoveResponse.ProtoReflect.Descriptor instead.
+func (*MemoryMoveResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *MemoryMoveResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryMoveResponse) GetContentSha256() string {
+	if x != nil {
+		return x.ContentSha256
+	}
+	return ""
+}
+
+func (x *MemoryMoveResponse) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *MemoryMoveResponse) GetIndexRevision() int64 {
+	if x != nil && x.IndexRevision != nil {
+		return *x.IndexRevision
+	}
+	return 0
+}
+
+func (x *MemoryMoveResponse) GetAlreadyMoved() bool {
+	if x != nil {
+		return x.AlreadyMoved
+	}
+	return false
+}
+
+// Request message for MemoryHistory.
+type MemoryHistoryRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Memory file, which need not exist any more. Empty means all files of the agent. The writes of the file before it
+	// was moved to this path are included.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// ID of the only write to return. Empty means all writes.
+	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// Whether to fill in `diff` of the writes.
+	IncludeDiffs bool `protobuf:"varint,4,opt,name=include_diffs,json=includeDiffs,proto3" json:"include_diffs,omitempty"`
+	// Maximum number of writes to return. 0 means 100. Values above 1,000 are treated as 1,000; negative values are an
+	// error. Fewer are returned if the response would become too large.
+	PageSize int32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// The `next_page_token` of the previous page. Empty means the first page.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryHistoryRequest) Reset() {
+	*x = MemoryHistoryRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryHistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryHistoryRequest) ProtoMessage() {}
+
+func (x *MemoryHistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryHistoryRequest.ProtoReflect.Descriptor instead.
+func (*MemoryHistoryRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *MemoryHistoryRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MemoryHistoryRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryHistoryRequest) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *MemoryHistoryRequest) GetIncludeDiffs() bool {
+	if x != nil {
+		return x.IncludeDiffs
+	}
+	return false
+}
+
+func (x *MemoryHistoryRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *MemoryHistoryRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// One write in the history of a file. "Before" and "after" are the content of the file before and after the write.
+type FileVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// ID of the write. MemoryRestore with it restores the content before the write.
+	VersionId string `protobuf:"bytes,1,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// Path of the file after the write.
+	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
+	// Path of the file before the write if it moved the file, else empty.
+	MovedFrom string `protobuf:"bytes,3,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"`
+	// Time of the write.
+	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
+	// Who wrote: the name of the token, or its ID if it has no name; `local` for a caller of the Unix socket.
+	Caller string `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
+	// What the write did.
+	Kind WriteKind `protobuf:"varint,6,opt,name=kind,proto3,enum=memoryd.v1.WriteKind" json:"kind,omitempty"`
+	// SHA-256 of the content before. Empty if the file did not exist.
+	BeforeSha256 string `protobuf:"bytes,7,opt,name=before_sha256,json=beforeSha256,proto3" json:"before_sha256,omitempty"`
+	// Size of the content before in bytes.
+	BeforeBytes int64 `protobuf:"varint,8,opt,name=before_bytes,json=beforeBytes,proto3" json:"before_bytes,omitempty"`
+	// SHA-256 of the content after. Empty if the file was deleted.
+	AfterSha256 string `protobuf:"bytes,9,opt,name=after_sha256,json=afterSha256,proto3" json:"after_sha256,omitempty"`
+	// Size of the content after in bytes.
+	AfterBytes int64 `protobuf:"varint,10,opt,name=after_bytes,json=afterBytes,proto3" json:"after_bytes,omitempty"`
+	// Whether MemoryRestore can restore the content before. False if MemoryForget removed a text that it contained.
+	Restorable bool `protobuf:"varint,11,opt,name=restorable,proto3" json:"restorable,omitempty"`
+	// Differences between the content before and after as a unified diff, at most 64 KiB. Bytes that are not valid UTF-8
+	// are replaced by U+FFFD. Empty unless `include_diffs` is set.
+	Diff string `protobuf:"bytes,12,opt,name=diff,proto3" json:"diff,omitempty"`
+	// Whether `diff` was cut.
+	DiffTruncated bool `protobuf:"varint,13,opt,name=diff_truncated,json=diffTruncated,proto3" json:"diff_truncated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileVersion) Reset() {
+	*x = FileVersion{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileVersion) ProtoMessage() {}
+
+func (x *FileVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileVersion.ProtoReflect.Descriptor instead.
+func (*FileVersion) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *FileVersion) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *FileVersion) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileVersion) GetMovedFrom() string {
+	if x != nil {
+		return x.MovedFrom
+	}
+	return ""
+}
+
+func (x *FileVersion) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *FileVersion) GetCaller() string {
+	if x != nil {
+		return x.Caller
+	}
+	return ""
+}
+
+func (x *FileVersion) GetKind() WriteKind {
+	if x != nil {
+		return x.Kind
+	}
+	return WriteKind_WRITE_KIND_UNSPECIFIED
+}
+
+func (x *FileVersion) GetBeforeSha256() string {
+	if x != nil {
+		return x.BeforeSha256
+	}
+	return ""
+}
+
+func (x *FileVersion) GetBeforeBytes() int64 {
+	if x != nil {
+		return x.BeforeBytes
+	}
+	return 0
+}
+
+func (x *FileVersion) GetAfterSha256() string {
+	if x != nil {
+		return x.AfterSha256
+	}
+	return ""
+}
+
+func (x *FileVersion) GetAfterBytes() int64 {
+	if x != nil {
+		return x.AfterBytes
+	}
+	return 0
+}
+
+func (x *FileVersion) GetRestorable() bool {
+	if x != nil {
+		return x.Restorable
+	}
+	return false
+}
+
+func (x *FileVersion) GetDiff() string {
+	if x != nil {
+		return x.Diff
+	}
+	return ""
+}
+
+func (x *FileVersion) GetDiffTruncated() bool {
+	if x != nil {
+		return x.DiffTruncated
+	}
+	return false
+}
+
+// Response message for MemoryHistory: one page of writes.
+type MemoryHistoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Writes, newest first.
+	Versions []*FileVersion `protobuf:"bytes,1,rep,name=versions,proto3" json:"versions,omitempty"`
+	// Token of the next page. Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemoryHistoryResponse) Reset() {
+	*x = MemoryHistoryResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryHistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryHistoryResponse) ProtoMessage() {}
+
+func (x *MemoryHistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryHistoryResponse.ProtoReflect.Descriptor instead.
+func (*MemoryHistoryResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *MemoryHistoryResponse) GetVersions() []*FileVersion {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
+func (x *MemoryHistoryResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request message for MemoryRestore.
+type MemoryRestoreRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// ID of a write in the history. The content before this write is restored, byte for byte. If the file did not exist
+	// before it, the file is deleted.
+	VersionId string `protobuf:"bytes,2,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// File to restore to, as for MemoryWrite. Empty means the path of the file after the write.
+	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	// SHA-256 of the content of the file that the caller has seen, as for MemoryWrite. Empty means that the file must not
+	// exist.
+	ExpectedSha256 string `protobuf:"bytes,4,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
+	// Key of this write, as for MemoryWrite.
+	IdempotencyKey string `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *MemoryRestoreRequest) Reset() {
+	*x = MemoryRestoreRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryRestoreRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryRestoreRequest) ProtoMessage() {}
+
+func (x *MemoryRestoreRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryRestoreRequest.ProtoReflect.Descriptor instead.
+func (*MemoryRestoreRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *MemoryRestoreRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *MemoryRestoreRequest) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *MemoryRestoreRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryRestoreRequest) GetExpectedSha256() string {
+	if x != nil {
+		return x.ExpectedSha256
+	}
+	return ""
+}
+
+func (x *MemoryRestoreRequest) GetIdempotencyKey() string {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return ""
+}
+
+// Response message for MemoryRestore.
+type MemoryRestoreResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the file relative to the workspace.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// SHA-256 of the file after the write; empty if the file was deleted.
+	ContentSha256 string `protobuf:"bytes,2,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
+	// ID of this write in the history.
+	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
+	// A revision of the index that contains the change, as in MemoryWriteResponse.
+	IndexRevision *int64 `protobuf:"varint,4,opt,name=index_revision,json=indexRevision,proto3,oneof" json:"index_revision,omitempty"`
+	// Whether the key had already been used. If so, nothing was written.
+	AlreadyRestored bool `protobuf:"varint,5,opt,name=already_restored,json=alreadyRestored,proto3" json:"already_restored,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MemoryRestoreResponse) Reset() {
+	*x = MemoryRestoreResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemoryRestoreResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemoryRestoreResponse) ProtoMessage() {}
+
+func (x *MemoryRestoreResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemoryRestoreResponse.ProtoReflect.Descriptor instead.
+func (*MemoryRestoreResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *MemoryRestoreResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *MemoryRestoreResponse) GetContentSha256() string {
+	if x != nil {
+		return x.ContentSha256
+	}
+	return ""
+}
+
+func (x *MemoryRestoreResponse) GetVersionId() string {
+	if x != nil {
+		return x.VersionId
+	}
+	return ""
+}
+
+func (x *MemoryRestoreResponse) GetIndexRevision() int64 {
+	if x != nil && x.IndexRevision != nil {
+		return *x.IndexRevision
+	}
+	return 0
+}
+
+func (x *MemoryRestoreResponse) GetAlreadyRestored() bool {
+	if x != nil {
+		return x.AlreadyRestored
+	}
+	return false
+}
+
 // Request message for MemoryForget. Exactly one target must be set.
 type MemoryForgetRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2887,7 +4094,7 @@ type MemoryForgetRequest struct {
 
 func (x *MemoryForgetRequest) Reset() {
 	*x = MemoryForgetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +4106,7 @@ func (x *MemoryForgetRequest) String() string {
 func (*MemoryForgetRequest) ProtoMessage() {}
 
 func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +4119,7 @@ func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryForgetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryForgetRequest) GetAgentId() string {
@@ -2968,7 +4175,7 @@ type isMemoryForgetRequest_Target interface {
 }
 
 type MemoryForgetRequest_Path struct {
-	// Path of a memory file. Its chunks and all data derived from them are removed.
+	// Path of a memory file. Its chunks, all data derived from them, and the history of its writes are removed.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3,oneof"`
 }
 
@@ -2979,7 +4186,7 @@ type MemoryForgetRequest_SessionId struct {
 
 type MemoryForgetRequest_Text struct {
 	// A text, at most 256 KiB. The cached embeddings of the text, of the chunks into which it would be split, and of
-	// the indexed chunks that contain it are removed.
+	// the indexed chunks that contain it are removed, and from the history every content that contains it.
 	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
 
@@ -3011,14 +4218,16 @@ type MemoryForgetResponse struct {
 	// True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
 	// that still reads an older state of the index, or a running qmd update. The daemon overwrites the words within about
 	// a minute.
-	PurgePending  bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PurgePending bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
+	// Number of contents removed from the history of writes.
+	HistoryContents int32 `protobuf:"varint,9,opt,name=history_contents,json=historyContents,proto3" json:"history_contents,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *MemoryForgetResponse) Reset() {
 	*x = MemoryForgetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +4239,7 @@ func (x *MemoryForgetResponse) String() string {
 func (*MemoryForgetResponse) ProtoMessage() {}
 
 func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +4252,7 @@ func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryForgetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryForgetResponse) GetChunks() int32 {
@@ -3102,6 +4311,13 @@ func (x *MemoryForgetResponse) GetPurgePending() bool {
 	return false
 }
 
+func (x *MemoryForgetResponse) GetHistoryContents() int32 {
+	if x != nil {
+		return x.HistoryContents
+	}
+	return 0
+}
+
 // Request message for SessionContext.
 type SessionContextRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3136,7 +4352,7 @@ type SessionContextRequest struct {
 
 func (x *SessionContextRequest) Reset() {
 	*x = SessionContextRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +4364,7 @@ func (x *SessionContextRequest) String() string {
 func (*SessionContextRequest) ProtoMessage() {}
 
 func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +4377,7 @@ func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextRequest.ProtoReflect.Descriptor instead.
 func (*SessionContextRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SessionContextRequest) GetAgentId() string {
@@ -3251,7 +4467,7 @@ type SessionContextFile struct {
 
 func (x *SessionContextFile) Reset() {
 	*x = SessionContextFile{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3263,7 +4479,7 @@ func (x *SessionContextFile) String() string {
 func (*SessionContextFile) ProtoMessage() {}
 
 func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3276,7 +4492,7 @@ func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextFile.ProtoReflect.Descriptor instead.
 func (*SessionContextFile) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SessionContextFile) GetPath() string {
@@ -3344,7 +4560,7 @@ type ToolSchema struct {
 
 func (x *ToolSchema) Reset() {
 	*x = ToolSchema{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3356,7 +4572,7 @@ func (x *ToolSchema) String() string {
 func (*ToolSchema) ProtoMessage() {}
 
 func (x *ToolSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3369,7 +4585,7 @@ func (x *ToolSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSchema.ProtoReflect.Descriptor instead.
 func (*ToolSchema) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ToolSchema) GetName() string {
@@ -3414,7 +4630,7 @@ type SessionContextResponse struct {
 
 func (x *SessionContextResponse) Reset() {
 	*x = SessionContextResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3426,7 +4642,7 @@ func (x *SessionContextResponse) String() string {
 func (*SessionContextResponse) ProtoMessage() {}
 
 func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3439,7 +4655,7 @@ func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextResponse.ProtoReflect.Descriptor instead.
 func (*SessionContextResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SessionContextResponse) GetFiles() []*SessionContextFile {
@@ -3500,7 +4716,7 @@ type SessionArchiveRequest struct {
 
 func (x *SessionArchiveRequest) Reset() {
 	*x = SessionArchiveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3512,7 +4728,7 @@ func (x *SessionArchiveRequest) String() string {
 func (*SessionArchiveRequest) ProtoMessage() {}
 
 func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3525,7 +4741,7 @@ func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveRequest.ProtoReflect.Descriptor instead.
 func (*SessionArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SessionArchiveRequest) GetAgentId() string {
@@ -3598,7 +4814,7 @@ type SessionArchiveResponse struct {
 
 func (x *SessionArchiveResponse) Reset() {
 	*x = SessionArchiveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3610,7 +4826,7 @@ func (x *SessionArchiveResponse) String() string {
 func (*SessionArchiveResponse) ProtoMessage() {}
 
 func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3623,7 +4839,7 @@ func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveResponse.ProtoReflect.Descriptor instead.
 func (*SessionArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SessionArchiveResponse) GetPath() string {
@@ -3668,7 +4884,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3680,7 +4896,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3693,7 +4909,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -3720,18 +4936,21 @@ type Agent struct {
 	// Whether this is the default agent, which is used when a request names no agent and there is no agent `main`. For a
 	// caller that is limited to some agents, `main` is always the default agent.
 	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
-	// Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, SessionContext,
-	// SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
+	// Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, MemoryWrite, MemoryMove,
+	// MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
 	Enabled bool `protobuf:"varint,4,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// State of the agent's index.
-	IndexState    IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
+	IndexState IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
+	// Whether the caller may edit the memory files of the agent: `memoryd.writes` is `edit`, and the token has the scope
+	// `edit`.
+	MayEdit       bool `protobuf:"varint,6,opt,name=may_edit,json=mayEdit,proto3" json:"may_edit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +4962,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +4975,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -3794,6 +5013,13 @@ func (x *Agent) GetIndexState() IndexState {
 	return IndexState_INDEX_STATE_UNSPECIFIED
 }
 
+func (x *Agent) GetMayEdit() bool {
+	if x != nil {
+		return x.MayEdit
+	}
+	return false
+}
+
 // Response message for ListAgents: one page of agents.
 type ListAgentsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3807,7 +5033,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3819,7 +5045,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3832,7 +5058,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -3870,7 +5096,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3882,7 +5108,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3895,7 +5121,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListFilesRequest) GetAgentId() string {
@@ -3957,7 +5183,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3969,7 +5195,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3982,7 +5208,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *File) GetPath() string {
@@ -4047,7 +5273,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4059,7 +5285,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4072,7 +5298,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListFilesResponse) GetFiles() []*File {
@@ -4194,7 +5420,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\v_line_countB\f\n" +
 	"\n" +
 	"_from_lineB\b\n" +
-	"\x06_lines\"\xdc\x01\n" +
+	"\x06_lines\"\x83\x02\n" +
 	"\x11MemoryGetResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1d\n" +
@@ -4204,7 +5430,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\vtotal_lines\x18\x05 \x01(\x05R\n" +
 	"totalLines\x12&\n" +
 	"\x0fnext_start_line\x18\x06 \x01(\x05R\rnextStartLine\x12\x1c\n" +
-	"\ttruncated\x18\a \x01(\bR\ttruncated\"@\n" +
+	"\ttruncated\x18\a \x01(\bR\ttruncated\x12%\n" +
+	"\x0econtent_sha256\x18\b \x01(\tR\rcontentSha256\"@\n" +
 	"\rStatusRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05probe\x18\x02 \x01(\bR\x05probe\"\xa2\a\n" +
@@ -4334,6 +5561,102 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\bend_line\x18\x03 \x01(\x05R\aendLine\x12*\n" +
 	"\x0eindex_revision\x18\x04 \x01(\x03H\x00R\rindexRevision\x88\x01\x01\x12)\n" +
 	"\x10already_appended\x18\x05 \x01(\bR\x0falreadyAppendedB\x11\n" +
+	"\x0f_index_revision\"G\n" +
+	"\x0fTextReplacement\x12\x19\n" +
+	"\bold_text\x18\x01 \x01(\tR\aoldText\x12\x19\n" +
+	"\bnew_text\x18\x02 \x01(\tR\anewText\"B\n" +
+	"\rLineInsertion\x12\x1d\n" +
+	"\n" +
+	"after_line\x18\x01 \x01(\x05R\tafterLine\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\tR\x04text\"H\n" +
+	"\fLineDeletion\x12\x1d\n" +
+	"\n" +
+	"start_line\x18\x01 \x01(\x05R\tstartLine\x12\x19\n" +
+	"\bend_line\x18\x02 \x01(\x05R\aendLine\"\x0e\n" +
+	"\fFileDeletion\"\xa8\x03\n" +
+	"\x12MemoryWriteRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12'\n" +
+	"\x0fexpected_sha256\x18\x03 \x01(\tR\x0eexpectedSha256\x12\x1a\n" +
+	"\acontent\x18\x04 \x01(\tH\x00R\acontent\x127\n" +
+	"\areplace\x18\x05 \x01(\v2\x1b.memoryd.v1.TextReplacementH\x00R\areplace\x123\n" +
+	"\x06insert\x18\x06 \x01(\v2\x19.memoryd.v1.LineInsertionH\x00R\x06insert\x12=\n" +
+	"\fdelete_lines\x18\a \x01(\v2\x18.memoryd.v1.LineDeletionH\x00R\vdeleteLines\x12;\n" +
+	"\vdelete_file\x18\b \x01(\v2\x18.memoryd.v1.FileDeletionH\x00R\n" +
+	"deleteFile\x12'\n" +
+	"\x0fidempotency_key\x18\t \x01(\tR\x0eidempotencyKeyB\v\n" +
+	"\toperation\"\x91\x02\n" +
+	"\x13MemoryWriteResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12%\n" +
+	"\x0econtent_sha256\x18\x02 \x01(\tR\rcontentSha256\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x03 \x01(\tR\tversionId\x12\x1d\n" +
+	"\n" +
+	"start_line\x18\x04 \x01(\x05R\tstartLine\x12\x19\n" +
+	"\bend_line\x18\x05 \x01(\x05R\aendLine\x12*\n" +
+	"\x0eindex_revision\x18\x06 \x01(\x03H\x00R\rindexRevision\x88\x01\x01\x12'\n" +
+	"\x0falready_written\x18\a \x01(\bR\x0ealreadyWrittenB\x11\n" +
+	"\x0f_index_revision\"\xaf\x01\n" +
+	"\x11MemoryMoveRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x19\n" +
+	"\bnew_path\x18\x03 \x01(\tR\anewPath\x12'\n" +
+	"\x0fexpected_sha256\x18\x04 \x01(\tR\x0eexpectedSha256\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\xd2\x01\n" +
+	"\x12MemoryMoveResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12%\n" +
+	"\x0econtent_sha256\x18\x02 \x01(\tR\rcontentSha256\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x03 \x01(\tR\tversionId\x12*\n" +
+	"\x0eindex_revision\x18\x04 \x01(\x03H\x00R\rindexRevision\x88\x01\x01\x12#\n" +
+	"\ralready_moved\x18\x05 \x01(\bR\falreadyMovedB\x11\n" +
+	"\x0f_index_revision\"\xc5\x01\n" +
+	"\x14MemoryHistoryRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x03 \x01(\tR\tversionId\x12#\n" +
+	"\rinclude_diffs\x18\x04 \x01(\bR\fincludeDiffs\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"\xb9\x03\n" +
+	"\vFileVersion\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x01 \x01(\tR\tversionId\x12\x12\n" +
+	"\x04path\x18\x02 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"moved_from\x18\x03 \x01(\tR\tmovedFrom\x12.\n" +
+	"\x04time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x16\n" +
+	"\x06caller\x18\x05 \x01(\tR\x06caller\x12)\n" +
+	"\x04kind\x18\x06 \x01(\x0e2\x15.memoryd.v1.WriteKindR\x04kind\x12#\n" +
+	"\rbefore_sha256\x18\a \x01(\tR\fbeforeSha256\x12!\n" +
+	"\fbefore_bytes\x18\b \x01(\x03R\vbeforeBytes\x12!\n" +
+	"\fafter_sha256\x18\t \x01(\tR\vafterSha256\x12\x1f\n" +
+	"\vafter_bytes\x18\n" +
+	" \x01(\x03R\n" +
+	"afterBytes\x12\x1e\n" +
+	"\n" +
+	"restorable\x18\v \x01(\bR\n" +
+	"restorable\x12\x12\n" +
+	"\x04diff\x18\f \x01(\tR\x04diff\x12%\n" +
+	"\x0ediff_truncated\x18\r \x01(\bR\rdiffTruncated\"t\n" +
+	"\x15MemoryHistoryResponse\x123\n" +
+	"\bversions\x18\x01 \x03(\v2\x17.memoryd.v1.FileVersionR\bversions\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xb6\x01\n" +
+	"\x14MemoryRestoreRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x02 \x01(\tR\tversionId\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12'\n" +
+	"\x0fexpected_sha256\x18\x04 \x01(\tR\x0eexpectedSha256\x12'\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\tR\x0eidempotencyKey\"\xdb\x01\n" +
+	"\x15MemoryRestoreResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12%\n" +
+	"\x0econtent_sha256\x18\x02 \x01(\tR\rcontentSha256\x12\x1d\n" +
+	"\n" +
+	"version_id\x18\x03 \x01(\tR\tversionId\x12*\n" +
+	"\x0eindex_revision\x18\x04 \x01(\x03H\x00R\rindexRevision\x88\x01\x01\x12)\n" +
+	"\x10already_restored\x18\x05 \x01(\bR\x0falreadyRestoredB\x11\n" +
 	"\x0f_index_revision\"\xac\x01\n" +
 	"\x13MemoryForgetRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
@@ -4342,7 +5665,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"session_id\x18\x03 \x01(\tH\x00R\tsessionId\x12\x14\n" +
 	"\x04text\x18\x04 \x01(\tH\x00R\x04text\x12#\n" +
 	"\rdelete_source\x18\x05 \x01(\bR\fdeleteSourceB\b\n" +
-	"\x06target\"\xb2\x02\n" +
+	"\x06target\"\xdd\x02\n" +
 	"\x14MemoryForgetResponse\x12\x16\n" +
 	"\x06chunks\x18\x01 \x01(\x05R\x06chunks\x12'\n" +
 	"\x0fkeyword_entries\x18\x02 \x01(\x05R\x0ekeywordEntries\x12\x18\n" +
@@ -4351,7 +5674,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\rqmd_documents\x18\x05 \x01(\x05R\fqmdDocuments\x12!\n" +
 	"\fsource_files\x18\x06 \x01(\x05R\vsourceFiles\x12%\n" +
 	"\x0eindex_revision\x18\a \x01(\x03R\rindexRevision\x12#\n" +
-	"\rpurge_pending\x18\b \x01(\bR\fpurgePending\"\x9a\x03\n" +
+	"\rpurge_pending\x18\b \x01(\bR\fpurgePending\x12)\n" +
+	"\x10history_contents\x18\t \x01(\x05R\x0fhistoryContents\"\x9a\x03\n" +
 	"\x15SessionContextRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vsession_key\x18\x02 \x01(\tR\n" +
@@ -4405,14 +5729,15 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x11ListAgentsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x02 \x01(\tR\tpageToken\"\xad\x01\n" +
+	"page_token\x18\x02 \x01(\tR\tpageToken\"\xc8\x01\n" +
 	"\x05Agent\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1c\n" +
 	"\tworkspace\x18\x02 \x01(\tR\tworkspace\x12\x18\n" +
 	"\adefault\x18\x03 \x01(\bR\adefault\x12\x18\n" +
 	"\aenabled\x18\x04 \x01(\bR\aenabled\x127\n" +
 	"\vindex_state\x18\x05 \x01(\x0e2\x16.memoryd.v1.IndexStateR\n" +
-	"indexState\"g\n" +
+	"indexState\x12\x19\n" +
+	"\bmay_edit\x18\x06 \x01(\bR\amayEdit\"g\n" +
 	"\x12ListAgentsResponse\x12)\n" +
 	"\x06agents\x18\x01 \x03(\v2\x11.memoryd.v1.AgentR\x06agents\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x01\n" +
@@ -4465,7 +5790,17 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x1bFLUSH_REASON_TOKENS_UNKNOWN\x10\b\x12 \n" +
 	"\x1cFLUSH_REASON_BELOW_THRESHOLD\x10\t\x12\x1d\n" +
 	"\x19FLUSH_REASON_NO_THRESHOLD\x10\n" +
-	"*n\n" +
+	"*\xfe\x01\n" +
+	"\tWriteKind\x12\x1a\n" +
+	"\x16WRITE_KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11WRITE_KIND_CREATE\x10\x01\x12\x1e\n" +
+	"\x1aWRITE_KIND_REPLACE_CONTENT\x10\x02\x12\x1b\n" +
+	"\x17WRITE_KIND_REPLACE_TEXT\x10\x03\x12\x1b\n" +
+	"\x17WRITE_KIND_INSERT_LINES\x10\x04\x12\x1b\n" +
+	"\x17WRITE_KIND_DELETE_LINES\x10\x05\x12\x1a\n" +
+	"\x16WRITE_KIND_DELETE_FILE\x10\x06\x12\x13\n" +
+	"\x0fWRITE_KIND_MOVE\x10\a\x12\x16\n" +
+	"\x12WRITE_KIND_RESTORE\x10\b*n\n" +
 	"\n" +
 	"PromptMode\x12\x1b\n" +
 	"\x17PROMPT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
@@ -4479,7 +5814,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x10FILE_STATE_STALE\x10\x03\x12\x15\n" +
 	"\x11FILE_STATE_FAILED\x10\x04\x12\x13\n" +
 	"\x0fFILE_STATE_GONE\x10\x05\x12\x18\n" +
-	"\x14FILE_STATE_FORGOTTEN\x10\x062\x91\b\n" +
+	"\x14FILE_STATE_FORGOTTEN\x10\x062\xda\n" +
+	"\n" +
 	"\rMemoryService\x12Q\n" +
 	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12Q\n" +
 	"\fMemoryRecall\x12\x1f.memoryd.v1.MemoryRecallRequest\x1a .memoryd.v1.MemoryRecallResponse\x12H\n" +
@@ -4489,7 +5825,12 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"WatchIndex\x12\x1d.memoryd.v1.WatchIndexRequest\x1a\x1e.memoryd.v1.WatchIndexResponse0\x01\x12T\n" +
 	"\rFlushDecision\x12 .memoryd.v1.FlushDecisionRequest\x1a!.memoryd.v1.FlushDecisionResponse\x12Q\n" +
-	"\fMemoryAppend\x12\x1f.memoryd.v1.MemoryAppendRequest\x1a .memoryd.v1.MemoryAppendResponse\x12Q\n" +
+	"\fMemoryAppend\x12\x1f.memoryd.v1.MemoryAppendRequest\x1a .memoryd.v1.MemoryAppendResponse\x12N\n" +
+	"\vMemoryWrite\x12\x1e.memoryd.v1.MemoryWriteRequest\x1a\x1f.memoryd.v1.MemoryWriteResponse\x12K\n" +
+	"\n" +
+	"MemoryMove\x12\x1d.memoryd.v1.MemoryMoveRequest\x1a\x1e.memoryd.v1.MemoryMoveResponse\x12T\n" +
+	"\rMemoryHistory\x12 .memoryd.v1.MemoryHistoryRequest\x1a!.memoryd.v1.MemoryHistoryResponse\x12T\n" +
+	"\rMemoryRestore\x12 .memoryd.v1.MemoryRestoreRequest\x1a!.memoryd.v1.MemoryRestoreResponse\x12Q\n" +
 	"\fMemoryForget\x12\x1f.memoryd.v1.MemoryForgetRequest\x1a .memoryd.v1.MemoryForgetResponse\x12W\n" +
 	"\x0eSessionContext\x12!.memoryd.v1.SessionContextRequest\x1a\".memoryd.v1.SessionContextResponse\x12W\n" +
 	"\x0eSessionArchive\x12!.memoryd.v1.SessionArchiveRequest\x1a\".memoryd.v1.SessionArchiveResponse\x12K\n" +
@@ -4510,187 +5851,216 @@ func file_memoryd_v1_memory_service_proto_rawDescGZIP() []byte {
 	return file_memoryd_v1_memory_service_proto_rawDescData
 }
 
-var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(RecallSilentReason)(0),        // 0: memoryd.v1.RecallSilentReason
 	(WorkspaceAccess)(0),           // 1: memoryd.v1.WorkspaceAccess
 	(TurnKind)(0),                  // 2: memoryd.v1.TurnKind
 	(FlushReason)(0),               // 3: memoryd.v1.FlushReason
-	(PromptMode)(0),                // 4: memoryd.v1.PromptMode
-	(FileState)(0),                 // 5: memoryd.v1.FileState
-	(*MemorySearchRequest)(nil),    // 6: memoryd.v1.MemorySearchRequest
-	(*MemorySearchResponse)(nil),   // 7: memoryd.v1.MemorySearchResponse
-	(*FrontMatterCondition)(nil),   // 8: memoryd.v1.FrontMatterCondition
-	(*MemoryFilter)(nil),           // 9: memoryd.v1.MemoryFilter
-	(*MemoryReference)(nil),        // 10: memoryd.v1.MemoryReference
-	(*MemoryRecallRequest)(nil),    // 11: memoryd.v1.MemoryRecallRequest
-	(*RecalledItem)(nil),           // 12: memoryd.v1.RecalledItem
-	(*MemoryRecallResponse)(nil),   // 13: memoryd.v1.MemoryRecallResponse
-	(*MemoryGetRequest)(nil),       // 14: memoryd.v1.MemoryGetRequest
-	(*MemoryGetResponse)(nil),      // 15: memoryd.v1.MemoryGetResponse
-	(*StatusRequest)(nil),          // 16: memoryd.v1.StatusRequest
-	(*StatusResponse)(nil),         // 17: memoryd.v1.StatusResponse
-	(*ActiveSync)(nil),             // 18: memoryd.v1.ActiveSync
-	(*SyncRequest)(nil),            // 19: memoryd.v1.SyncRequest
-	(*SyncResponse)(nil),           // 20: memoryd.v1.SyncResponse
-	(*WatchIndexRequest)(nil),      // 21: memoryd.v1.WatchIndexRequest
-	(*WatchIndexResponse)(nil),     // 22: memoryd.v1.WatchIndexResponse
-	(*FlushDecisionRequest)(nil),   // 23: memoryd.v1.FlushDecisionRequest
-	(*FlushPrompts)(nil),           // 24: memoryd.v1.FlushPrompts
-	(*FlushDecisionResponse)(nil),  // 25: memoryd.v1.FlushDecisionResponse
-	(*MemoryAppendRequest)(nil),    // 26: memoryd.v1.MemoryAppendRequest
-	(*MemoryAppendResponse)(nil),   // 27: memoryd.v1.MemoryAppendResponse
-	(*MemoryForgetRequest)(nil),    // 28: memoryd.v1.MemoryForgetRequest
-	(*MemoryForgetResponse)(nil),   // 29: memoryd.v1.MemoryForgetResponse
-	(*SessionContextRequest)(nil),  // 30: memoryd.v1.SessionContextRequest
-	(*SessionContextFile)(nil),     // 31: memoryd.v1.SessionContextFile
-	(*ToolSchema)(nil),             // 32: memoryd.v1.ToolSchema
-	(*SessionContextResponse)(nil), // 33: memoryd.v1.SessionContextResponse
-	(*SessionArchiveRequest)(nil),  // 34: memoryd.v1.SessionArchiveRequest
-	(*SessionArchiveResponse)(nil), // 35: memoryd.v1.SessionArchiveResponse
-	(*ListAgentsRequest)(nil),      // 36: memoryd.v1.ListAgentsRequest
-	(*Agent)(nil),                  // 37: memoryd.v1.Agent
-	(*ListAgentsResponse)(nil),     // 38: memoryd.v1.ListAgentsResponse
-	(*ListFilesRequest)(nil),       // 39: memoryd.v1.ListFilesRequest
-	(*File)(nil),                   // 40: memoryd.v1.File
-	(*ListFilesResponse)(nil),      // 41: memoryd.v1.ListFilesResponse
-	(Source)(0),                    // 42: memoryd.v1.Source
-	(SearchMode)(0),                // 43: memoryd.v1.SearchMode
-	(CitationMode)(0),              // 44: memoryd.v1.CitationMode
-	(*timestamppb.Timestamp)(nil),  // 45: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 46: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 47: memoryd.v1.SearchInfo
-	(Origin)(0),                    // 48: memoryd.v1.Origin
-	(*ServiceStatus)(nil),          // 49: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 50: memoryd.v1.Backend
-	(*Degradation)(nil),            // 51: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 52: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 53: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 54: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 55: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 56: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 57: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 58: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 59: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 60: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 61: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 62: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 63: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 64: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 65: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 66: google.protobuf.Duration
-	(OnConflict)(0),                // 67: memoryd.v1.OnConflict
-	(*SyncStarted)(nil),            // 68: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 69: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 70: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 71: memoryd.v1.IndexState
+	(WriteKind)(0),                 // 4: memoryd.v1.WriteKind
+	(PromptMode)(0),                // 5: memoryd.v1.PromptMode
+	(FileState)(0),                 // 6: memoryd.v1.FileState
+	(*MemorySearchRequest)(nil),    // 7: memoryd.v1.MemorySearchRequest
+	(*MemorySearchResponse)(nil),   // 8: memoryd.v1.MemorySearchResponse
+	(*FrontMatterCondition)(nil),   // 9: memoryd.v1.FrontMatterCondition
+	(*MemoryFilter)(nil),           // 10: memoryd.v1.MemoryFilter
+	(*MemoryReference)(nil),        // 11: memoryd.v1.MemoryReference
+	(*MemoryRecallRequest)(nil),    // 12: memoryd.v1.MemoryRecallRequest
+	(*RecalledItem)(nil),           // 13: memoryd.v1.RecalledItem
+	(*MemoryRecallResponse)(nil),   // 14: memoryd.v1.MemoryRecallResponse
+	(*MemoryGetRequest)(nil),       // 15: memoryd.v1.MemoryGetRequest
+	(*MemoryGetResponse)(nil),      // 16: memoryd.v1.MemoryGetResponse
+	(*StatusRequest)(nil),          // 17: memoryd.v1.StatusRequest
+	(*StatusResponse)(nil),         // 18: memoryd.v1.StatusResponse
+	(*ActiveSync)(nil),             // 19: memoryd.v1.ActiveSync
+	(*SyncRequest)(nil),            // 20: memoryd.v1.SyncRequest
+	(*SyncResponse)(nil),           // 21: memoryd.v1.SyncResponse
+	(*WatchIndexRequest)(nil),      // 22: memoryd.v1.WatchIndexRequest
+	(*WatchIndexResponse)(nil),     // 23: memoryd.v1.WatchIndexResponse
+	(*FlushDecisionRequest)(nil),   // 24: memoryd.v1.FlushDecisionRequest
+	(*FlushPrompts)(nil),           // 25: memoryd.v1.FlushPrompts
+	(*FlushDecisionResponse)(nil),  // 26: memoryd.v1.FlushDecisionResponse
+	(*MemoryAppendRequest)(nil),    // 27: memoryd.v1.MemoryAppendRequest
+	(*MemoryAppendResponse)(nil),   // 28: memoryd.v1.MemoryAppendResponse
+	(*TextReplacement)(nil),        // 29: memoryd.v1.TextReplacement
+	(*LineInsertion)(nil),          // 30: memoryd.v1.LineInsertion
+	(*LineDeletion)(nil),           // 31: memoryd.v1.LineDeletion
+	(*FileDeletion)(nil),           // 32: memoryd.v1.FileDeletion
+	(*MemoryWriteRequest)(nil),     // 33: memoryd.v1.MemoryWriteRequest
+	(*MemoryWriteResponse)(nil),    // 34: memoryd.v1.MemoryWriteResponse
+	(*MemoryMoveRequest)(nil),      // 35: memoryd.v1.MemoryMoveRequest
+	(*MemoryMoveResponse)(nil),     // 36: memoryd.v1.MemoryMoveResponse
+	(*MemoryHistoryRequest)(nil),   // 37: memoryd.v1.MemoryHistoryRequest
+	(*FileVersion)(nil),            // 38: memoryd.v1.FileVersion
+	(*MemoryHistoryResponse)(nil),  // 39: memoryd.v1.MemoryHistoryResponse
+	(*MemoryRestoreRequest)(nil),   // 40: memoryd.v1.MemoryRestoreRequest
+	(*MemoryRestoreResponse)(nil),  // 41: memoryd.v1.MemoryRestoreResponse
+	(*MemoryForgetRequest)(nil),    // 42: memoryd.v1.MemoryForgetRequest
+	(*MemoryForgetResponse)(nil),   // 43: memoryd.v1.MemoryForgetResponse
+	(*SessionContextRequest)(nil),  // 44: memoryd.v1.SessionContextRequest
+	(*SessionContextFile)(nil),     // 45: memoryd.v1.SessionContextFile
+	(*ToolSchema)(nil),             // 46: memoryd.v1.ToolSchema
+	(*SessionContextResponse)(nil), // 47: memoryd.v1.SessionContextResponse
+	(*SessionArchiveRequest)(nil),  // 48: memoryd.v1.SessionArchiveRequest
+	(*SessionArchiveResponse)(nil), // 49: memoryd.v1.SessionArchiveResponse
+	(*ListAgentsRequest)(nil),      // 50: memoryd.v1.ListAgentsRequest
+	(*Agent)(nil),                  // 51: memoryd.v1.Agent
+	(*ListAgentsResponse)(nil),     // 52: memoryd.v1.ListAgentsResponse
+	(*ListFilesRequest)(nil),       // 53: memoryd.v1.ListFilesRequest
+	(*File)(nil),                   // 54: memoryd.v1.File
+	(*ListFilesResponse)(nil),      // 55: memoryd.v1.ListFilesResponse
+	(Source)(0),                    // 56: memoryd.v1.Source
+	(SearchMode)(0),                // 57: memoryd.v1.SearchMode
+	(CitationMode)(0),              // 58: memoryd.v1.CitationMode
+	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
+	(*SearchResult)(nil),           // 60: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 61: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 62: memoryd.v1.Origin
+	(*ServiceStatus)(nil),          // 63: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 64: memoryd.v1.Backend
+	(*Degradation)(nil),            // 65: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 66: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 67: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 68: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 69: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 70: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 71: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 72: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 73: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 74: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 75: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 76: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 77: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 78: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 79: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 80: google.protobuf.Duration
+	(OnConflict)(0),                // 81: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 82: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 83: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 84: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 85: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
-	42, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
-	43, // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
-	44, // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
-	45, // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
-	9,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	46, // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	47, // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
-	8,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
-	42, // 8: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
-	9,  // 9: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	10, // 10: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
-	45, // 11: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
-	42, // 12: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
-	48, // 13: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
-	12, // 14: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
+	56, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
+	57, // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
+	58, // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
+	59, // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
+	10, // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	60, // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	61, // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	9,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
+	56, // 8: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	10, // 9: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	11, // 10: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
+	59, // 11: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	56, // 12: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	62, // 13: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	13, // 14: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
 	0,  // 15: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
-	47, // 16: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
-	49, // 17: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	50, // 18: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	50, // 19: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	51, // 20: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	52, // 21: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	53, // 22: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	54, // 23: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	55, // 24: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	56, // 25: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	57, // 26: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	58, // 27: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	59, // 28: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
-	18, // 29: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	60, // 30: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	61, // 31: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	62, // 32: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	63, // 33: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	64, // 34: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	62, // 35: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	63, // 36: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	65, // 37: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	66, // 38: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	42, // 39: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	67, // 40: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	45, // 41: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	68, // 42: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	64, // 43: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	60, // 44: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	69, // 45: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	70, // 46: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	66, // 47: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	45, // 48: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	71, // 49: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	18, // 50: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	58, // 51: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	61, // 16: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	63, // 17: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	64, // 18: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	64, // 19: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	65, // 20: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	66, // 21: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	67, // 22: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	68, // 23: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	69, // 24: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	70, // 25: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	71, // 26: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	72, // 27: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	73, // 28: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	19, // 29: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	74, // 30: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	75, // 31: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	76, // 32: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	77, // 33: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	78, // 34: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	76, // 35: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	77, // 36: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	79, // 37: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	80, // 38: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	56, // 39: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	81, // 40: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	59, // 41: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	82, // 42: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	78, // 43: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	74, // 44: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	83, // 45: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	84, // 46: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	80, // 47: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	59, // 48: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	85, // 49: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	19, // 50: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	72, // 51: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
 	1,  // 52: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
 	2,  // 53: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	45, // 54: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	59, // 54: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
 	3,  // 55: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	24, // 56: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	23, // 57: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	45, // 58: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	45, // 59: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	4,  // 60: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	44, // 61: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	31, // 62: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	32, // 63: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	45, // 64: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	71, // 65: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	37, // 66: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	42, // 67: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
-	9,  // 68: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	42, // 69: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	45, // 70: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	5,  // 71: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	40, // 72: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	6,  // 73: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	11, // 74: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
-	14, // 75: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	16, // 76: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	19, // 77: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	21, // 78: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	23, // 79: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	26, // 80: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	28, // 81: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	30, // 82: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	34, // 83: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	36, // 84: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	39, // 85: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	7,  // 86: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	13, // 87: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
-	15, // 88: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	17, // 89: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	20, // 90: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	22, // 91: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	25, // 92: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	27, // 93: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	29, // 94: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	33, // 95: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	35, // 96: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	38, // 97: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	41, // 98: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	86, // [86:99] is the sub-list for method output_type
-	73, // [73:86] is the sub-list for method input_type
-	73, // [73:73] is the sub-list for extension type_name
-	73, // [73:73] is the sub-list for extension extendee
-	0,  // [0:73] is the sub-list for field type_name
+	25, // 56: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	24, // 57: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	59, // 58: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	29, // 59: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
+	30, // 60: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
+	31, // 61: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
+	32, // 62: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
+	59, // 63: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
+	4,  // 64: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
+	38, // 65: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
+	59, // 66: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	5,  // 67: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	58, // 68: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	45, // 69: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	46, // 70: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	59, // 71: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	85, // 72: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	51, // 73: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	56, // 74: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	10, // 75: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	56, // 76: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	59, // 77: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	6,  // 78: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	54, // 79: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	7,  // 80: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	12, // 81: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
+	15, // 82: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	17, // 83: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	20, // 84: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	22, // 85: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	24, // 86: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	27, // 87: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	33, // 88: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
+	35, // 89: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
+	37, // 90: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
+	40, // 91: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
+	42, // 92: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	44, // 93: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	48, // 94: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	50, // 95: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	53, // 96: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	8,  // 97: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	14, // 98: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	16, // 99: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	18, // 100: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	21, // 101: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	23, // 102: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	26, // 103: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	28, // 104: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	34, // 105: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
+	36, // 106: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
+	39, // 107: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
+	41, // 108: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
+	43, // 109: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	47, // 110: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	49, // 111: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	52, // 112: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	55, // 113: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	97, // [97:114] is the sub-list for method output_type
+	80, // [80:97] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }
@@ -4712,21 +6082,31 @@ func file_memoryd_v1_memory_service_proto_init() {
 	}
 	file_memoryd_v1_memory_service_proto_msgTypes[17].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[21].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[22].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[26].OneofWrappers = []any{
+		(*MemoryWriteRequest_Content)(nil),
+		(*MemoryWriteRequest_Replace)(nil),
+		(*MemoryWriteRequest_Insert)(nil),
+		(*MemoryWriteRequest_DeleteLines)(nil),
+		(*MemoryWriteRequest_DeleteFile)(nil),
+	}
+	file_memoryd_v1_memory_service_proto_msgTypes[27].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[34].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[35].OneofWrappers = []any{
 		(*MemoryForgetRequest_Path)(nil),
 		(*MemoryForgetRequest_SessionId)(nil),
 		(*MemoryForgetRequest_Text)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[28].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[37].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[41].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[42].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_service_proto_rawDesc), len(file_memoryd_v1_memory_service_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   36,
+			NumEnums:      7,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

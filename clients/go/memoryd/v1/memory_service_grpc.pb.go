@@ -27,6 +27,10 @@ const (
 	MemoryService_WatchIndex_FullMethodName     = "/memoryd.v1.MemoryService/WatchIndex"
 	MemoryService_FlushDecision_FullMethodName  = "/memoryd.v1.MemoryService/FlushDecision"
 	MemoryService_MemoryAppend_FullMethodName   = "/memoryd.v1.MemoryService/MemoryAppend"
+	MemoryService_MemoryWrite_FullMethodName    = "/memoryd.v1.MemoryService/MemoryWrite"
+	MemoryService_MemoryMove_FullMethodName     = "/memoryd.v1.MemoryService/MemoryMove"
+	MemoryService_MemoryHistory_FullMethodName  = "/memoryd.v1.MemoryService/MemoryHistory"
+	MemoryService_MemoryRestore_FullMethodName  = "/memoryd.v1.MemoryService/MemoryRestore"
 	MemoryService_MemoryForget_FullMethodName   = "/memoryd.v1.MemoryService/MemoryForget"
 	MemoryService_SessionContext_FullMethodName = "/memoryd.v1.MemoryService/SessionContext"
 	MemoryService_SessionArchive_FullMethodName = "/memoryd.v1.MemoryService/SessionArchive"
@@ -74,6 +78,18 @@ type MemoryServiceClient interface {
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.
 	MemoryAppend(ctx context.Context, in *MemoryAppendRequest, opts ...grpc.CallOption) (*MemoryAppendResponse, error)
+	// Creates, replaces, edits or deletes a memory file, if it still has the content that the caller has seen. Requires
+	// `memoryd.writes: "edit"`. The replaced content is kept, and MemoryRestore restores it. Default client deadline: 5 s.
+	MemoryWrite(ctx context.Context, in *MemoryWriteRequest, opts ...grpc.CallOption) (*MemoryWriteResponse, error)
+	// Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
+	MemoryMove(ctx context.Context, in *MemoryMoveRequest, opts ...grpc.CallOption) (*MemoryMoveResponse, error)
+	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
+	// Default client deadline: 5 s.
+	MemoryHistory(ctx context.Context, in *MemoryHistoryRequest, opts ...grpc.CallOption) (*MemoryHistoryResponse, error)
+	// Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
+	MemoryRestore(ctx context.Context, in *MemoryRestoreRequest, opts ...grpc.CallOption) (*MemoryRestoreResponse, error)
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
 	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(ctx context.Context, in *MemoryForgetRequest, opts ...grpc.CallOption) (*MemoryForgetResponse, error)
@@ -194,6 +210,46 @@ func (c *memoryServiceClient) MemoryAppend(ctx context.Context, in *MemoryAppend
 	return out, nil
 }
 
+func (c *memoryServiceClient) MemoryWrite(ctx context.Context, in *MemoryWriteRequest, opts ...grpc.CallOption) (*MemoryWriteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryWriteResponse)
+	err := c.cc.Invoke(ctx, MemoryService_MemoryWrite_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) MemoryMove(ctx context.Context, in *MemoryMoveRequest, opts ...grpc.CallOption) (*MemoryMoveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryMoveResponse)
+	err := c.cc.Invoke(ctx, MemoryService_MemoryMove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) MemoryHistory(ctx context.Context, in *MemoryHistoryRequest, opts ...grpc.CallOption) (*MemoryHistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryHistoryResponse)
+	err := c.cc.Invoke(ctx, MemoryService_MemoryHistory_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) MemoryRestore(ctx context.Context, in *MemoryRestoreRequest, opts ...grpc.CallOption) (*MemoryRestoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MemoryRestoreResponse)
+	err := c.cc.Invoke(ctx, MemoryService_MemoryRestore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryServiceClient) MemoryForget(ctx context.Context, in *MemoryForgetRequest, opts ...grpc.CallOption) (*MemoryForgetResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemoryForgetResponse)
@@ -284,6 +340,18 @@ type MemoryServiceServer interface {
 	// Appends text to today's log or to another memory file. A repeated call with the same idempotency key does not
 	// append again. Default client deadline: 5 s.
 	MemoryAppend(context.Context, *MemoryAppendRequest) (*MemoryAppendResponse, error)
+	// Creates, replaces, edits or deletes a memory file, if it still has the content that the caller has seen. Requires
+	// `memoryd.writes: "edit"`. The replaced content is kept, and MemoryRestore restores it. Default client deadline: 5 s.
+	MemoryWrite(context.Context, *MemoryWriteRequest) (*MemoryWriteResponse, error)
+	// Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
+	MemoryMove(context.Context, *MemoryMoveRequest) (*MemoryMoveResponse, error)
+	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
+	// Default client deadline: 5 s.
+	MemoryHistory(context.Context, *MemoryHistoryRequest) (*MemoryHistoryResponse, error)
+	// Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
+	MemoryRestore(context.Context, *MemoryRestoreRequest) (*MemoryRestoreResponse, error)
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
 	// removed items per store. Default client deadline: 10 s.
 	MemoryForget(context.Context, *MemoryForgetRequest) (*MemoryForgetResponse, error)
@@ -329,6 +397,18 @@ func (UnimplementedMemoryServiceServer) FlushDecision(context.Context, *FlushDec
 }
 func (UnimplementedMemoryServiceServer) MemoryAppend(context.Context, *MemoryAppendRequest) (*MemoryAppendResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemoryAppend not implemented")
+}
+func (UnimplementedMemoryServiceServer) MemoryWrite(context.Context, *MemoryWriteRequest) (*MemoryWriteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MemoryWrite not implemented")
+}
+func (UnimplementedMemoryServiceServer) MemoryMove(context.Context, *MemoryMoveRequest) (*MemoryMoveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MemoryMove not implemented")
+}
+func (UnimplementedMemoryServiceServer) MemoryHistory(context.Context, *MemoryHistoryRequest) (*MemoryHistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MemoryHistory not implemented")
+}
+func (UnimplementedMemoryServiceServer) MemoryRestore(context.Context, *MemoryRestoreRequest) (*MemoryRestoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method MemoryRestore not implemented")
 }
 func (UnimplementedMemoryServiceServer) MemoryForget(context.Context, *MemoryForgetRequest) (*MemoryForgetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemoryForget not implemented")
@@ -496,6 +576,78 @@ func _MemoryService_MemoryAppend_Handler(srv interface{}, ctx context.Context, d
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_MemoryWrite_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryWriteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MemoryWrite(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MemoryWrite_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MemoryWrite(ctx, req.(*MemoryWriteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_MemoryMove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryMoveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MemoryMove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MemoryMove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MemoryMove(ctx, req.(*MemoryMoveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_MemoryHistory_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryHistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MemoryHistory(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MemoryHistory_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MemoryHistory(ctx, req.(*MemoryHistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_MemoryRestore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MemoryRestoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).MemoryRestore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_MemoryRestore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).MemoryRestore(ctx, req.(*MemoryRestoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MemoryService_MemoryForget_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(MemoryForgetRequest)
 	if err := dec(in); err != nil {
@@ -616,6 +768,22 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MemoryAppend",
 			Handler:    _MemoryService_MemoryAppend_Handler,
+		},
+		{
+			MethodName: "MemoryWrite",
+			Handler:    _MemoryService_MemoryWrite_Handler,
+		},
+		{
+			MethodName: "MemoryMove",
+			Handler:    _MemoryService_MemoryMove_Handler,
+		},
+		{
+			MethodName: "MemoryHistory",
+			Handler:    _MemoryService_MemoryHistory_Handler,
+		},
+		{
+			MethodName: "MemoryRestore",
+			Handler:    _MemoryService_MemoryRestore_Handler,
 		},
 		{
 			MethodName: "MemoryForget",

@@ -48,6 +48,18 @@ class FlushReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FLUSH_REASON_BELOW_THRESHOLD: _ClassVar[FlushReason]
     FLUSH_REASON_NO_THRESHOLD: _ClassVar[FlushReason]
 
+class WriteKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WRITE_KIND_UNSPECIFIED: _ClassVar[WriteKind]
+    WRITE_KIND_CREATE: _ClassVar[WriteKind]
+    WRITE_KIND_REPLACE_CONTENT: _ClassVar[WriteKind]
+    WRITE_KIND_REPLACE_TEXT: _ClassVar[WriteKind]
+    WRITE_KIND_INSERT_LINES: _ClassVar[WriteKind]
+    WRITE_KIND_DELETE_LINES: _ClassVar[WriteKind]
+    WRITE_KIND_DELETE_FILE: _ClassVar[WriteKind]
+    WRITE_KIND_MOVE: _ClassVar[WriteKind]
+    WRITE_KIND_RESTORE: _ClassVar[WriteKind]
+
 class PromptMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PROMPT_MODE_UNSPECIFIED: _ClassVar[PromptMode]
@@ -90,6 +102,15 @@ FLUSH_REASON_ALREADY_FLUSHED: FlushReason
 FLUSH_REASON_TOKENS_UNKNOWN: FlushReason
 FLUSH_REASON_BELOW_THRESHOLD: FlushReason
 FLUSH_REASON_NO_THRESHOLD: FlushReason
+WRITE_KIND_UNSPECIFIED: WriteKind
+WRITE_KIND_CREATE: WriteKind
+WRITE_KIND_REPLACE_CONTENT: WriteKind
+WRITE_KIND_REPLACE_TEXT: WriteKind
+WRITE_KIND_INSERT_LINES: WriteKind
+WRITE_KIND_DELETE_LINES: WriteKind
+WRITE_KIND_DELETE_FILE: WriteKind
+WRITE_KIND_MOVE: WriteKind
+WRITE_KIND_RESTORE: WriteKind
 PROMPT_MODE_UNSPECIFIED: PromptMode
 PROMPT_MODE_FULL: PromptMode
 PROMPT_MODE_MINIMAL: PromptMode
@@ -265,7 +286,7 @@ class MemoryGetRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ...) -> None: ...
 
 class MemoryGetResponse(_message.Message):
-    __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated")
+    __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated", "content_sha256")
     PATH_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +294,7 @@ class MemoryGetResponse(_message.Message):
     TOTAL_LINES_FIELD_NUMBER: _ClassVar[int]
     NEXT_START_LINE_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
     path: str
     text: str
     start_line: int
@@ -280,7 +302,8 @@ class MemoryGetResponse(_message.Message):
     total_lines: int
     next_start_line: int
     truncated: bool
-    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., total_lines: _Optional[int] = ..., next_start_line: _Optional[int] = ..., truncated: bool = ...) -> None: ...
+    content_sha256: str
+    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., total_lines: _Optional[int] = ..., next_start_line: _Optional[int] = ..., truncated: bool = ..., content_sha256: _Optional[str] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("agent_id", "probe")
@@ -522,6 +545,184 @@ class MemoryAppendResponse(_message.Message):
     already_appended: bool
     def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., index_revision: _Optional[int] = ..., already_appended: bool = ...) -> None: ...
 
+class TextReplacement(_message.Message):
+    __slots__ = ("old_text", "new_text")
+    OLD_TEXT_FIELD_NUMBER: _ClassVar[int]
+    NEW_TEXT_FIELD_NUMBER: _ClassVar[int]
+    old_text: str
+    new_text: str
+    def __init__(self, old_text: _Optional[str] = ..., new_text: _Optional[str] = ...) -> None: ...
+
+class LineInsertion(_message.Message):
+    __slots__ = ("after_line", "text")
+    AFTER_LINE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    after_line: int
+    text: str
+    def __init__(self, after_line: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class LineDeletion(_message.Message):
+    __slots__ = ("start_line", "end_line")
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    start_line: int
+    end_line: int
+    def __init__(self, start_line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
+
+class FileDeletion(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class MemoryWriteRequest(_message.Message):
+    __slots__ = ("agent_id", "path", "expected_sha256", "content", "replace", "insert", "delete_lines", "delete_file", "idempotency_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_FIELD_NUMBER: _ClassVar[int]
+    REPLACE_FIELD_NUMBER: _ClassVar[int]
+    INSERT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_LINES_FIELD_NUMBER: _ClassVar[int]
+    DELETE_FILE_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    path: str
+    expected_sha256: str
+    content: str
+    replace: TextReplacement
+    insert: LineInsertion
+    delete_lines: LineDeletion
+    delete_file: FileDeletion
+    idempotency_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., expected_sha256: _Optional[str] = ..., content: _Optional[str] = ..., replace: _Optional[_Union[TextReplacement, _Mapping]] = ..., insert: _Optional[_Union[LineInsertion, _Mapping]] = ..., delete_lines: _Optional[_Union[LineDeletion, _Mapping]] = ..., delete_file: _Optional[_Union[FileDeletion, _Mapping]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class MemoryWriteResponse(_message.Message):
+    __slots__ = ("path", "content_sha256", "version_id", "start_line", "end_line", "index_revision", "already_written")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_WRITTEN_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    content_sha256: str
+    version_id: str
+    start_line: int
+    end_line: int
+    index_revision: int
+    already_written: bool
+    def __init__(self, path: _Optional[str] = ..., content_sha256: _Optional[str] = ..., version_id: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., index_revision: _Optional[int] = ..., already_written: bool = ...) -> None: ...
+
+class MemoryMoveRequest(_message.Message):
+    __slots__ = ("agent_id", "path", "new_path", "expected_sha256", "idempotency_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    NEW_PATH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SHA256_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    path: str
+    new_path: str
+    expected_sha256: str
+    idempotency_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., new_path: _Optional[str] = ..., expected_sha256: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class MemoryMoveResponse(_message.Message):
+    __slots__ = ("path", "content_sha256", "version_id", "index_revision", "already_moved")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_MOVED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    content_sha256: str
+    version_id: str
+    index_revision: int
+    already_moved: bool
+    def __init__(self, path: _Optional[str] = ..., content_sha256: _Optional[str] = ..., version_id: _Optional[str] = ..., index_revision: _Optional[int] = ..., already_moved: bool = ...) -> None: ...
+
+class MemoryHistoryRequest(_message.Message):
+    __slots__ = ("agent_id", "path", "version_id", "include_diffs", "page_size", "page_token")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_DIFFS_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    path: str
+    version_id: str
+    include_diffs: bool
+    page_size: int
+    page_token: str
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., version_id: _Optional[str] = ..., include_diffs: bool = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class FileVersion(_message.Message):
+    __slots__ = ("version_id", "path", "moved_from", "time", "caller", "kind", "before_sha256", "before_bytes", "after_sha256", "after_bytes", "restorable", "diff", "diff_truncated")
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    MOVED_FROM_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    CALLER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_SHA256_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SHA256_FIELD_NUMBER: _ClassVar[int]
+    AFTER_BYTES_FIELD_NUMBER: _ClassVar[int]
+    RESTORABLE_FIELD_NUMBER: _ClassVar[int]
+    DIFF_FIELD_NUMBER: _ClassVar[int]
+    DIFF_TRUNCATED_FIELD_NUMBER: _ClassVar[int]
+    version_id: str
+    path: str
+    moved_from: str
+    time: _timestamp_pb2.Timestamp
+    caller: str
+    kind: WriteKind
+    before_sha256: str
+    before_bytes: int
+    after_sha256: str
+    after_bytes: int
+    restorable: bool
+    diff: str
+    diff_truncated: bool
+    def __init__(self, version_id: _Optional[str] = ..., path: _Optional[str] = ..., moved_from: _Optional[str] = ..., time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., caller: _Optional[str] = ..., kind: _Optional[_Union[WriteKind, str]] = ..., before_sha256: _Optional[str] = ..., before_bytes: _Optional[int] = ..., after_sha256: _Optional[str] = ..., after_bytes: _Optional[int] = ..., restorable: bool = ..., diff: _Optional[str] = ..., diff_truncated: bool = ...) -> None: ...
+
+class MemoryHistoryResponse(_message.Message):
+    __slots__ = ("versions", "next_page_token")
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[FileVersion]
+    next_page_token: str
+    def __init__(self, versions: _Optional[_Iterable[_Union[FileVersion, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class MemoryRestoreRequest(_message.Message):
+    __slots__ = ("agent_id", "version_id", "path", "expected_sha256", "idempotency_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_SHA256_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    version_id: str
+    path: str
+    expected_sha256: str
+    idempotency_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., version_id: _Optional[str] = ..., path: _Optional[str] = ..., expected_sha256: _Optional[str] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+
+class MemoryRestoreResponse(_message.Message):
+    __slots__ = ("path", "content_sha256", "version_id", "index_revision", "already_restored")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    VERSION_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_RESTORED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    content_sha256: str
+    version_id: str
+    index_revision: int
+    already_restored: bool
+    def __init__(self, path: _Optional[str] = ..., content_sha256: _Optional[str] = ..., version_id: _Optional[str] = ..., index_revision: _Optional[int] = ..., already_restored: bool = ...) -> None: ...
+
 class MemoryForgetRequest(_message.Message):
     __slots__ = ("agent_id", "path", "session_id", "text", "delete_source")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -537,7 +738,7 @@ class MemoryForgetRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., session_id: _Optional[str] = ..., text: _Optional[str] = ..., delete_source: bool = ...) -> None: ...
 
 class MemoryForgetResponse(_message.Message):
-    __slots__ = ("chunks", "keyword_entries", "vectors", "cached_embeddings", "qmd_documents", "source_files", "index_revision", "purge_pending")
+    __slots__ = ("chunks", "keyword_entries", "vectors", "cached_embeddings", "qmd_documents", "source_files", "index_revision", "purge_pending", "history_contents")
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
     KEYWORD_ENTRIES_FIELD_NUMBER: _ClassVar[int]
     VECTORS_FIELD_NUMBER: _ClassVar[int]
@@ -546,6 +747,7 @@ class MemoryForgetResponse(_message.Message):
     SOURCE_FILES_FIELD_NUMBER: _ClassVar[int]
     INDEX_REVISION_FIELD_NUMBER: _ClassVar[int]
     PURGE_PENDING_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_CONTENTS_FIELD_NUMBER: _ClassVar[int]
     chunks: int
     keyword_entries: int
     vectors: int
@@ -554,7 +756,8 @@ class MemoryForgetResponse(_message.Message):
     source_files: int
     index_revision: int
     purge_pending: bool
-    def __init__(self, chunks: _Optional[int] = ..., keyword_entries: _Optional[int] = ..., vectors: _Optional[int] = ..., cached_embeddings: _Optional[int] = ..., qmd_documents: _Optional[int] = ..., source_files: _Optional[int] = ..., index_revision: _Optional[int] = ..., purge_pending: bool = ...) -> None: ...
+    history_contents: int
+    def __init__(self, chunks: _Optional[int] = ..., keyword_entries: _Optional[int] = ..., vectors: _Optional[int] = ..., cached_embeddings: _Optional[int] = ..., qmd_documents: _Optional[int] = ..., source_files: _Optional[int] = ..., index_revision: _Optional[int] = ..., purge_pending: bool = ..., history_contents: _Optional[int] = ...) -> None: ...
 
 class SessionContextRequest(_message.Message):
     __slots__ = ("agent_id", "session_key", "time_zone", "now", "max_total_chars", "include_recall_prompt", "prompt_mode", "tools", "citations")
@@ -657,18 +860,20 @@ class ListAgentsRequest(_message.Message):
     def __init__(self, page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class Agent(_message.Message):
-    __slots__ = ("agent_id", "workspace", "default", "enabled", "index_state")
+    __slots__ = ("agent_id", "workspace", "default", "enabled", "index_state", "may_edit")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     WORKSPACE_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_FIELD_NUMBER: _ClassVar[int]
     ENABLED_FIELD_NUMBER: _ClassVar[int]
     INDEX_STATE_FIELD_NUMBER: _ClassVar[int]
+    MAY_EDIT_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     workspace: str
     default: bool
     enabled: bool
     index_state: _memory_pb2.IndexState
-    def __init__(self, agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., default: bool = ..., enabled: bool = ..., index_state: _Optional[_Union[_memory_pb2.IndexState, str]] = ...) -> None: ...
+    may_edit: bool
+    def __init__(self, agent_id: _Optional[str] = ..., workspace: _Optional[str] = ..., default: bool = ..., enabled: bool = ..., index_state: _Optional[_Union[_memory_pb2.IndexState, str]] = ..., may_edit: bool = ...) -> None: ...
 
 class ListAgentsResponse(_message.Message):
     __slots__ = ("agents", "next_page_token")

@@ -84,6 +84,26 @@ class MemoryServiceStub(object):
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendRequest.SerializeToString,
                 response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendResponse.FromString,
                 _registered_method=True)
+        self.MemoryWrite = channel.unary_unary(
+                '/memoryd.v1.MemoryService/MemoryWrite',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteResponse.FromString,
+                _registered_method=True)
+        self.MemoryMove = channel.unary_unary(
+                '/memoryd.v1.MemoryService/MemoryMove',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveResponse.FromString,
+                _registered_method=True)
+        self.MemoryHistory = channel.unary_unary(
+                '/memoryd.v1.MemoryService/MemoryHistory',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryResponse.FromString,
+                _registered_method=True)
+        self.MemoryRestore = channel.unary_unary(
+                '/memoryd.v1.MemoryService/MemoryRestore',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreResponse.FromString,
+                _registered_method=True)
         self.MemoryForget = channel.unary_unary(
                 '/memoryd.v1.MemoryService/MemoryForget',
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryForgetRequest.SerializeToString,
@@ -189,6 +209,38 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MemoryWrite(self, request, context):
+        """Creates, replaces, edits or deletes a memory file, if it still has the content that the caller has seen. Requires
+        `memoryd.writes: "edit"`. The replaced content is kept, and MemoryRestore restores it. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MemoryMove(self, request, context):
+        """Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+        `memoryd.writes: "edit"`. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MemoryHistory(self, request, context):
+        """Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
+        Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MemoryRestore(self, request, context):
+        """Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+        `memoryd.writes: "edit"`. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def MemoryForget(self, request, context):
         """Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
         removed items per store. Default client deadline: 10 s.
@@ -268,6 +320,26 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.MemoryAppend,
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendRequest.FromString,
                     response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendResponse.SerializeToString,
+            ),
+            'MemoryWrite': grpc.unary_unary_rpc_method_handler(
+                    servicer.MemoryWrite,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteResponse.SerializeToString,
+            ),
+            'MemoryMove': grpc.unary_unary_rpc_method_handler(
+                    servicer.MemoryMove,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveResponse.SerializeToString,
+            ),
+            'MemoryHistory': grpc.unary_unary_rpc_method_handler(
+                    servicer.MemoryHistory,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryResponse.SerializeToString,
+            ),
+            'MemoryRestore': grpc.unary_unary_rpc_method_handler(
+                    servicer.MemoryRestore,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreResponse.SerializeToString,
             ),
             'MemoryForget': grpc.unary_unary_rpc_method_handler(
                     servicer.MemoryForget,
@@ -521,6 +593,114 @@ class MemoryService(object):
             '/memoryd.v1.MemoryService/MemoryAppend',
             memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendRequest.SerializeToString,
             memoryd_dot_v1_dot_memory__service__pb2.MemoryAppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MemoryWrite(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/MemoryWrite',
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryWriteResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MemoryMove(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/MemoryMove',
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryMoveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MemoryHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/MemoryHistory',
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryHistoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MemoryRestore(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/MemoryRestore',
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.MemoryRestoreResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,7 +49,7 @@ def main() -> None:
             list(events)
         for number in range(given.writes):
             path = f"memory/{number % 100:03}/note-{number % 100 * 100 + number // 100:05}.md"
-            # A search in the file that the write is to change, so that the first read of a file is not measured.
+            # The read that returns the hash is not measured.
             seen = client.get(path=path)
             old = seen.text.split("\n")[0]
             word = f"marker{number}word"

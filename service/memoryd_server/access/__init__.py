@@ -9,6 +9,7 @@ from memoryd_server.access.certificates import (
     certificate_validity,
     read_certificates,
 )
+from memoryd_server.access.scopes import Scope
 from memoryd_server.access.token_store import TokenRecord, TokenStore
 from memoryd_server.access.tokens import (
     ALL_AGENTS_GRANT,
@@ -32,6 +33,7 @@ __all__ = [
     "Grant",
     "PemFiles",
     "RateLimiter",
+    "Scope",
     "TokenFiles",
     "TokenRecord",
     "TokenStore",

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from memoryd_server.access.private_files import read_private, write_private
+from memoryd_server.access.scopes import DEFAULT_SCOPES, Scope
 from memoryd_server.errors import FileBusy, SettingsError
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.system import FileLock
@@ -21,11 +22,16 @@ from memoryd_server.system import FileLock
 _VERSION = 1
 _LOCK_SECONDS = 10.0
 _KEYS = frozenset({"id", "name", "sha256", "agents", "created", "expires"})
+# Only in the entries of tokens with scopes, so that a version without scopes can read a store that has no such token.
+_SCOPES_KEY = "scopes"
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRecord:
-    """One token. `agents` None means every agent; `expires` None means never; times are in UTC, to the second."""
+    """One token. `agents` None means every agent; `expires` None means never; times are in UTC, to the second.
+
+    `scopes` are those that the token was created with, in the order of `Scope`; None if it was created without any.
+    """
 
     token_id: str
     name: str
@@ -33,6 +39,12 @@ class TokenRecord:
     agents: tuple[str, ...] | None
     created: datetime
     expires: datetime | None
+    scopes: tuple[Scope, ...] | None = None
+
+    @property
+    def granted_scopes(self) -> tuple[Scope, ...]:
+        """The scopes that are in force, without those that they include."""
+        return DEFAULT_SCOPES if self.scopes is None else self.scopes
 
     def expired(self, now: datetime) -> bool:
         """Return whether the token has expired."""
@@ -67,9 +79,17 @@ class TokenStore:
             ) from error
 
     def add(
-        self, name: str, agents: Sequence[str] | None, now: datetime, expires: datetime | None
+        self,
+        name: str,
+        agents: Sequence[str] | None,
+        now: datetime,
+        expires: datetime | None,
+        *,
+        scopes: Sequence[Scope] | None = None,
     ) -> tuple[TokenRecord, str]:
         """Create a token; return its record and the token itself, which is not stored.
+
+        `scopes` None creates a token without scopes, which has the default scopes.
 
         Raises:
             SettingsError: the store cannot be read or written.
@@ -85,6 +105,7 @@ class TokenStore:
                 agents=None if agents is None else tuple(sorted(set(agents))),
                 created=now.astimezone(UTC).replace(microsecond=0),
                 expires=None if expires is None else expires.astimezone(UTC).replace(microsecond=0),
+                scopes=None if scopes is None else _ordered(scopes),
             )
             self._write((*records, record))
         return record, token
@@ -138,7 +159,7 @@ def _unused_id(taken: set[str], make: Callable[[], str] = lambda: secrets.token_
 
 
 def _entry(record: TokenRecord) -> dict[str, Any]:
-    return {
+    entry = {
         "id": record.token_id,
         "name": record.name,
         "sha256": record.sha256.hex(),
@@ -146,6 +167,7 @@ def _entry(record: TokenRecord) -> dict[str, Any]:
         "created": record.created.isoformat(),
         "expires": record.expires and record.expires.isoformat(),
     }
+    return entry if record.scopes is None else {**entry, _SCOPES_KEY: record.scopes}
 
 
 def _records(content: Any) -> Iterator[TokenRecord]:
@@ -153,7 +175,7 @@ def _records(content: Any) -> Iterator[TokenRecord]:
         raise ValueError(f"version {content['version']} is not supported by this memoryd")
     for entry in content["tokens"]:
         # A key of a newer version may be a restriction; ignoring it would lift the restriction.
-        if set(entry) != _KEYS:
+        if set(entry) - {_SCOPES_KEY} != _KEYS:
             raise ValueError(f"a token has the keys {', '.join(sorted(map(str, entry)))}")
         yield TokenRecord(
             token_id=_text(entry["id"]),
@@ -162,6 +184,7 @@ def _records(content: Any) -> Iterator[TokenRecord]:
             agents=_agents(entry["agents"]),
             created=_time(entry["created"]),
             expires=None if entry["expires"] is None else _time(entry["expires"]),
+            scopes=_scopes(entry[_SCOPES_KEY]) if _SCOPES_KEY in entry else None,
         )
 
 
@@ -184,6 +207,19 @@ def _agents(value: Any) -> tuple[str, ...] | None:
     if not isinstance(value, list) or not value:
         raise TypeError("agents must be null or a list of at least one agent")
     return tuple(_text(agent).strip().lower() for agent in value)
+
+
+def _scopes(value: Any) -> tuple[Scope, ...]:
+    if not isinstance(value, list) or not value:
+        raise TypeError("scopes must be a list of at least one scope")
+    # A scope of a newer version is refused, because the methods that it allows are not known.
+    return _ordered([Scope(_text(scope)) for scope in value])
+
+
+def _ordered(scopes: Sequence[Scope]) -> tuple[Scope, ...]:
+    if not scopes:
+        raise ValueError("a token has at least one scope")
+    return tuple(scope for scope in Scope if scope in scopes)
 
 
 def _time(value: Any) -> datetime:

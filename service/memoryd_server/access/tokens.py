@@ -15,7 +15,8 @@ from pathlib import Path
 import structlog
 
 from memoryd_server.access.private_files import Signature, read_private, signature, write_private
-from memoryd_server.access.token_store import TokenStore, digest, new_token
+from memoryd_server.access.scopes import ALL_SCOPES, DEFAULT_SCOPES, Scope, expand_scopes
+from memoryd_server.access.token_store import TokenRecord, TokenStore, digest, new_token
 from memoryd_server.errors import SettingsError
 
 # The agent that an empty agent id means for a caller who is limited to some agents. It is a constant, because a value
@@ -27,13 +28,17 @@ DEFAULT_AGENT = "main"
 class Grant:
     """The ids of the agents that a caller may use; None means every agent, including those configured later.
 
-    `token_id` is the id for the log, empty for a token of the plain file and for the Unix socket. `share` identifies
-    the token whose share of the limits a call counts against, empty for the Unix socket.
+    `scopes` are what the caller may do with them, with the scopes that others include. `token_id` is the id for the
+    log, empty for a token of the plain file and for the Unix socket. `share` identifies the token whose share of the
+    limits a call counts against, empty for the Unix socket. `caller` is the name of the caller in the history of
+    writes.
     """
 
     agents: frozenset[str] | None = None
+    scopes: frozenset[Scope] = expand_scopes(DEFAULT_SCOPES)
     token_id: str = field(default="", compare=False)
     share: str = field(default="", compare=False)
+    caller: str = field(default="", compare=False)
 
     @property
     def limited(self) -> bool:
@@ -44,8 +49,16 @@ class Grant:
         """Return whether the caller may use the agent with exactly this id."""
         return self.agents is None or agent_id in self.agents
 
+    def may(self, scope: Scope) -> bool:
+        """Return whether the caller has a scope."""
+        return scope in self.scopes
 
-ALL_AGENTS_GRANT = Grant()
+
+LOCAL_CALLER = "local"
+TOKEN_FILE_CALLER = "token file"  # noqa: S105 -- the name of a caller
+
+ALL_AGENTS_GRANT = Grant(scopes=ALL_SCOPES, caller=LOCAL_CALLER)
+"""The grant of a caller on the Unix socket: every agent and every scope."""
 
 PLAIN_FILE = "memoryd.token"
 STORE_FILE = "memoryd.tokens.json"
@@ -142,15 +155,14 @@ class TokenVerifier:
         try:
             for token in self._read_plain(required=False):
                 hashed = digest(token.encode())
-                yield _Key(hashed, Grant(share=hashed.hex()))
+                yield _Key(hashed, Grant(share=hashed.hex(), caller=TOKEN_FILE_CALLER))
         except SettingsError as error:
             problems.append(error.message)
 
     def _store_keys(self, problems: list[str]) -> Iterator[_Key]:
         try:
             for record in self._store.read():
-                agents = None if record.agents is None else frozenset(record.agents)
-                yield _Key(record.sha256, Grant(agents, record.token_id, record.token_id), record.expires)
+                yield _Key(record.sha256, _grant_of(record), record.expires)
         except SettingsError as error:
             problems.append(error.message)
 
@@ -165,6 +177,16 @@ class TokenVerifier:
             if same and (key.expires is None or now < key.expires):
                 grant = key.grant
         return grant
+
+
+def _grant_of(record: TokenRecord) -> Grant:
+    return Grant(
+        None if record.agents is None else frozenset(record.agents),
+        expand_scopes(record.granted_scopes),
+        token_id=record.token_id,
+        share=record.token_id,
+        caller=record.name or record.token_id,
+    )
 
 
 _WHAT = "the token file"

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -154,8 +154,3 @@ def _integer(value: Any) -> int:
 def _shown(name: str) -> str:
     text = valid_text(name)
     return text if len(text) <= _MOST_SHOWN_CHARS else f"{text[:_MOST_SHOWN_CHARS]}…"
-
-
-def definitions() -> Iterator[types.Tool]:
-    """Yield the tools in the order in which they are listed."""
-    return (definition.tool for definition in TOOLS.values())

@@ -21,6 +21,7 @@ _MOST_MESSAGE_CHARS = 1_500
 _ADVICE: Mapping[str, str] = {
     "TOKEN_MISSING": "Configure this MCP server with a token of memoryd.",
     "TOKEN_INVALID": "Configure this MCP server with a current token of memoryd.",
+    "SCOPE_MISSING": "Configure this MCP server with a token that has it.",
     "PATH_NOT_ALLOWED": "Use a path as memory_search returns it.",
     "FILE_NOT_FOUND": "Use a path as memory_search returns it.",
     "DEADLINE_TOO_SHORT": "Try again.",
@@ -34,6 +35,7 @@ _CALLER_ERRORS = frozenset(
         "PATH_NOT_ALLOWED",
         "FILE_NOT_FOUND",
         "AGENT_FORBIDDEN",
+        "SCOPE_MISSING",
         "AGENT_NOT_FOUND",
         "TOKEN_MISSING",
         "TOKEN_INVALID",

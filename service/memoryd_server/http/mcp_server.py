@@ -41,6 +41,7 @@ INSTRUCTIONS = (
 )
 
 _CONSTANT = CacheHint(ttl_ms=3_600_000, scope="public")
+_OF_TOKEN = CacheHint(ttl_ms=3_600_000, scope="private")
 
 
 class McpServer:
@@ -68,7 +69,7 @@ class McpServer:
             version=memoryd_server.__version__,
             title="memoryd",
             instructions=INSTRUCTIONS,
-            cache_hints=dict.fromkeys(("tools/list", "prompts/list"), _CONSTANT),
+            cache_hints={"tools/list": _OF_TOKEN, "prompts/list": _CONSTANT},
             on_list_tools=tools.list,
             on_call_tool=tools.call,
             on_list_resources=resources.list,

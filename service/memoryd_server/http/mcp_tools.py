@@ -8,7 +8,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import is_version_at_least
 
 from memoryd_server.errors import InvalidRequest, MemorydError
-from memoryd_server.http.mcp_arguments import TOOLS, ToolDefinition, definitions, make_request, name_arguments
+from memoryd_server.http.mcp_arguments import TOOLS, ToolDefinition, make_request, name_arguments
 from memoryd_server.http.mcp_calls import McpCalls, McpContext, SessionOwner, owner_of
 from memoryd_server.http.mcp_progress import BuildFollower, is_incomplete
 from memoryd_server.http.mcp_results import make_error, make_result
@@ -25,9 +25,18 @@ class McpTools:
         self._calls = calls
         self._follower = follower
 
-    async def list(self, _context: McpContext, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """Return all tools; they never change."""
-        return types.ListToolsResult(tools=list(definitions()))
+    async def list(self, context: McpContext, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """Return the tools that the scopes of the caller's token allow.
+
+        Raises:
+            MemorydError: the caller has no valid token.
+        """
+        permitted = await self._calls.local.permitted(
+            (definition.method for definition in TOOLS.values()), owner_of(context).caller
+        )
+        return types.ListToolsResult(
+            tools=[definition.tool for definition in TOOLS.values() if definition.method in permitted]
+        )
 
     async def call(self, context: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Call a tool. An error of the call is a result, so that the model sees it.

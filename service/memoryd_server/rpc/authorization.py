@@ -1,4 +1,4 @@
-"""Who may call: the token of a call and the agents that it allows, a stop of the daemon, the log and the metrics.
+"""Who may call: the token of a call, the agents and methods that it allows, the stop of the daemon, log and metrics.
 
 `Authorizer` admits calls and `RunningCalls` counts them until the daemon has stopped. `CallRecorder` does both for one
 call, whichever edge it came by, and reports its end.
@@ -25,6 +25,7 @@ from memoryd_server.errors import (
 )
 from memoryd_server.observe import Meter
 from memoryd_server.rpc.errors import code_of, release_after_call
+from memoryd_server.rpc.method_scopes import require_scope
 from memoryd_server.rpc.requests import name_agent
 from memoryd_server.rpc.wire import Context
 
@@ -165,6 +166,15 @@ class Authorizer:
         await self._access.refresh_tokens()
         return self._granted(token)
 
+    async def readmit(self, method: str, context: Context) -> None:
+        """Check the caller of a stream again, by the current token files.
+
+        Raises:
+            TokenMissing, TokenInvalid: the call has no valid token any more.
+            ScopeMissing: the token has lost the scope that the method requires.
+        """
+        require_scope(method, await self.identify(context))
+
     def grant_of(self, context: Context) -> Grant:
         """Return what the caller may use, by the tokens as they were last read.
 
@@ -231,6 +241,7 @@ class CallRecorder:
         code = grpc.StatusCode.UNKNOWN.name
         try:
             grant = await self._gate.admit(context, about_health=is_about_health(method))
+            require_scope(method, grant)
             yield grant
         except MemorydError as error:
             code = code_of(error).name

@@ -137,7 +137,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 address_request(request, grant)
                 answer = inner(request, context)
                 waits = method.startswith(_REFLECTION)
-                async with aclosing(self._while_admitted(answer, context, waits=waits)) as messages:
+                async with aclosing(self._while_admitted(method, answer, context, waits=waits)) as messages:
                     async for message in messages:
                         with self._replies.streamed(method, grant, message, serializer) as data:
                             yield data
@@ -145,24 +145,25 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return call
 
     async def _while_admitted(
-        self, answer: AsyncGenerator[Any, None], context: Context, *, waits: bool
+        self, method: str, answer: AsyncGenerator[Any, None], context: Context, *, waits: bool
     ) -> AsyncGenerator[Any, None]:
-        """Yield the messages of a stream, until its caller's token is revoked or expires.
+        """Yield the messages of a stream, until its caller's token is revoked, expires or loses the method's scope.
 
         Raises:
             TokenInvalid: the token was revoked or has expired.
+            ScopeMissing: the token has lost the scope.
             ShuttingDown: as `RunningCalls.handled`.
         """
         async with aclosing(answer):
             while True:
                 async with self._gate.running.handled(waits=waits):
-                    message = await self._next_message(answer, context)
+                    message = await self._next_message(method, answer, context)
                 if message is None:
                     return
-                await self._gate.identify(context)
+                await self._gate.readmit(method, context)
                 yield message
 
-    async def _next_message(self, answer: AsyncGenerator[Any, None], context: Context) -> Any:
+    async def _next_message(self, method: str, answer: AsyncGenerator[Any, None], context: Context) -> Any:
         """Return the next message, None at the end. While it waits, the token is checked at intervals."""
         if not requires_token(context):
             return await anext(answer, None)
@@ -171,7 +172,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         step.add_done_callback(lambda done: done.cancelled() or done.exception())
         try:
             while not (await asyncio.wait((step,), timeout=self._gate.recheck_seconds))[0]:
-                await self._gate.identify(context)
+                await self._gate.readmit(method, context)
             return step.result()
         finally:
             if not step.done():

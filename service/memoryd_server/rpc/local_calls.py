@@ -4,7 +4,7 @@ Requests and responses are in proto3 JSON, so that only this package knows the g
 """
 
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -20,6 +20,7 @@ from memoryd_server.observe import Meter
 from memoryd_server.rpc.authorization import Authorizer, CallRecorder, address_request
 from memoryd_server.rpc.health import SERVICE
 from memoryd_server.rpc.memory_service import MemoryService
+from memoryd_server.rpc.method_scopes import scope_of
 from memoryd_server.rpc.wire import Context
 
 _METHODS = memory_service_pb2.DESCRIPTOR.services_by_name["MemoryService"].methods_by_name
@@ -80,6 +81,15 @@ class LocalCalls:
         """
         return await self._gate.admit(_context(caller), about_health=False)
 
+    async def permitted(self, methods: Iterable[str], caller: LocalCaller) -> frozenset[str]:
+        """Return those of the methods that the caller's scopes allow, by the current token files.
+
+        Raises:
+            TokenMissing, TokenInvalid: the caller has no valid token.
+        """
+        grant = await self._gate.identify(_context(caller))
+        return frozenset(method for method in methods if grant.may(scope_of(_full_name(method))))
+
     async def call(self, method: str, request: Mapping[str, Any], caller: LocalCaller) -> dict[str, Any]:
         """Call a unary method, such as `MemorySearch`, and return its response.
 
@@ -87,7 +97,7 @@ class LocalCalls:
             MemorydError: the call was refused or failed; InvalidRequest also if `request` is no request of the method.
         """
         context = _context(caller)
-        async with self._calls.recorded(f"/{SERVICE}/{method}", context, caller.request_id) as grant:
+        async with self._calls.recorded(_full_name(method), context, caller.request_id) as grant:
             with self._gate.running.arrived(), self._gate.running.admitted():
                 message = _read(method, request)
                 address_request(message, grant)
@@ -100,14 +110,15 @@ class LocalCalls:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Call a method that streams its responses, such as `Sync`, and yield them until it ends.
 
-        Close the iterator to end the call. It ends with an error when the caller's token is revoked, or when the daemon
-        stops.
+        Close the iterator to end the call. It ends with an error when the caller's token is revoked or loses the scope
+        of the method, or when the daemon stops.
 
         Raises:
             MemorydError: as `call`.
         """
         context = _context(caller)
-        async with self._calls.recorded(f"/{SERVICE}/{method}", context, caller.request_id) as grant:
+        name = _full_name(method)
+        async with self._calls.recorded(name, context, caller.request_id) as grant:
             with self._gate.running.arrived(), self._gate.running.admitted():
                 message = _read(method, request)
                 address_request(message, grant)
@@ -118,8 +129,12 @@ class LocalCalls:
                                 response = await anext(responses, None)
                             if response is None:
                                 return
-                            await self._gate.identify(context)
+                            await self._gate.readmit(name, context)
                             yield _json(response)
+
+
+def _full_name(method: str) -> str:
+    return f"/{SERVICE}/{method}"
 
 
 def _context(caller: LocalCaller) -> Context:

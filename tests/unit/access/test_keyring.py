@@ -8,7 +8,7 @@ import pytest
 from memoryd_server.access import private_files
 from memoryd_server.access import tokens as keyring_module
 from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import ALL_AGENTS_GRANT, Grant, TokenVerifier
+from memoryd_server.access.tokens import Grant, TokenVerifier
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
 
@@ -42,7 +42,7 @@ def test_each_token_opens_what_its_record_says(ring, files):
     store = TokenStore(files.store)
     _, every = store.add("", None, NOW, None)
     _, some = store.add("", ["ada", "bob"], NOW, None)
-    assert opened(ring, every) == ALL_AGENTS_GRANT
+    assert opened(ring, every) == Grant()
     assert opened(ring, some) == Grant(frozenset({"ada", "bob"}))
     assert opened(ring, some[:-1]) is None
     assert opened(ring, "") is None
@@ -85,7 +85,7 @@ def test_files_are_read_again_only_when_they_change(ring, files, monkeypatch):
     # Otherwise what has just changed is read again, since a further change within the clock's tick would not show.
     monkeypatch.setattr(private_files, "_SETTLED_NS", 0)
     for _ in range(5):
-        assert opened(ring, "one") == ALL_AGENTS_GRANT
+        assert opened(ring, "one") == Grant()
     assert len(reads) == 1
 
 
@@ -94,7 +94,7 @@ def test_a_change_within_a_tick_of_the_clock_is_seen(ring, files):
     for token in ("aaaa", "bbbb", "cccc"):
         files.plain.write_text(token)
         files.plain.chmod(0o600)
-        assert opened(ring, token) == ALL_AGENTS_GRANT
+        assert opened(ring, token) == Grant()
     assert opened(ring, "aaaa") is None
 
 
@@ -112,7 +112,7 @@ def test_the_first_token_is_made_once(ring, files):
     token = files.plain.read_text()
     ring.open(for_tcp=True)
     assert files.plain.read_text() == token
-    assert opened(ring, token.strip()) == ALL_AGENTS_GRANT
+    assert opened(ring, token.strip()) == Grant()
 
 
 def test_no_token_is_made_for_a_socket(ring, files):
@@ -131,11 +131,11 @@ def test_one_bad_file_leaves_the_other_in_force(ring, files):
     _, token = TokenStore(files.store).add("", None, NOW, None)
     files.plain.write_text("plain")
     files.plain.chmod(0o644)
-    assert opened(ring, token) == ALL_AGENTS_GRANT
+    assert opened(ring, token) == Grant()
     assert opened(ring, "plain") is None
     assert "chmod 600" in ring.problem
     files.plain.chmod(0o600)
-    assert opened(ring, "plain") == ALL_AGENTS_GRANT
+    assert opened(ring, "plain") == Grant()
     assert ring.problem == ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.writing.append_queue import MOST_WAITING
+from memoryd_server.writing.write_queue import MOST_WAITING
 from rpc.test_append_races import locked
 from rpc.test_append_trouble import LOG, TEXT, begun
 from rpc.wire import check_refused, paths

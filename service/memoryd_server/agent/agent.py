@@ -284,7 +284,7 @@ class Agent:
         The receipt has no revision if the file was not indexed before the deadline.
 
         Raises:
-            MemorydError: as `AppendQueue.append`; nothing or all of the text was written.
+            MemorydError: as `AgentWorkspace.append`; nothing or all of the text was written.
         """
         receipt = await self.workspace.append(request, deadline)
         revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)

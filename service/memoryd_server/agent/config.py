@@ -63,6 +63,8 @@ class AgentConfig:
     the database that it uses instead; `sources` says whether they are indexed. `searched_sources` are the sources of a
     search that names none; empty for all of `sources`. `read_chars` is the length of the longest text of a read; None
     if only the API limits it. `startup` says which daily notes a session loads, `recall` what is recalled for a turn.
+    `edits_enabled` is whether memory files may be edited; the contents that edits replace are kept for
+    `history_seconds`, and at most `history_bytes` of them.
     """
 
     agent_id: str
@@ -100,6 +102,9 @@ class AgentConfig:
     store_driver: str = "sqlite"
     searched_sources: tuple[Source, ...] = ()
     read_chars: int | None = None
+    edits_enabled: bool = False
+    history_seconds: float = 30 * 86_400.0
+    history_bytes: int = 256 * 2**20
     recall: RecallConfig = field(default_factory=RecallConfig)
     plugins: Mapping[str, object] = field(default_factory=dict)
 
@@ -142,6 +147,7 @@ _TAKEN_OVER = (
     "min_score",
     "searched_sources",
     "read_chars",
+    "edits_enabled",
     "citations",
     "time_zone",
     "flush",

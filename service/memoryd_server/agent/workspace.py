@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.files import SessionContext, load_session_context
@@ -17,7 +19,9 @@ from memoryd_server.agent.requests import AppendRequest
 from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
 from memoryd_server.model import Clock
 from memoryd_server.threads import SerialExecutor
-from memoryd_server.writing import Appender, AppendQueue, AppendReceipt, Archiver, ArchiveReceipt
+from memoryd_server.writing import Appender, AppendReceipt, Archiver, ArchiveReceipt, WriteQueue
+
+_T = TypeVar("_T")
 
 
 def make_appender(config: AgentConfig) -> Appender:
@@ -34,7 +38,7 @@ class AgentWorkspace:
         self._clock = clock
         self._resolver = RequestResolver(self.now)
         self.appender = appender or make_appender(config)
-        self.appends = AppendQueue(self.appender, SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
+        self.writes = WriteQueue(SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
         # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
         self._archiver = Archiver(config.agent_id)
@@ -47,10 +51,15 @@ class AgentWorkspace:
         """Append text to a memory file, once per idempotency key. The receipt has no revision.
 
         Raises:
-            MemorydError: as `AppendQueue.append`; nothing or all of the text was written.
+            FileReplaced: another program replaces the file again and again. More attempts would rarely help.
+            MemorydError: as `WriteQueue.write`; nothing or all of the text was written.
         """
         job = await self._resolver.resolve(request, self.config)
-        return await self.appends.append(job, lock_deadline=deadline.within(LOCK_SECONDS), deadline=deadline.at)
+        return await self._write(job.path, partial(self.appender.append, job), deadline)
+
+    async def _write(self, path: str, work: Callable[[], _T], deadline: Deadline) -> _T:
+        until = deadline.within(LOCK_SECONDS)
+        return await self.writes.write(path, work, lock_deadline=until, deadline=deadline.at)
 
     async def archive(self, request: SessionArchiveRequest, deadline: Deadline) -> ArchiveReceipt:
         """Write the last messages of a transcript to a memory file. The receipt has no revision.
@@ -75,7 +84,7 @@ class AgentWorkspace:
 
     def stop_appends(self) -> None:
         """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
-        self.appends.stop()
+        self.writes.stop()
 
     def stop(self) -> None:
         """Start no further append and no further archive."""

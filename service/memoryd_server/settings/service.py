@@ -243,6 +243,20 @@ class McpSettings(SettingsBlock):
     it does not exit. Other daemons never do. Seconds, 0..86400; default 600."""
 
 
+class HistorySettings(SettingsBlock):
+    """The history of edits: the contents that `MemoryWrite`, `MemoryMove` and `MemoryRestore` replaced or deleted, of
+    each agent; see [editing](editing.md).
+
+    A change applies to contents that are already stored.
+    """
+
+    days: Annotated[float, FloatRange(0.01, 36_500)] = 30.0
+    """The time that a replaced content is kept. Days, 0.01..36500; default 30."""
+    max_bytes: Annotated[int, IntRange(0)] = 256 * 2**20
+    """The maximum size of the compressed contents of one agent. If they are larger, the oldest are deleted first; those
+    of the newest write are always kept. Bytes, at least 0; default 268435456."""
+
+
 class EntriesSettings(SettingsBlock):
     """Entries: short texts that are stored separately from the Markdown files.
 
@@ -318,6 +332,12 @@ class ServiceSettings(SettingsBlock):
     """HTTP."""
     mcp: McpSettings = McpSettings()
     """MCP."""
+    writes: Literal["append", "edit"] = "append"
+    """Whether clients can only append to memory files, or also edit, move, delete and restore them with `MemoryWrite`,
+    `MemoryMove` and `MemoryRestore`, which keep what they replace. A client on TCP also needs a token with the
+    [scope](operations.md#scopes) `edit`. append, edit; default "append"."""
+    history: HistorySettings = HistorySettings()
+    """The history of edits."""
     entries: EntriesSettings = EntriesSettings()
     """Entries."""
     secrets: SecretsSettings = SecretsSettings()

@@ -20,7 +20,7 @@ from memoryd_server.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from memoryd_server.access import TokenFiles, TokenRecord, TokenStore
+    from memoryd_server.access import Scope, TokenFiles, TokenRecord, TokenStore
     from memoryd_server.settings import ResolvedSettings
 
 _UNITS: Mapping[str, timedelta] = {
@@ -31,6 +31,9 @@ _UNITS: Mapping[str, timedelta] = {
 }
 _LONGEST = timedelta(days=36_525)
 _MOST_NAME_CHARS = 100
+# The values of `Scope`, which is not imported for help and completion.
+_SCOPES = ("read", "append", "edit", "admin")
+_DEFAULT_SCOPE = "admin"
 
 
 class _Lifetime(click.ParamType[timedelta]):
@@ -75,10 +78,27 @@ def _store(settings: ResolvedSettings) -> TokenStore:
 @click.option(
     "--agent", "agents", multiple=True, help="Agent that the token gives access to; can be repeated. Default: all."
 )
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(_SCOPES),
+    help="What the token allows; can be repeated. read: search and read the memory. append: also append and sync. "
+    "edit: also replace, move, delete and restore memory files. admin: all that append allows, and forget, but not "
+    "edit. Default: admin.",
+)
 @click.option("--name", default="", help="Name of the token, for your own use.")
 @click.option("--expires", type=_Lifetime(), help="Time until the token expires, for example 90d. Default: never.")
 @json_option
-def new(agents: tuple[str, ...], name: str, expires: timedelta | None, as_json: bool, **options: Path | None) -> None:
+def new(
+    agents: tuple[str, ...],
+    scopes: tuple[str, ...],
+    name: str,
+    expires: timedelta | None,
+    *,
+    as_json: bool,
+    **options: Path | None,
+) -> None:
     """Create a token and print it.
 
     The token is shown only once; memoryd stores only its hash.
@@ -92,12 +112,14 @@ def new(agents: tuple[str, ...], name: str, expires: timedelta | None, as_json: 
         # A token for an agent that does not exist would be useless.
         ids = [settings.agent(agent).agent_id for agent in agents]
         now = datetime.now(UTC)
-        record, secret = _store(settings).add(name, ids or None, now, None if expires is None else now + expires)
+        end = None if expires is None else now + expires
+        record, secret = _store(settings).add(name, ids or None, now, end, scopes=_read_scopes(scopes))
     if as_json:
         print_json({**_as_json(record, now), "token": secret})
         return
     click.echo(secret)
-    click.echo(f"Token {record.token_id}, for {_agents(record)}, {_validity(record, now)}. Not shown again.", err=True)
+    allowed = f"for {_agents(record)}, {_validity(record, now)}, scope {_scopes(record)}"
+    click.echo(f"Token {record.token_id}, {allowed}. Not shown again.", err=True)
 
 
 @token.command(name="list")
@@ -115,7 +137,7 @@ def list_tokens(as_json: bool, **options: Path | None) -> None:
     if as_json:
         listed: list[dict[str, object]] = [_as_json(record, now) for record in records]
         # Tokens in the token file have no id; removing their line revokes them.
-        listed += [{"id": None, "file": str(file), "agents": None} for _ in range(plain)]
+        listed += [{"id": None, "file": str(file), "agents": None, "scopes": [_DEFAULT_SCOPE]} for _ in range(plain)]
         print_json(listed)
         return
     for line in _lines(records, plain, file, now):
@@ -137,6 +159,12 @@ def revoke(token_id: str, **options: Path | None) -> None:
     click.echo(f"Revoked: {token_id}")
 
 
+def _read_scopes(names: tuple[str, ...]) -> tuple[Scope, ...] | None:
+    from memoryd_server.access import Scope  # noqa: PLC0415 -- not needed for help
+
+    return tuple(map(Scope, names)) or None
+
+
 def _count_plain_tokens(path: Path) -> int:
     from memoryd_server.access import read_tokens  # noqa: PLC0415 -- not needed for help
 
@@ -151,6 +179,7 @@ def _as_json(record: TokenRecord, now: datetime) -> dict[str, object]:
         "id": record.token_id,
         "name": record.name,
         "agents": record.agents,
+        "scopes": record.granted_scopes,
         "created": record.created.isoformat(),
         "expires": record.expires and record.expires.isoformat(),
         "expired": record.expired(now),
@@ -160,15 +189,21 @@ def _as_json(record: TokenRecord, now: datetime) -> dict[str, object]:
 def _lines(records: tuple[TokenRecord, ...], plain: int, path: Path, now: datetime) -> Iterator[str]:
     for record in records:
         name = f"  {record.name}" if record.name else ""
-        yield f"{record.token_id}  {record.created:%Y-%m-%d}  {_validity(record, now)}  {_agents(record)}{name}"
+        allowed = f"{_validity(record, now)}  {_agents(record)}  {_scopes(record)}"
+        yield f"{record.token_id}  {record.created:%Y-%m-%d}  {allowed}{name}"
     if plain:
-        yield f"{plain} in {path}, for every agent, without expiry; to revoke one, remove its line"
+        allowed = f"for every agent, without expiry, scope {_DEFAULT_SCOPE}"
+        yield f"{plain} in {path}, {allowed}; to revoke one, remove its line"
     if not records and not plain:
         yield "No tokens. The daemon creates the first one when it listens on TCP."
 
 
 def _agents(record: TokenRecord) -> str:
     return "every agent" if record.agents is None else ", ".join(record.agents)
+
+
+def _scopes(record: TokenRecord) -> str:
+    return ", ".join(record.granted_scopes)
 
 
 def _validity(record: TokenRecord, now: datetime) -> str:

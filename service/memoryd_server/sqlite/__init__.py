@@ -2,6 +2,7 @@
 
 from memoryd_server.sqlite.connection import bound_page_caches, size_bytes
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
+from memoryd_server.sqlite.history import SqliteWriteHistory
 from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sqlite.vector_index import VectorIndex, probe_vector_extension
@@ -9,6 +10,7 @@ from memoryd_server.sqlite.vector_index import VectorIndex, probe_vector_extensi
 __all__ = [
     "EmbeddingCache",
     "SqliteStore",
+    "SqliteWriteHistory",
     "VectorIndex",
     "bound_page_caches",
     "probe_keyword_engine",

@@ -22,10 +22,11 @@ def store(home):
     return TokenStore(TokenFiles.in_state_dir(home.state_dir, None).store)
 
 
-def new_token(home, *agents, name="", age=timedelta(), expires=None):
+def new_token(home, *agents, name="", age=timedelta(), expires=None, scopes=None):
     """A token for these agents, or for all; `age` makes it as old, `expires` counts from its making."""
     made = datetime.now(UTC) - age
-    record, token = store(home).add(name, agents or None, made, None if expires is None else made + expires)
+    end = None if expires is None else made + expires
+    record, token = store(home).add(name, agents or None, made, end, scopes=scopes)
     return record.token_id, token
 
 

@@ -20,6 +20,8 @@ COMP_WORDS=(memoryd search --exp); COMP_CWORD=2; COMPREPLY=(); _memoryd_completi
 COMP_WORDS=(memoryd rec); COMP_CWORD=1; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 COMP_WORDS=(memoryd recall --source e); COMP_CWORD=3; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
 COMP_WORDS=(memoryd init --embedding o); COMP_CWORD=3; COMPREPLY=(); _memoryd_completion memoryd; echo "${COMPREPLY[@]}"
+COMP_WORDS=(memoryd token new --scope a); COMP_CWORD=4; COMPREPLY=(); _memoryd_completion memoryd
+echo "${COMPREPLY[@]}"
 """
 
 
@@ -30,7 +32,7 @@ def test_bash_completes_verbs_options_and_values(tmp_path):
     done = subprocess.run(["bash", "-c", BASH], env=env, capture_output=True, text=True, timeout=60, check=True)
     registered, *completed = done.stdout.splitlines()
     assert "_memoryd_completion memoryd" in registered
-    assert completed == ["serve service", "install", "--explain", "recall", "entries", "ollama openai"]
+    assert completed == ["serve service", "install", "--explain", "recall", "entries", "ollama openai", "append admin"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

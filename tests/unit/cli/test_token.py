@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
+from memoryd_server.access.scopes import Scope
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from memoryd_server.cli.token import token
@@ -40,6 +41,8 @@ def run(state, monkeypatch):
     [
         (("--agent", "wrok"), 3, "no agent 'wrok' is configured; configured agents: main, work"),
         (("--agent", ""), 2, "--agent"),
+        (("--scope", "write"), 2, "'write' is not one of"),
+        (("--scope", ""), 2, "is not one of"),
         (("--expires", "soon"), 2, "write 90d, 12h, 30m or 2w"),
         (("--expires", "0d"), 2, "not between"),
         (("--expires", "-1d"), 2, "write 90d"),
@@ -75,6 +78,24 @@ def test_only_the_token_is_on_standard_output(run, records):
     assert (record.agents, record.name) == (("main", "work"), "für alle")
 
 
+def test_scopes_are_stored_and_listed(run, records):
+    run("new", "--name", "plain")
+    created = run("new", "--scope", "admin", "--scope", "edit", "--name", "full")
+    assert created.stderr.endswith(", scope edit, admin. Not shown again.\n")
+    assert [record.scopes for record in records()] == [None, (Scope.EDIT, Scope.ADMIN)]
+    listed = run("list").stdout.splitlines()
+    assert [line.split("  ", 3)[3] for line in listed] == [
+        "every agent  admin  plain",
+        "every agent  edit, admin  full",
+    ]
+    assert [entry["scopes"] for entry in json.loads(run("list", "--json").stdout)] == [["admin"], ["edit", "admin"]]
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_every_scope_can_be_given(run, scope):
+    assert json.loads(run("new", "--scope", scope.value, "--json").stdout)["scopes"] == [scope]
+
+
 def test_expired_token_is_marked_in_the_list(run, state):
     now = datetime.now(UTC)
     TokenStore(TokenFiles.in_state_dir(state, None).store).add(
@@ -93,9 +114,10 @@ def test_tokens_of_the_token_file_are_counted_but_not_shown(run, state):
     file = state / "memoryd.token"
     file.write_text("the-first\nthe-second\n")
     file.chmod(0o600)
-    assert f"2 in {file}" in run("list").stdout
+    assert f"2 in {file}, for every agent, without expiry, scope admin;" in run("list").stdout
     listed = run("list", "--json").stdout
     assert [entry["file"] for entry in json.loads(listed)] == [str(file)] * 2
+    assert [entry["scopes"] for entry in json.loads(listed)] == [["admin"]] * 2
     assert "the-first" not in listed
 
 

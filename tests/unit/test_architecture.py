@@ -77,7 +77,7 @@ def test_only_settings_and_client_discovery_read_the_environment():
 
 
 def test_only_qmd_and_the_embedding_worker_start_processes():
-    """The commands of secrets and those of a service manager are the exceptions."""
+    """The commands of secrets, those of a service manager and the editor of the user are the exceptions."""
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
     places = [
@@ -87,6 +87,7 @@ def test_only_qmd_and_the_embedding_worker_start_processes():
         "credentials/command_guard.py",
         "cli/service_manager.py",
         "cli/daemon_starter.py",
+        "cli/edit.py",
     ]
     assert not violations(lambda file: has(mentioned(file), *starters), allowed_in=places)
 

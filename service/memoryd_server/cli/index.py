@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from memoryd.client import MemorydClient
     from memoryd.stream import Stream
 
+_MAIN = "main"
+
 
 @click.command()
 @common_options
@@ -75,6 +77,18 @@ def all_agents(client: MemorydClient) -> Iterator[messages.Agent]:
         token = page.next_page_token
         if not token:
             return
+
+
+def used_agent(client: MemorydClient, agent_id: str) -> messages.Agent | None:
+    """Return the agent that a request with this ID uses: if the ID is empty, `main`, or else the default agent.
+
+    None if the caller may use no such agent.
+    """
+    agents = {agent.agent_id: agent for agent in all_agents(client)}
+    if agent_id:
+        return agents.get(agent_id.strip().lower())
+    default = next((agent for agent in agents.values() if agent.default), None)
+    return agents.get(_MAIN, default) if default is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from memoryd_server.cli.approval import approval_command, needs_approval, with_command
-from memoryd_server.cli.index import all_agents, follow_quietly
+from memoryd_server.cli.index import follow_quietly, used_agent
 from memoryd_server.cli.options import CommonOptions, complain, program_name, reported
 from memoryd_server.cli.progress import download_models
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from memoryd.client import MemorydClient
     from memoryd_server.cli.connection import Connection
 
-_MAIN = "main"
 
 session_key_option = click.option(
     "--session-key",
@@ -143,9 +142,8 @@ def _default_agent(client: MemorydClient) -> str:
 
     Empty if no agent is the default.
     """
-    defaults = {agent.agent_id: agent.default for agent in all_agents(client)}
-    default = next((agent_id for agent_id, default in defaults.items() if default), "")
-    return _MAIN if default and _MAIN in defaults else default
+    agent = used_agent(client, "")
+    return "" if agent is None else agent.agent_id
 
 
 def _agent_of(session_key: str) -> str:

@@ -145,6 +145,7 @@ def _lines(done: messages.MemoryForgetResponse) -> Iterator[str]:
         "cached embeddings": done.cached_embeddings,
         "qmd documents": done.qmd_documents,
         "source files": done.source_files,
+        "contents of the history": done.history_contents,
     }
     yield "Removed: " + (", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing")
     if done.purge_pending:

@@ -48,7 +48,9 @@ _TOOLS = {
 }
 _READS = {"readOnlyHint": True, "idempotentHint": True, "destructiveHint": False, "openWorldHint": False}
 _APPENDS = {**_READS, "readOnlyHint": False, "idempotentHint": False}
-# A field in a nested message becomes an argument. `sentences` is how many of the comment the description has.
+_EDITS = {**_APPENDS, "destructiveHint": True}
+# A field in a nested message becomes an argument. `sentences` is how many of the comment the description has, unless
+# `description` replaces it. Of the fields in a oneof, exactly one is given, with all its arguments.
 _MCP_TOOLS = {
     "memory_search": {
         "method": "MemorySearch",
@@ -88,6 +90,25 @@ _MCP_TOOLS = {
         },
         "required": ["text"],
         "annotations": _APPENDS,
+    },
+    "memory_edit": {
+        "method": "MemoryWrite",
+        "title": "Edit memory",
+        "use": "Give one of: oldText, newText; content; afterLine, text; startLine, endLine; deleteFile.",
+        "fields": {
+            "path": {"description": "`MEMORY.md`, `USER.md`, or a `.md` file below `memory/`."},
+            "expected_sha256": {"description": "contentSha256 of memory_get; empty for a new file."},
+            "replace.old_text": {"description": "Text that occurs exactly once."},
+            "replace.new_text": {"description": "Its replacement."},
+            "content": {"description": "The whole new content."},
+            "insert.after_line": {"description": "Insert after this line; 0 for the start."},
+            "insert.text": {"description": "Text to insert."},
+            "delete_lines.start_line": {},
+            "delete_lines.end_line": {"description": "Last line to delete."},
+            "delete_file": {},
+        },
+        "required": ["path", "expected_sha256"],
+        "annotations": _EDITS,
     },
     "memory_recall": {
         "method": "MemoryRecall",
@@ -150,8 +171,18 @@ class Contract:
         tail = [self.json_path(field.type_name.rpartition(".")[2], rest)] if rest else []
         return ".".join([field.json_name, *tail])
 
+    def choices(self, message: str, fields: dict[str, str]) -> list[list[str]]:
+        """Return the arguments of each field in a oneof. `fields` has the argument by the name of its field."""
+        members = next(each.field for each in self._file.message_type if each.name == message)
+        in_oneof = [each.name for each in members if each.HasField("oneof_index") and not each.proto3_optional]
+        groups = [[key for name, key in fields.items() if name.partition(".")[0] == each] for each in in_oneof]
+        return [group for group in groups if group]
+
     def _type(self, field: descriptor_pb2.FieldDescriptorProto) -> dict[str, object]:
         one: dict[str, object] = {"type": _TYPES.get(field.type, "string")}
+        if field.type == field.TYPE_MESSAGE:
+            # A message without fields, whose presence is its value.
+            one["type"] = "boolean"
         if field.type == field.TYPE_ENUM:
             # The first value is UNSPECIFIED. A value FOO of an enum BAR is called BAR_FOO.
             names = [value.name for value in self._enums[field.type_name].value[1:]]
@@ -185,9 +216,11 @@ def mcp_tool(contract: Contract, definition: dict[str, Any]) -> dict[str, object
     for field, (key, schema) in fields.items():
         count = definition["fields"][field].get("sentences", 1)
         properties[key] = {**schema, "description": first_sentences(str(schema["description"]), count)}
+    choices = contract.choices(request, {field: key for field, (key, _) in fields.items()})
     return {
         "method": definition["method"],
         "fields": {key: contract.json_path(request, field) for field, (key, _) in fields.items()},
+        **({"choices": choices} if choices else {}),
         "title": definition["title"],
         "description": f"{first_sentences(description, 1)} {definition['use']}",
         "inputSchema": _object(definition, properties, fields),

@@ -4,7 +4,7 @@
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -25,11 +25,15 @@ _MOST_VIOLATIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
-    """A tool, the method that it calls, and for each argument the field of the request, as JSON names with dots."""
+    """A tool, the method that it calls, and for each argument the field of the request, as JSON names with dots.
+
+    If `choices` is not empty, a call has exactly one of these groups of arguments, and all arguments of the group.
+    """
 
     tool: types.Tool
     method: str
     fields: Mapping[str, str]
+    choices: tuple[tuple[str, ...], ...] = ()
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -53,6 +57,7 @@ def _definition(name: str, entry: Mapping[str, Any]) -> ToolDefinition:
         ),
         entry["method"],
         entry["fields"],
+        tuple(map(tuple, entry.get("choices", ()))),
     )
 
 
@@ -63,7 +68,7 @@ TOOLS: Mapping[str, ToolDefinition] = {
 
 
 def make_request(definition: ToolDefinition, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request of a tool call, in proto3 JSON. Arguments that are null count as not set.
+    """Return the request of a tool call, in proto3 JSON. Arguments that are null and flags that are false are not set.
 
     The daemon checks the bounds of the values; this checks their names and types.
 
@@ -76,11 +81,11 @@ def make_request(definition: ToolDefinition, arguments: Mapping[str, Any]) -> di
     for name, value in arguments.items():
         if len(violations) >= _MOST_VIOLATIONS:
             break
-        if value is None:
-            continue
-        if name not in known:
+        if name not in known and value is not None:
             taken = f"it takes {', '.join(known)}" if known else "it takes none"
             violations.append(FieldViolation(_shown(name), f"is no argument of {definition.tool.name}; {taken}"))
+            continue
+        if not _is_set(value, known.get(name)):
             continue
         try:
             _put(request, definition.fields[name].split("."), _converted(value, known[name], name))
@@ -88,9 +93,33 @@ def make_request(definition: ToolDefinition, arguments: Mapping[str, Any]) -> di
             violations.append(FieldViolation(name, str(error)))
     required = definition.tool.input_schema.get("required", ())
     violations += [FieldViolation(name, "is required") for name in required if arguments.get(name) is None]
+    violations += _choice_violations(definition, arguments)
     if violations:
         raise InvalidRequest(violations)
     return request
+
+
+def _is_set(value: Any, schema: Mapping[str, Any] | None) -> bool:
+    return value is not None and not (value is False and schema is not None and schema["type"] == "boolean")
+
+
+def _choice_violations(definition: ToolDefinition, arguments: Mapping[str, Any]) -> Iterator[FieldViolation]:
+    """Yield what is wrong with the choice between the groups of arguments."""
+    schemas = definition.properties
+
+    def is_given(name: str) -> bool:
+        return _is_set(arguments.get(name), schemas[name])
+
+    given = [group for group in definition.choices if any(map(is_given, group))]
+    if definition.choices and len(given) != 1:
+        groups = [" with ".join(group) for group in definition.choices]
+        found = " and ".join(name for group in given for name in group if is_given(name)) or "none"
+        why = f"give exactly one of {', '.join(groups[:-1])} or {groups[-1]}; given: {found}"
+        yield FieldViolation("arguments", why)
+        return
+    for group in given:
+        names = " and ".join(filter(is_given, group))
+        yield from (FieldViolation(name, f"is required with {names}") for name in group if not is_given(name))
 
 
 def name_arguments(definition: ToolDefinition, error: InvalidRequest) -> InvalidRequest:
@@ -126,6 +155,8 @@ def _converted(value: Any, schema: Mapping[str, Any], name: str) -> Any:
         return _text(value, schema, name)
     if kind == "integer":
         return _integer(value)
+    if kind == "boolean":
+        return _flag(value)
     if not isinstance(value, list) or is_nested_deeper(value, _MOST_DEPTH):
         raise ValueError("must be a list")
     if len(value) > _MOST_ITEMS:
@@ -149,6 +180,13 @@ def _integer(value: Any) -> int:
     if isinstance(value, bool) or not is_whole or not -_MOST_INT <= value <= _MOST_INT:
         raise ValueError(f"must be an integer of at most {_MOST_INT}")
     return int(value)
+
+
+def _flag(value: Any) -> Mapping[str, Any]:
+    """Return a flag that is set as the request has it: a message without fields."""
+    if value is not True:
+        raise ValueError("must be true or false")
+    return {}
 
 
 def _shown(name: str) -> str:

@@ -11,7 +11,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS
 
 from memoryd_server.access import DEFAULT_AGENT
 from memoryd_server.background_tasks import BackgroundTasks
-from memoryd_server.errors import InvalidRequest, MemorydError
+from memoryd_server.errors import ContentChanged, InvalidRequest, MemorydError
 from memoryd_server.rpc import LocalCaller, LocalCalls
 
 McpContext: TypeAlias = ServerRequestContext[Any, Any]
@@ -99,11 +99,28 @@ class McpCalls:
         """
         if owner.agent_id:
             return SessionOwner(owner.caller, owner.agent_id.strip().lower())
-        response = await self.call("ListAgents", {"pageSize": _MOST_AGENTS}, owner)
-        agents = response.get("agents", [])
-        default = next((agent["agentId"] for agent in agents if agent.get("default")), DEFAULT_AGENT)
-        is_main = any(agent["agentId"] == DEFAULT_AGENT for agent in agents)
-        return SessionOwner(owner.caller, DEFAULT_AGENT if is_main else default)
+        return SessionOwner(owner.caller, _default_agent(await self._agents(owner)))
+
+    async def may_edit(self, owner: SessionOwner) -> bool:
+        """Return whether the owner may edit the memory files of the agent that its calls use.
+
+        Raises:
+            MemorydError: as ListAgents.
+        """
+        agents = await self._agents(owner)
+        agent_id = owner.agent_id.strip().lower() or _default_agent(agents)
+        return bool(agents.get(agent_id, {}).get("mayEdit"))
+
+    async def _agents(self, owner: SessionOwner) -> dict[str, dict[str, Any]]:
+        """Return the agents that the owner may use, by their IDs."""
+        agents: dict[str, dict[str, Any]] = {}
+        token = ""
+        while True:
+            response = await self.call("ListAgents", {"pageSize": _MOST_AGENTS, "pageToken": token}, owner)
+            agents |= {agent["agentId"]: agent for agent in response.get("agents", ())}
+            token = response.get("nextPageToken", "")
+            if not token:
+                return agents
 
     async def files(self, owner: SessionOwner, page_token: str, page_size: int) -> FilePage:
         """Return a page of the agent's Markdown files that exist.
@@ -117,10 +134,17 @@ class McpCalls:
         return FilePage(listed, response.get("nextPageToken", ""))
 
 
+def _default_agent(agents: Mapping[str, Mapping[str, Any]]) -> str:
+    default = next((agent_id for agent_id, agent in agents.items() if agent.get("default")), DEFAULT_AGENT)
+    return DEFAULT_AGENT if DEFAULT_AGENT in agents else default
+
+
 def explain(error: MemorydError) -> str:
     """Return what failed and what to do, for a model or a person."""
     message = error.message if len(error.message) <= _MOST_MESSAGE_CHARS else f"{error.message[:_MOST_MESSAGE_CHARS]}…"
     advice = _ADVICE.get(error.reason, "")
+    if isinstance(error, ContentChanged) and error.metadata["content_sha256"]:
+        advice = f"Its contentSha256 is now {error.metadata['content_sha256']}."
     if error.retry_after_seconds is not None:
         advice = f"Try again in {max(0.1, error.retry_after_seconds):.1f} s."
     return f"{message.rstrip('.')}. {advice}".strip() if advice else message

@@ -10,7 +10,7 @@ from typing import Any
 
 import mcp_types as types
 
-from memoryd_server.errors import MemorydError
+from memoryd_server.errors import ContentChanged, MemorydError
 from memoryd_server.http.mcp_calls import explain
 from memoryd_server.recall import WARNING, escape_line, fenced, indented_lines
 
@@ -35,6 +35,8 @@ def make_error(error: MemorydError) -> types.CallToolResult:
     details: dict[str, Any] = {"reason": error.reason, "message": explain(error)}
     if error.retry_after_seconds is not None:
         details["retryAfterSeconds"] = error.retry_after_seconds
+    if isinstance(error, ContentChanged):
+        details["contentSha256"] = error.metadata["content_sha256"]
     return types.CallToolResult(
         content=[types.TextContent(text=details["message"])], structured_content={"error": details}, is_error=True
     )
@@ -82,14 +84,15 @@ def _get(response: Response) -> tuple[str, dict[str, Any]]:
         "totalLines": response.get("totalLines", 0),
         "text": text,
     }
-    for name in ("nextStartLine", "truncated"):
+    for name in ("nextStartLine", "truncated", "contentSha256"):
         if response.get(name):
             structured[name] = response[name]
+    digest = _digest(structured)
     if not text:
-        return f"{_cited(path)} has no such lines; it has {structured['totalLines']}.", structured
+        return f"{_cited(path)} has no such lines; it has {structured['totalLines']}.{digest}", structured
     structured["citation"] = f"{path}#L{structured['startLine']}-L{structured['endLine']}"
     structured["notice"] = WARNING
-    lines = [_cited(structured["citation"]), *(line for each in text.split("\n") for line in _indented(each))]
+    lines = [_cited(structured["citation"]) + digest, *(line for each in text.split("\n") for line in _indented(each))]
     summary = fenced(lines)
     if "nextStartLine" in structured:
         summary = f"{summary}\nThe file continues at line {structured['nextStartLine']} of {structured['totalLines']}."
@@ -103,6 +106,19 @@ def _append(response: Response) -> tuple[str, dict[str, Any]]:
     structured["alreadyAppended"] = already
     done = "Already appended by an earlier call with this key" if already else "Appended"
     return f"{done}: {_cited(structured['citation'])}", structured
+
+
+def _edit(response: Response) -> tuple[str, dict[str, Any]]:
+    path = response["path"]
+    structured = {"path": path, "versionId": response.get("versionId", "")}
+    if not response.get("contentSha256"):
+        return f"Deleted: {_cited(path)}", {**structured, "deleted": True}
+    lines = _lines_of(response)
+    start, end = lines["startLine"], lines["endLine"]
+    structured["contentSha256"] = response["contentSha256"]
+    # A write that only removed text has no lines of its own.
+    structured["citation"] = f"{path}#L{start}-L{end}" if end >= start else path
+    return f"Edited: {_cited(structured['citation'])}{_digest(structured)}", {**structured, **lines}
 
 
 def _recall(response: Response) -> tuple[str, dict[str, Any]]:
@@ -148,6 +164,7 @@ _MAKERS: Mapping[str, Callable[[Response], tuple[str, dict[str, Any]]]] = Mappin
         "memory_search": _search,
         "memory_get": _get,
         "memory_append": _append,
+        "memory_edit": _edit,
         "memory_recall": _recall,
         "memory_status": _status,
     }
@@ -170,6 +187,11 @@ def _with_problems(text: str, structured: dict[str, Any], problems: Sequence[str
         **structured,
         "problems": list(problems),
     }
+
+
+def _digest(structured: Response) -> str:
+    """Return the hash of a file for a text, after a space; empty if there is none."""
+    return f" (contentSha256 {structured['contentSha256']})" if "contentSha256" in structured else ""
 
 
 def _lines_of(response: Response) -> dict[str, int]:

@@ -41,7 +41,8 @@ INSTRUCTIONS = (
 )
 
 _CONSTANT = CacheHint(ttl_ms=3_600_000, scope="public")
-_OF_TOKEN = CacheHint(ttl_ms=3_600_000, scope="private")
+# The tools depend on the token, and on settings that a reload can change.
+_OF_TOKEN = CacheHint(ttl_ms=60_000, scope="private")
 
 
 class McpServer:

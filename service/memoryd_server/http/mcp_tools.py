@@ -14,6 +14,7 @@ from memoryd_server.http.mcp_progress import BuildFollower, is_incomplete
 from memoryd_server.http.mcp_results import make_error, make_result
 
 _MOST_SHOWN_CHARS = 64
+_EDIT = "MemoryWrite"
 _FIRST_STRUCTURED = "2025-06-18"
 _WAITING_TOOLS = frozenset({"memory_search", "memory_recall"})
 
@@ -26,14 +27,16 @@ class McpTools:
         self._follower = follower
 
     async def list(self, context: McpContext, _params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """Return the tools that the scopes of the caller's token allow.
+        """Return the tools that the caller may use: by the scopes of its token, and if edits are enabled.
 
         Raises:
             MemorydError: the caller has no valid token.
         """
-        permitted = await self._calls.local.permitted(
-            (definition.method for definition in TOOLS.values()), owner_of(context).caller
-        )
+        owner = owner_of(context)
+        methods = (definition.method for definition in TOOLS.values())
+        permitted = await self._calls.local.permitted(methods, owner.caller)
+        if _EDIT in permitted and not await self._calls.may_edit(owner):
+            permitted -= {_EDIT}
         return types.ListToolsResult(
             tools=[definition.tool for definition in TOOLS.values() if definition.method in permitted]
         )

@@ -287,7 +287,7 @@ class Agent:
             MemorydError: as `AgentWorkspace.append`; nothing or all of the text was written.
         """
         receipt = await self.workspace.append(request, deadline)
-        revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
+        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, receipt.path)
         return replace(receipt, revision=revision)
 
     async def archive(self, request: SessionArchiveRequest, deadline: Deadline) -> ArchiveReceipt:
@@ -302,7 +302,7 @@ class Agent:
         self._recaller.forget_session(request.session_key)
         if not receipt.path:
             return receipt
-        revision = await self.index.coordinator.index_file(SyncTrigger.APPEND, deadline.at, receipt.path)
+        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, receipt.path)
         return replace(receipt, revision=revision)
 
     async def forget(self, request: ForgetRequest, deadline: Deadline) -> ForgetReceipt:

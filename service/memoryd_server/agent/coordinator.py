@@ -200,15 +200,15 @@ class SyncCoordinator:
         elif cancel:
             run.stop_requested = True
 
-    async def index_file(self, trigger: SyncTrigger, deadline: float, path: str) -> int | None:
-        """Index the memory file `path`, which was just written, and return the revision that holds it.
+    async def index_files(self, trigger: SyncTrigger, deadline: float, *paths: str) -> int | None:
+        """Index memory files that were just written, moved or deleted, and return the revision with these changes.
 
-        Return None if the deadline came first or the run failed: the file is written, and Status reports why the index
-        lags behind.
+        Return None if the deadline came first or the run failed: the files are written, and Status reports why the
+        index lags behind.
         """
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                run = await self.request(trigger, scope=SyncScope.of_file(path))
+                run = await self.request(trigger, scope=SyncScope.of_files(*paths))
                 # Counted as a follower, so that another one that leaves does not end the run.
                 run.followers += 1
                 try:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from enum import StrEnum
 from functools import lru_cache
+from hashlib import sha256
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.session_requests import PromptMode, SessionContextRequest
@@ -48,7 +49,10 @@ _LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Lines of a file. `next_start_line` is 0 at the end of the file; an empty range ends one line before it starts."""
+    """Lines of a file. `next_start_line` is 0 at the end of the file; an empty range ends one line before it starts.
+
+    `content` is the SHA-256 of the whole file, None for a transcript.
+    """
 
     path: str
     text: str
@@ -57,6 +61,7 @@ class FileRange:
     total_lines: int
     next_start_line: int
     truncated: bool
+    content: bytes | None = None
 
     def within_chars(self, limit: int) -> "FileRange":
         """Return the first lines of at most `limit` characters; a first line that is longer is cut."""
@@ -133,7 +138,8 @@ def read_location(location: Location, start_line: int, line_count: int, max_file
     except PermissionError as error:
         raise PathNotAllowed(location.path, "the daemon's user may not read the file") from error
     lines = data.decode("utf-8", "replace").split("\n") if data else []
-    return _range(location, lines[start_line - 1 : start_line - 1 + line_count], start_line, len(lines))
+    shown = _range(location, lines[start_line - 1 : start_line - 1 + line_count], start_line, len(lines))
+    return replace(shown, content=sha256(data).digest())
 
 
 def _range(location: Location, wanted: list[str], start_line: int, total_lines: int) -> FileRange:

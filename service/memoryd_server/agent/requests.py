@@ -109,6 +109,13 @@ class FieldChecks:
             self.violation("session_key", f"names the agent {shown!r}, but the request is for the agent {agent_id!r}")
         return key
 
+    def idempotency_key(self) -> str:
+        """Return the key in the field `idempotency_key`; empty if it was not set."""
+        key = self.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
+        if not (key.isascii() and key.isprintable()):
+            self.violation("idempotency_key", "must be printable ASCII")
+        return key
+
     def clamped(self, field: str, default: int, most: int) -> int:
         """Return a positive number; `most` if it is larger, `default` if it was not set."""
         value = self.value(field)
@@ -361,12 +368,10 @@ class AppendRequest(Request):
         day = now.astimezone(ZoneInfo(time_zone)).date()
         path = checks.text("path", most_bytes=MOST_PATH_BYTES)
         text = checks.text("text", most_bytes=MOST_APPEND_BYTES, required=True)
-        key = checks.text("idempotency_key", most_bytes=MOST_KEY_BYTES)
+        key = checks.idempotency_key()
         heading = self.heading.strip()
         if "\0" in text:
             checks.violation("text", "holds a NUL character, which would make the file unreadable as Markdown")
-        if not (key.isascii() and (key.isprintable() or not key)):
-            checks.violation("idempotency_key", "must be printable ASCII")
         if len(heading) > MOST_HEADING_CHARS or len(heading.splitlines()) > 1 or "\0" in heading:
             checks.violation("heading", f"must be one line of at most {MOST_HEADING_CHARS} characters")
         checks.check()

@@ -112,7 +112,7 @@ class MemoryService(MemoryServiceServicer):
             usable,
             page,
             lambda agent_id: agent_id,
-            lambda agent_id: responses.agent(self._agents.summary(agent_id), limited=grant.limited),
+            lambda agent_id: responses.agent(self._agents.summary(agent_id), grant),
         )
         return pb.ListAgentsResponse(agents=shown, next_page_token=token)
 

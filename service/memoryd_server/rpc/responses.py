@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
-from memoryd_server.access import DEFAULT_AGENT
+from memoryd_server.access import DEFAULT_AGENT, Grant, Scope
 from memoryd_server.agent import (
     ActiveSync,
     AgentSummary,
@@ -186,15 +186,16 @@ def degradations(values: Iterable[Degradation]) -> list[memory_pb2.Degradation]:
     return fitting(values, degradation, MOST_REPORT_BYTES)
 
 
-def agent(value: AgentSummary, *, limited: bool) -> memory_service_pb2.Agent:
-    """Return a configured agent. For a caller whose token is `limited`, `main` is always the default agent."""
+def agent(value: AgentSummary, grant: Grant) -> memory_service_pb2.Agent:
+    """Return a configured agent for a caller. If it is limited to some agents, `main` is always the default agent."""
     config = value.config
     return build_message(
         memory_service_pb2.Agent,
         agent_id=config.agent_id,
         workspace=config.roots.workspace,
-        default=config.agent_id == DEFAULT_AGENT if limited else config.default,
+        default=config.agent_id == DEFAULT_AGENT if grant.limited else config.default,
         enabled=config.enabled,
+        may_edit=config.memory_enabled and config.edits_enabled and grant.may(Scope.EDIT),
         index_state=memory_pb2.INDEX_STATE_UNSPECIFIED if value.state is None else wire.index_state(value.state),
     )
 
@@ -210,6 +211,7 @@ def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
         total_lines=value.total_lines,
         next_start_line=value.next_start_line,
         truncated=value.truncated,
+        content_sha256="" if value.content is None else value.content.hex(),
     )
 
 

@@ -102,6 +102,11 @@ def file_state(value: StrEnum) -> memory_service_pb2.FileState:
     return _value(memory_service_pb2.FileState, f"FILE_STATE_{value}")
 
 
+def write_kind(value: StrEnum) -> memory_service_pb2.WriteKind:
+    """Return what a write did to a file."""
+    return _value(memory_service_pb2.WriteKind, f"WRITE_KIND_{value}")
+
+
 def flush_reason(value: StrEnum) -> memory_service_pb2.FlushReason:
     """Return why to flush, or why not."""
     return _value(memory_service_pb2.FlushReason, f"FLUSH_REASON_{value}")

@@ -244,8 +244,7 @@ class McpSettings(SettingsBlock):
 
 
 class HistorySettings(SettingsBlock):
-    """The history of edits: the contents that `MemoryWrite`, `MemoryMove` and `MemoryRestore` replaced or deleted, of
-    each agent; see [editing](editing.md).
+    """The history of edits of each agent: the contents that edits replaced or deleted; see [editing](editing.md).
 
     A change applies to contents that are already stored.
     """

@@ -7,6 +7,7 @@ from memoryd_server.sources.discover import Discovery, UnreadableFolder, discove
 from memoryd_server.sources.files import (
     FileTooLarge,
     file_stat,
+    is_deleted,
     is_named_by,
     open_directory,
     open_for_append,
@@ -103,6 +104,7 @@ __all__ = [
     "file_system_of",
     "has_session",
     "is_curated",
+    "is_deleted",
     "is_named_by",
     "is_remote",
     "is_too_deep",

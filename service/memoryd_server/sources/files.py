@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.foreign_text import shown_path
-from memoryd_server.model import FileStat, SourceFile
+from memoryd_server.model import FileStat, SourceFile, as_signed
 from memoryd_server.sources.roots import Location
 
 RE_READS = 3
@@ -84,6 +84,24 @@ def stat_file(file: Location | SourceFile) -> FileStat | None:
         _require_regular(file.path, status)
         return file_stat(status)
     return None
+
+
+def is_deleted(file: Location, device: int) -> bool:
+    """Return whether the folder of `file` is on this device, as the index stores it, and does not contain the file.
+
+    False if the folder is missing or on another device: its drive may not be mounted.
+
+    Raises:
+        PathNotAllowed: a component is a link.
+    """
+    with suppress(FileNotFound), _translate_errors(file.path), _parent(file.root, file.parts) as parent:
+        if as_signed(os.fstat(parent).st_dev) != device:
+            return False
+        try:
+            os.stat(file.parts[-1], dir_fd=parent, follow_symlinks=False)
+        except FileNotFoundError:
+            return True
+    return False
 
 
 def is_named_by(file: Location, descriptor: int) -> bool:

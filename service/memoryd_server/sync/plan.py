@@ -7,6 +7,7 @@ last agreed, and which files could not be looked for.
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -17,7 +18,9 @@ from memoryd_server.sources import (
     Corpus,
     Discovery,
     GrowthRule,
+    Location,
     UnreadableFolder,
+    is_deleted,
     session_id,
     stat_file,
 )
@@ -189,9 +192,9 @@ class SyncScope:
     files: frozenset[str] = frozenset()
 
     @classmethod
-    def of_file(cls, path: str) -> Self:
-        """Return the scope of one changed Markdown file."""
-        return cls(frozenset(), every_transcript=False, files=frozenset({path}))
+    def of_files(cls, *paths: str) -> Self:
+        """Return the scope of Markdown files that were changed, created or deleted."""
+        return cls(frozenset(), every_transcript=False, files=frozenset(paths))
 
     @property
     def covers_every_source(self) -> bool:
@@ -304,26 +307,41 @@ class SyncPlanner:
         }
 
     def _plan_named_files(self, paths: Iterable[str], rows: Rows) -> SyncPlan | None:
-        """Return the plan for these Markdown files; None unless each of them is the same file that is indexed.
+        """Return the plan for these Markdown files; None unless each of them is indexed and is a file or was deleted.
 
-        Only discovery can decide whether a new file is memory, and which of a file's names counts.
+        Only discovery can decide whether a new file is memory. A file that replaced the indexed one is read under the
+        same name; if it has another name that comes first, the next discovery removes this one.
         """
         files: list[SourceFile] = []
         for path in paths:
-            row, file = rows.get((Source.MEMORY, path)), self._stat(path)
-            if row is None or row.error is not None or file is None or identity_of(row.stat) != identity_of(file.stat):
+            row, place = rows.get((Source.MEMORY, path)), self._place(path)
+            if row is None or row.error is not None or place is None:
                 return None
-            files.append(file)
+            file = self._stat(place)
+            if file is not None:
+                files.append(file)
+            elif not self._is_deleted(place, row):
+                return None
         plan = make_plan(Discovery(tuple(files), (), ()), rows)
         return replace(plan, covers_every_source=False, of_named_files=True)
 
-    def _stat(self, path: str) -> SourceFile | None:
-        try:
-            place = self.corpus.resolve(path)
+    def _place(self, path: str) -> Location | None:
+        with suppress(MemorydError):
+            return self.corpus.resolve(path)
+        return None
+
+    @staticmethod
+    def _stat(place: Location) -> SourceFile | None:
+        with suppress(MemorydError, OSError):
             stat = stat_file(place)
-        except (MemorydError, OSError):
-            return None
-        return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
+            return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
+        return None
+
+    @staticmethod
+    def _is_deleted(place: Location, row: FileRow) -> bool:
+        with suppress(MemorydError, OSError):
+            return is_deleted(place, row.stat.device)
+        return False
 
     def plan(self, discovery: Discovery, rows: Rows, scope: SyncScope = DUE_SCOPE) -> SyncPlan:
         """Return the differences that are in `scope` and due."""

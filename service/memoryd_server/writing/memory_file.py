@@ -305,10 +305,10 @@ def find_blocks(digest: str, length: int, data: bytes) -> list[tuple[int, int]]:
     return list(found.values())
 
 
-def request_digest(text: str, path: str, heading: str) -> str:
+def request_digest(*parts: str | bytes) -> str:
     """Return the hash that distinguishes requests: the SHA-256 of their lengths and contents, in hexadecimal."""
     digest = sha256()
-    for part in (text, path, heading):
-        data = part.encode()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
         digest.update(len(data).to_bytes(8, "big") + data)
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 import threading
 import time
 
@@ -183,7 +184,8 @@ async def test_a_search_may_wait_for_a_revision(memory_of):
 
 async def append(memory, job):
     until = time.monotonic() + 30
-    return await memory.workspace.appends.append(job, lock_deadline=until, deadline=until)
+    work = functools.partial(memory.workspace.appender.append, job)
+    return await memory.workspace.writes.write(job.path, work, lock_deadline=until, deadline=until)
 
 
 async def test_appended_text_is_found_at_the_revision_of_its_receipt(memory_of):
@@ -191,7 +193,7 @@ async def test_appended_text_is_found_at_the_revision_of_its_receipt(memory_of):
     for number in range(3):
         text = f"number{number}x"
         await append(memory, AppendJob(text, path="memory/a.md"))
-        revision = await memory.index.coordinator.index_file(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
+        revision = await memory.index.coordinator.index_files(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
         assert await ask(memory, text, min_revision=revision) == ["memory/a.md"]
 
 
@@ -200,7 +202,7 @@ async def test_fifty_appends_at_once_cost_few_passes_and_are_all_found(memory_of
 
     async def take_in(number):
         await append(memory, AppendJob(f"number{number}x", path="memory/a.md", idempotency_key=f"k{number}"))
-        return await memory.index.coordinator.index_file(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
+        return await memory.index.coordinator.index_files(SyncTrigger.APPEND, time.monotonic() + 30, "memory/a.md")
 
     revisions = await asyncio.gather(*(take_in(number) for number in range(50)))
     assert None not in revisions

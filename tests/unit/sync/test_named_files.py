@@ -62,7 +62,7 @@ def named(tmp_path):
 def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
     named.append(A, "a kestrel")
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncScope.of_file(A))
+    outcome, everywhere = named.sync(SyncScope.of_files(A))
     assert (outcome.indexed_files, outcome.removed_files, everywhere) == (1, 0, False)
     assert named.index.found("kestrel") == [A]
     assert named.index.found("stork") == []
@@ -75,13 +75,13 @@ def test_a_file_that_was_named_is_indexed_and_no_other_is_looked_for(named):
 def test_several_named_files_are_indexed_in_one_run(named):
     named.append(A, "a kestrel")
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncScope.of_file(A), SyncScope.of_file(B))
+    outcome, everywhere = named.sync(SyncScope.of_files(A), SyncScope.of_files(B))
     assert (outcome.indexed_files, everywhere) == (2, False)
 
 
 def test_a_full_scope_covers_all_files(named):
     named.append(B, "a stork")
-    outcome, everywhere = named.sync(SyncScope.of_file(A), DUE_SCOPE)
+    outcome, everywhere = named.sync(SyncScope.of_files(A), DUE_SCOPE)
     assert (outcome.indexed_files, everywhere) == (1, True)
     assert named.index.found("stork") == [B]
 
@@ -115,17 +115,44 @@ def let_it_fail_before(named):
     return A
 
 
-@pytest.mark.parametrize("change", [make_new, replace_by_another, remove, let_it_fail_before])
-def test_all_files_are_discovered_if_a_named_file_is_not_the_indexed_one(named, change):
+def remove_with_its_folder(named):
+    """Whether its drive is only not mounted, discovery knows."""
+    named.index.write("memory/sub/d.md", "the heron\n")
+    named.sync(FULL_SCOPE)
+    shutil.rmtree(named.index.workspace / "memory" / "sub")
+    return "memory/sub/d.md"
+
+
+@pytest.mark.parametrize("change", [make_new, remove_with_its_folder, let_it_fail_before])
+def test_all_files_are_discovered_if_a_named_file_may_not_be_the_indexed_one(named, change):
     path = change(named)
-    _, everywhere = named.sync(SyncScope.of_file(path))
+    _, everywhere = named.sync(SyncScope.of_files(path))
     assert everywhere
-    assert named.index.found("kestrel") == ([] if change is remove else [path])
+    assert named.index.found("kestrel") == ([] if change is remove_with_its_folder else [path])
     assert named.engine.compare().plan.pending == 0
 
 
+@pytest.mark.parametrize(("change", "found"), [(replace_by_another, [A]), (remove, [])])
+def test_a_named_file_that_was_replaced_or_deleted_needs_no_discovery(named, change, found):
+    path = change(named)
+    outcome, everywhere = named.sync(SyncScope.of_files(path))
+    assert (outcome.changed, everywhere) == (True, False)
+    assert named.index.found("kestrel") == found
+    assert named.index.found("heron") == ["../team/c.md", B]
+    assert named.engine.compare().plan.pending == 0
+
+
+def test_a_replaced_file_that_has_two_names_counts_once_after_the_next_discovery(named):
+    replace_by_another(named)
+    (named.index.workspace / "memory" / "0.md").hardlink_to(named.index.workspace / A)
+    named.sync(SyncScope.of_files(A))
+    assert named.index.found("kestrel") == [A]
+    named.sync(DUE_SCOPE)
+    assert named.index.found("kestrel") == ["memory/0.md"]
+
+
 def test_a_path_that_is_none_of_the_sources_does_no_harm(named):
-    _, everywhere = named.sync(SyncScope.of_file("../../etc/passwd.md"))
+    _, everywhere = named.sync(SyncScope.of_files("../../etc/passwd.md"))
     assert everywhere
 
 
@@ -135,7 +162,7 @@ def test_a_run_for_named_files_keeps_the_list_of_hidden_folders(named, tmp_path)
     hidden = named.engine.last_comparison.hidden
     assert [place.files for place in hidden] == [1]
     named.append(A, "a kestrel")
-    _, everywhere = named.sync(SyncScope.of_file(A))
+    _, everywhere = named.sync(SyncScope.of_files(A))
     assert not everywhere
     assert named.engine.last_comparison.hidden == hidden
     assert sorted(named.index.paths()) == ["../team/c.md", A, B]
@@ -143,6 +170,6 @@ def test_a_run_for_named_files_keeps_the_list_of_hidden_folders(named, tmp_path)
 
 def test_a_first_sync_indexes_everything_with_any_scope(tmp_path):
     named = Named(tmp_path, synced=False)
-    outcome, everywhere = named.sync(SyncScope.of_file(A))
+    outcome, everywhere = named.sync(SyncScope.of_files(A))
     assert (outcome.indexed_files, everywhere) == (3, True)
     named.index.close()

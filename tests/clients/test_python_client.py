@@ -103,6 +103,22 @@ class Servicer(stubs.MemoryServiceServicer):
         self.note(context)
         return pb.MemoryAppendResponse(path=request.path)
 
+    def MemoryWrite(self, request, context):
+        self.note(context)
+        return pb.MemoryWriteResponse(path=request.path, version_id=request.idempotency_key)
+
+    def MemoryMove(self, request, context):
+        self.note(context)
+        return pb.MemoryMoveResponse(path=request.new_path, version_id=request.idempotency_key)
+
+    def MemoryHistory(self, request, context):
+        self.note(context)
+        return pb.MemoryHistoryResponse(next_page_token=request.page_token)
+
+    def MemoryRestore(self, request, context):
+        self.note(context)
+        return pb.MemoryRestoreResponse(path=request.path, version_id=request.idempotency_key)
+
     def MemoryForget(self, request, context):
         self.note(context)
         return pb.MemoryForgetResponse(chunks=len(request.path))
@@ -168,6 +184,10 @@ CALLS = [
     pytest.param(lambda c, **k: c.session_context(session_key="k", **k).recall_prompt, "k", 2, id="session context"),
     pytest.param(lambda c, **k: c.session_archive(transcript="t", **k).path, "t", 10, id="session archive"),
     pytest.param(lambda c, **k: c.append(path="p", text="t", **k).path, "p", 5, id="append"),
+    pytest.param(lambda c, **k: c.write(path="p", content="t", **k).path, "p", 5, id="write"),
+    pytest.param(lambda c, **k: c.move(path="p", new_path="n", **k).path, "n", 5, id="move"),
+    pytest.param(lambda c, **k: c.history(page_token="t", **k).next_page_token, "t", 5, id="history"),
+    pytest.param(lambda c, **k: c.restore(path="p", version_id="v", **k).path, "p", 5, id="restore"),
     pytest.param(lambda c, **k: c.list_agents(**k).agents[0].agent_id, "main", 2, id="agents"),
     pytest.param(lambda c, **k: c.list_files(agent_id="a", **k).files[0].path, "a", 2, id="files"),
 ]

@@ -20,6 +20,7 @@ const (
 	probeDeadline   = 10 * time.Second
 	flushDeadline   = time.Second
 	appendDeadline  = 5 * time.Second
+	editDeadline    = 5 * time.Second
 	forgetDeadline  = 10 * time.Second
 	contextDeadline = 2 * time.Second
 	archiveDeadline = 10 * time.Second
@@ -95,6 +96,51 @@ func (c *Client) Append(
 		request.IdempotencyKey = rand.Text()
 	}
 	return call(ctx, c, c.service.MemoryAppend, appendDeadline, request, options)
+}
+
+// Write creates, replaces, edits or deletes a memory file, if it still has the content of ExpectedSha256. If it has
+// another content, the call fails with the reason CONTENT_CHANGED. If the request has no IdempotencyKey, a random one is
+// sent, so that retries are safe. The default deadline is 5 seconds.
+func (c *Client) Write(
+	ctx context.Context, request *memorydv1.MemoryWriteRequest, options ...grpc.CallOption,
+) (*memorydv1.MemoryWriteResponse, error) {
+	if request != nil && request.GetIdempotencyKey() == "" {
+		request = proto.CloneOf(request)
+		request.IdempotencyKey = rand.Text()
+	}
+	return call(ctx, c, c.service.MemoryWrite, editDeadline, request, options)
+}
+
+// Move renames a memory file, if it still has the content of ExpectedSha256. If the request has no IdempotencyKey, a
+// random one is sent, so that retries are safe. The default deadline is 5 seconds.
+func (c *Client) Move(
+	ctx context.Context, request *memorydv1.MemoryMoveRequest, options ...grpc.CallOption,
+) (*memorydv1.MemoryMoveResponse, error) {
+	if request != nil && request.GetIdempotencyKey() == "" {
+		request = proto.CloneOf(request)
+		request.IdempotencyKey = rand.Text()
+	}
+	return call(ctx, c, c.service.MemoryMove, editDeadline, request, options)
+}
+
+// History returns one page of the writes of a memory file, or of all files of an agent, newest first. The default
+// deadline is 5 seconds.
+func (c *Client) History(
+	ctx context.Context, request *memorydv1.MemoryHistoryRequest, options ...grpc.CallOption,
+) (*memorydv1.MemoryHistoryResponse, error) {
+	return call(ctx, c, c.service.MemoryHistory, editDeadline, request, options)
+}
+
+// Restore restores the content that a write replaced or deleted; itself a write. If the request has no IdempotencyKey, a
+// random one is sent, so that retries are safe. The default deadline is 5 seconds.
+func (c *Client) Restore(
+	ctx context.Context, request *memorydv1.MemoryRestoreRequest, options ...grpc.CallOption,
+) (*memorydv1.MemoryRestoreResponse, error) {
+	if request != nil && request.GetIdempotencyKey() == "" {
+		request = proto.CloneOf(request)
+		request.IdempotencyKey = rand.Text()
+	}
+	return call(ctx, c, c.service.MemoryRestore, editDeadline, request, options)
 }
 
 // Forget removes a file, a session or a text from all derived data, and returns the number of removed items. The

@@ -73,6 +73,32 @@ var calls = map[string]struct {
 			return c.Append(ctx, &memorydv1.MemoryAppendRequest{Text: "t", IdempotencyKey: "k"})
 		},
 	},
+	"write": {
+		"MemoryWrite", 5 * time.Second, &memorydv1.MemoryWriteResponse{VersionId: "v"},
+		&memorydv1.MemoryWriteRequest{Path: "p", IdempotencyKey: "k"},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			return c.Write(ctx, &memorydv1.MemoryWriteRequest{Path: "p", IdempotencyKey: "k"})
+		},
+	},
+	"move": {
+		"MemoryMove", 5 * time.Second, &memorydv1.MemoryMoveResponse{VersionId: "v"},
+		&memorydv1.MemoryMoveRequest{Path: "p", NewPath: "n", IdempotencyKey: "k"},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			return c.Move(ctx, &memorydv1.MemoryMoveRequest{Path: "p", NewPath: "n", IdempotencyKey: "k"})
+		},
+	},
+	"history": {
+		"MemoryHistory", 5 * time.Second, &memorydv1.MemoryHistoryResponse{NextPageToken: "n"},
+		&memorydv1.MemoryHistoryRequest{},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) { return c.History(ctx, nil) },
+	},
+	"restore": {
+		"MemoryRestore", 5 * time.Second, &memorydv1.MemoryRestoreResponse{VersionId: "w"},
+		&memorydv1.MemoryRestoreRequest{VersionId: "v", IdempotencyKey: "k"},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			return c.Restore(ctx, &memorydv1.MemoryRestoreRequest{VersionId: "v", IdempotencyKey: "k"})
+		},
+	},
 	"forget": {
 		"MemoryForget", 10 * time.Second, &memorydv1.MemoryForgetResponse{Chunks: 2},
 		&memorydv1.MemoryForgetRequest{Target: &memorydv1.MemoryForgetRequest_Path{Path: "p"}},

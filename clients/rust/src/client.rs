@@ -21,8 +21,9 @@ use crate::v1::memory_service_client::MemoryServiceClient;
 use crate::v1::{
     FlushDecisionRequest, FlushDecisionResponse, ListAgentsRequest, ListAgentsResponse, ListFilesRequest,
     ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse, MemoryForgetRequest, MemoryForgetResponse,
-    MemoryGetRequest, MemoryGetResponse, MemoryRecallRequest, MemoryRecallResponse, MemorySearchRequest,
-    MemorySearchResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
+    MemoryGetRequest, MemoryGetResponse, MemoryHistoryRequest, MemoryHistoryResponse, MemoryMoveRequest,
+    MemoryMoveResponse, MemoryRecallRequest, MemoryRecallResponse, MemoryRestoreRequest, MemoryRestoreResponse,
+    MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest, MemoryWriteResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
     StatusRequest, StatusResponse, SyncRequest, SyncResponse, WatchIndexRequest, WatchIndexResponse,
 };
 
@@ -34,6 +35,7 @@ const STATUS: Duration = Duration::from_secs(2);
 const STATUS_WITH_PROBE: Duration = Duration::from_secs(10);
 const FLUSH: Duration = Duration::from_secs(1);
 const APPEND: Duration = Duration::from_secs(5);
+const EDIT: Duration = Duration::from_secs(5);
 const FORGET: Duration = Duration::from_secs(10);
 const CONTEXT: Duration = Duration::from_secs(2);
 const ARCHIVE: Duration = Duration::from_secs(10);
@@ -205,6 +207,32 @@ impl Client {
     pub async fn append(&self, mut request: MemoryAppendRequest) -> Result<MemoryAppendResponse, Error> {
         fill_in(&mut request.idempotency_key);
         self.unary(APPEND, request, attempt!(self, memory_stub, memory_append)).await
+    }
+
+    /// Creates, replaces, edits or deletes the memory file `path`, if it still has the content of `expected_sha256`. If it
+    /// has another content, the call fails with the reason `CONTENT_CHANGED`. If the request has no `idempotency_key`, a
+    /// random one is sent, so that retries are safe.
+    pub async fn write(&self, mut request: MemoryWriteRequest) -> Result<MemoryWriteResponse, Error> {
+        fill_in(&mut request.idempotency_key);
+        self.unary(EDIT, request, attempt!(self, memory_stub, memory_write)).await
+    }
+
+    /// Renames the memory file `path`, if it still has the content of `expected_sha256`; a key is sent as for `write`.
+    /// It is not called `move`, because this is a keyword.
+    pub async fn move_file(&self, mut request: MemoryMoveRequest) -> Result<MemoryMoveResponse, Error> {
+        fill_in(&mut request.idempotency_key);
+        self.unary(EDIT, request, attempt!(self, memory_stub, memory_move)).await
+    }
+
+    /// Returns one page of the writes of the file `path`, or of all files of an agent, newest first.
+    pub async fn history(&self, request: MemoryHistoryRequest) -> Result<MemoryHistoryResponse, Error> {
+        self.unary(EDIT, request, attempt!(self, memory_stub, memory_history)).await
+    }
+
+    /// Restores the content that the write `version_id` replaced or deleted; itself a write, with a key as for `write`.
+    pub async fn restore(&self, mut request: MemoryRestoreRequest) -> Result<MemoryRestoreResponse, Error> {
+        fill_in(&mut request.idempotency_key);
+        self.unary(EDIT, request, attempt!(self, memory_stub, memory_restore)).await
     }
 
     /// Removes a file, a session or a text from all derived data, and returns the number of removed items.

@@ -17,11 +17,19 @@ import {
   type MemoryForgetResponse,
   type MemoryGetRequestSchema,
   type MemoryGetResponse,
+  type MemoryHistoryRequestSchema,
+  type MemoryHistoryResponse,
+  MemoryMoveRequestSchema,
+  type MemoryMoveResponse,
   type MemoryRecallRequestSchema,
   type MemoryRecallResponse,
+  MemoryRestoreRequestSchema,
+  type MemoryRestoreResponse,
   type MemorySearchRequestSchema,
   type MemorySearchResponse,
   MemoryService,
+  MemoryWriteRequestSchema,
+  type MemoryWriteResponse,
   type SessionArchiveRequestSchema,
   type SessionArchiveResponse,
   type SessionContextRequestSchema,
@@ -44,6 +52,7 @@ const STATUS = 2_000;
 const STATUS_WITH_PROBE = 10_000;
 const FLUSH = 1_000;
 const APPEND = 5_000;
+const EDIT = 5_000;
 const FORGET = 10_000;
 const CONTEXT = 2_000;
 const ARCHIVE = 10_000;
@@ -140,6 +149,39 @@ export class MemorydClient {
     options?: CallOptions,
   ): Promise<MemoryAppendResponse> {
     return this.#calls.unary(method.memoryAppend, withKey(MemoryAppendRequestSchema, request), APPEND, options);
+  }
+
+  /**
+   * Creates, replaces, edits or deletes the file `path`, if it still has the content of `expectedSha256`. If it has
+   * another content, the call fails with the reason `CONTENT_CHANGED`. If the request has no `idempotencyKey`, a random
+   * one is sent, so that retries of the client write nothing twice.
+   */
+  write(
+    request: MessageInitShape<typeof MemoryWriteRequestSchema>,
+    options?: CallOptions,
+  ): Promise<MemoryWriteResponse> {
+    return this.#calls.unary(method.memoryWrite, withKey(MemoryWriteRequestSchema, request), EDIT, options);
+  }
+
+  /** Renames the file `path` to `newPath`, if it still has the content of `expectedSha256`; a key is sent as for `write`. */
+  move(request: MessageInitShape<typeof MemoryMoveRequestSchema>, options?: CallOptions): Promise<MemoryMoveResponse> {
+    return this.#calls.unary(method.memoryMove, withKey(MemoryMoveRequestSchema, request), EDIT, options);
+  }
+
+  /** Returns one page of the writes of the file `path`, or of all files of an agent, newest first. */
+  history(
+    request: MessageInitShape<typeof MemoryHistoryRequestSchema> = {},
+    options?: CallOptions,
+  ): Promise<MemoryHistoryResponse> {
+    return this.#calls.unary(method.memoryHistory, request, EDIT, options);
+  }
+
+  /** Restores the content that the write `versionId` replaced or deleted; itself a write, with a key as for `write`. */
+  restore(
+    request: MessageInitShape<typeof MemoryRestoreRequestSchema>,
+    options?: CallOptions,
+  ): Promise<MemoryRestoreResponse> {
+    return this.#calls.unary(method.memoryRestore, withKey(MemoryRestoreRequestSchema, request), EDIT, options);
   }
 
   /** Removes the file, session or text in `target` from all derived data, and returns the number of removed items. */

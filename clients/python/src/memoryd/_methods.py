@@ -69,6 +69,34 @@ class MemoryMethods:
         5.0,
         "Append `text` to today's log, or to `path`. With your own `idempotency_key` you can retry the call later.",
     )
+    write = Unary(
+        "MemoryWrite",
+        pb.MemoryWriteRequest,
+        pb.MemoryWriteResponse,
+        5.0,
+        "Create, replace, edit or delete the file `path`, if it still has the content of `expected_sha256`.",
+    )
+    move = Unary(
+        "MemoryMove",
+        pb.MemoryMoveRequest,
+        pb.MemoryMoveResponse,
+        5.0,
+        "Rename the file `path` to `new_path`, if it still has the content of `expected_sha256`.",
+    )
+    history = Unary(
+        "MemoryHistory",
+        pb.MemoryHistoryRequest,
+        pb.MemoryHistoryResponse,
+        5.0,
+        "List a page of the writes of the file `path`, or of all files, newest first.",
+    )
+    restore = Unary(
+        "MemoryRestore",
+        pb.MemoryRestoreRequest,
+        pb.MemoryRestoreResponse,
+        5.0,
+        "Restore the content that the write `version_id` replaced or deleted; itself a write.",
+    )
     forget = Unary(
         "MemoryForget",
         pb.MemoryForgetRequest,

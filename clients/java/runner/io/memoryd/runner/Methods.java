@@ -15,9 +15,13 @@ import io.memoryd.v1.ListFilesRequest;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemoryForgetRequest;
 import io.memoryd.v1.MemoryGetRequest;
+import io.memoryd.v1.MemoryHistoryRequest;
+import io.memoryd.v1.MemoryMoveRequest;
 import io.memoryd.v1.MemoryRecallRequest;
+import io.memoryd.v1.MemoryRestoreRequest;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.MemoryServiceGrpc.MemoryServiceBlockingStub;
+import io.memoryd.v1.MemoryWriteRequest;
 import io.memoryd.v1.RecallBlockRequest;
 import io.memoryd.v1.RecallRequest;
 import io.memoryd.v1.RememberRequest;
@@ -44,6 +48,10 @@ final class Methods {
                     FlushDecisionRequest.getDefaultInstance(),
                     MemoryServiceBlockingStub::flushDecision),
             memory("append", MemoryAppendRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryAppend),
+            memory("write", MemoryWriteRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryWrite),
+            memory("move", MemoryMoveRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryMove),
+            memory("history", MemoryHistoryRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryHistory),
+            memory("restore", MemoryRestoreRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryRestore),
             memory("forget", MemoryForgetRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryForget),
             memory(
                     "session_context",

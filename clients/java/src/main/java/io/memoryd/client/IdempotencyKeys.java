@@ -7,11 +7,14 @@ import io.grpc.ClientInterceptor;
 import io.grpc.ForwardingClientCall.SimpleForwardingClientCall;
 import io.grpc.MethodDescriptor;
 import io.memoryd.v1.MemoryAppendRequest;
+import io.memoryd.v1.MemoryMoveRequest;
+import io.memoryd.v1.MemoryRestoreRequest;
+import io.memoryd.v1.MemoryWriteRequest;
 import io.memoryd.v1.RememberRequest;
 import java.util.UUID;
 
 /**
- * Sets a random idempotency key for appends and entries that have none. Retries are made below this interceptor, so all
+ * Sets a random idempotency key for appends, edits and entries that have none. Retries are made below this interceptor, so all
  * attempts of a call have the same key.
  */
 final class IdempotencyKeys implements ClientInterceptor {
@@ -31,6 +34,16 @@ final class IdempotencyKeys implements ClientInterceptor {
         if (message instanceof MemoryAppendRequest append
                 && append.getIdempotencyKey().isEmpty()) {
             return (Q) append.toBuilder().setIdempotencyKey(key()).build();
+        }
+        if (message instanceof MemoryWriteRequest write && write.getIdempotencyKey().isEmpty()) {
+            return (Q) write.toBuilder().setIdempotencyKey(key()).build();
+        }
+        if (message instanceof MemoryMoveRequest move && move.getIdempotencyKey().isEmpty()) {
+            return (Q) move.toBuilder().setIdempotencyKey(key()).build();
+        }
+        if (message instanceof MemoryRestoreRequest restore
+                && restore.getIdempotencyKey().isEmpty()) {
+            return (Q) restore.toBuilder().setIdempotencyKey(key()).build();
         }
         if (message instanceof RememberRequest remember
                 && remember.getIdempotencyKey().isEmpty()) {

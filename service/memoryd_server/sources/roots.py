@@ -184,7 +184,7 @@ def resolve_for_append(roots: Roots, path: str) -> Location:
     """
     absolute = _absolute(roots, path)
     if not is_own_memory(roots, absolute):
-        raise PathNotAllowed(path, "only MEMORY.md, memory.md, USER.md and memory/ of the workspace can be appended to")
+        raise PathNotAllowed(path, "only MEMORY.md, memory.md, USER.md and memory/ of the workspace can be written")
     return _location(roots, absolute, path)
 
 

@@ -1,8 +1,19 @@
-"""Changes to a user's files: appends, session archives and deletion."""
+"""Changes to a user's files: appends, edits, session archives and deletion."""
 
 from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
 from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, make_slug
+from memoryd_server.writing.changes import (
+    Change,
+    FileDeletion,
+    LineDeletion,
+    LineInsertion,
+    NewContent,
+    TextReplacement,
+)
 from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
+from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
+from memoryd_server.writing.editor import Editor
+from memoryd_server.writing.memory_file import request_digest
 from memoryd_server.writing.write_queue import WriteQueue
 
 __all__ = [
@@ -12,9 +23,22 @@ __all__ = [
     "ArchiveReceipt",
     "ArchiveRequest",
     "Archiver",
+    "Change",
+    "EditJob",
+    "Editor",
+    "FileDeletion",
+    "LineDeletion",
+    "LineInsertion",
+    "MoveJob",
+    "NewContent",
+    "RestoreJob",
     "SeenFile",
+    "TextReplacement",
+    "WriteJob",
     "WriteQueue",
+    "WriteReceipt",
     "delete_file",
     "make_slug",
+    "request_digest",
     "restore_files",
 ]

@@ -15,8 +15,9 @@ from itertools import count
 
 from memoryd_server.errors import FileNotFound, FileReplaced, PathNotAllowed
 from memoryd_server.model import FileStat
+from memoryd_server.renames import Renames
 from memoryd_server.sources import Location, file_stat, open_directory, stat_file
-from memoryd_server.writing.files import MOST_REPLACEMENTS, NO_LINKS, file_errors, read_range
+from memoryd_server.writing.files import MOST_REPLACEMENTS, file_errors, read_range
 
 _PREFIX, _SUFFIX = ".", ".memoryd-deleting"
 _MOST_NAME_BYTES = 255
@@ -139,29 +140,40 @@ def restore_files(root: str, folders: Sequence[str]) -> None:
 
 
 def _put_back(aside: str, folder: int) -> None:
-    """Give a file its name back, or a numbered one if another program has since created a file of this name."""
-    name = aside.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    put_back(aside, aside.removeprefix(_PREFIX).removesuffix(_SUFFIX), folder)
+
+
+def put_back(aside: str, name: str, folder: int, target: int | None = None) -> None:
+    """Rename a file to `name`, or to a numbered name if another program has since created a file of this name.
+
+    Does nothing if the file does not exist. `target` is the folder of the new name, if it is another one.
+    """
+    target = folder if target is None else target
     stem, suffix = os.path.splitext(name)  # noqa: PTH122 -- a name, not a path
     for number in count(1):
+        free = name if number == 1 else _numbered(stem, f"-{number}{suffix}")
         with suppress(FileExistsError):
             try:
-                _link(aside, name if number == 1 else f"{stem}-{number}{suffix}", folder)
-                os.unlink(aside, dir_fd=folder)
+                _rename_to_free_name(aside, free, folder, target)
             except FileNotFoundError:
                 return
             return
 
 
-def _link(aside: str, name: str, folder: int) -> None:
+def _numbered(stem: str, ending: str) -> str:
+    """Return a name with this ending; the stem is cut if the name would be too long."""
+    most = _MOST_NAME_BYTES - len(os.fsencode(ending))
+    return os.fsencode(stem)[:most].decode(errors="ignore") + ending
+
+
+def _rename_to_free_name(aside: str, name: str, folder: int, target: int) -> None:
+    if Renames().link(folder, aside, target, name):
+        os.unlink(aside, dir_fd=folder)
+        return
+    # Without hard links no call creates a name only if it is free.
     try:
-        os.link(aside, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        # Without hard links no call creates a name only if it is free.
-        try:
-            os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except FileNotFoundError:
-            os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=folder)
-        else:
-            raise FileExistsError(name) from error
+        os.stat(name, dir_fd=target, follow_symlinks=False)
+    except FileNotFoundError:
+        os.rename(aside, name, src_dir_fd=folder, dst_dir_fd=target)
+    else:
+        raise FileExistsError(name)

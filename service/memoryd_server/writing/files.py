@@ -15,6 +15,7 @@ from memoryd_server.errors import (
     PathNotAllowed,
     WorkspaceReadOnly,
 )
+from memoryd_server.renames import Renames
 from memoryd_server.sources import Location, open_directory
 from memoryd_server.system import DISK_FULL, READ_ONLY
 
@@ -67,15 +68,14 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""The errors of file systems without hard links."""
 
 
-def write_new(location: Location, data: bytes, draft: str) -> bool:
+def write_new(location: Location, data: bytes, draft: str, renames: Renames | None = None) -> bool:
     """Write a durable new file, creating the folders above it. Return False if the name is taken. Blocks.
 
     When this returns True, the path names the file: if a folder above it is moved away during the write, the file is
-    written again. The file appears with all of its contents or not at all.
+    written again. The file appears with all of its contents or not at all; it is empty for a moment where the file
+    system has neither hard links nor renames to free names.
 
     `draft` is the temporary name during the write; an older file of this name is removed. Only one thread may write
     with it at a time.
@@ -86,14 +86,15 @@ def write_new(location: Location, data: bytes, draft: str) -> bool:
         FileReplaced: the folders above it are replaced repeatedly.
         OSError: any other error of the file system; nothing is left of the file.
     """
+    renames = renames or Renames()
     for _ in range(MOST_REPLACEMENTS):
         folder = open_directory(location.root, location.parts[:-1], create=True)
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
-            created = _create_by_link(folder, location.parts[-1], data, draft)
+            created = _create_in_one_step(folder, location.parts[-1], data, draft, renames)
             if created is None:
-                created = _create_directly(folder, location.parts[-1], data)
+                created = _create_over_empty_file(folder, location.parts[-1], data, draft)
             if not created:
                 return False
             if _sync_names(location, folder):
@@ -107,8 +108,20 @@ def _sync_names(location: Location, folder: int) -> bool:
     """Make the names of a new file durable, and return whether its path leads to `folder`."""
     try:
         sync_folders(location.root, location.parts[:-1])
+    except FileNotFoundError:
+        return False
+    return leads_to(location, folder)
+
+
+def leads_to(location: Location, folder: int) -> bool:
+    """Return whether `folder` is the folder of the location, resolved from the root again.
+
+    Raises:
+        PathNotAllowed: a component is now a link, or is not a folder.
+    """
+    try:
         current = open_directory(location.root, location.parts[:-1])
-    except (FileNotFound, FileNotFoundError):
+    except FileNotFound:
         return False
     try:
         return os.path.samestat(os.fstat(current), os.fstat(folder))
@@ -116,28 +129,30 @@ def _sync_names(location: Location, folder: int) -> bool:
         os.close(current)
 
 
-def _create_by_link(folder: int, name: str, data: bytes, draft: str) -> bool | None:
-    """Return whether the name was free; None if the file system has no hard links."""
+def _create_in_one_step(folder: int, name: str, data: bytes, draft: str, renames: Renames) -> bool | None:
+    """Return whether the name was free; None if the file system has no step that overwrites no file."""
     try:
         _write(folder, draft, data)
-        os.link(draft, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+        created = renames.link(folder, draft, folder, name) or renames.to_free_name(folder, draft, folder, name)
     except FileExistsError:
         return False
-    except OSError as error:
-        if error.errno not in NO_LINKS:
-            raise
-        return None
     finally:
         with suppress(OSError):
             os.unlink(draft, dir_fd=folder)
-    return True
+    return created or None
 
 
-def _create_directly(folder: int, name: str, data: bytes) -> bool:
+def _create_over_empty_file(folder: int, name: str, data: bytes, draft: str) -> bool:
+    """Create the file empty, which fails if the name is taken, and rename the whole file over it."""
     try:
-        _write(folder, name, data)
+        _write(folder, draft, data)
+        _write(folder, name, b"")
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
     except FileExistsError:
         return False
+    finally:
+        with suppress(OSError):
+            os.unlink(draft, dir_fd=folder)
     return True
 
 

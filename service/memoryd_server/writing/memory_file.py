@@ -13,10 +13,10 @@ from hashlib import sha256
 
 import numpy as np
 
-from memoryd_server.errors import FileBusy
+from memoryd_server.errors import FileBusy, FileReplaced
 from memoryd_server.sources import Location, is_named_by, open_for_append
 from memoryd_server.system import exclusive_lease, try_lock
-from memoryd_server.writing.files import read_range, sync_folders, write_all
+from memoryd_server.writing.files import MOST_REPLACEMENTS, read_range, sync_folders, write_all
 
 _STEP_BYTES = 1 << 20
 _SMALL_BYTES = 1 << 14
@@ -166,19 +166,25 @@ def _newlines(data: bytes) -> int:
 def open_memory_file(location: Location) -> Iterator[MemoryFile]:
     """Open a memory file for appending, create it if it is missing, and hold its lock until the block ends.
 
-    The ledger's lock does not cover a file that two agents share; the file's lock does. The path may already name
-    another file: `MemoryFile.is_current` detects that after a write, when it matters.
+    The ledger's lock does not cover a file that two agents share; the file's lock does. While it is held, no memoryd
+    moves or replaces the file. Another program can: `MemoryFile.is_current` detects that after a write.
 
     Raises:
         FileBusy: another program holds a lock on it.
+        FileReplaced: another program replaces it repeatedly.
     """
-    fd = open_for_append(location)
-    try:
-        if not try_lock(fd):
-            raise FileBusy(location.path, "is locked by another program; try again when that program has finished")
-        yield MemoryFile(fd, location)
-    finally:
-        os.close(fd)
+    for _ in range(MOST_REPLACEMENTS):
+        fd = open_for_append(location)
+        try:
+            if not try_lock(fd):
+                raise FileBusy(location.path, "is locked by another program; try again when that program has finished")
+            # Without this look, an append that waited for an edit would write to the file that the edit moved away.
+            if is_named_by(location, fd):
+                yield MemoryFile(fd, location)
+                return
+        finally:
+            os.close(fd)
+    raise FileReplaced(location.path)
 
 
 TAIL_BYTES = 4

@@ -13,6 +13,7 @@ from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceStub
 from memoryd_server.access import Scope
+from memoryd_server.access.private_files import write_private
 from memoryd_server.access.scopes import expand_scopes
 from memoryd_server.errors import ScopeMissing
 from memoryd_server.observe import NoMeter, make_log
@@ -100,12 +101,12 @@ def files_of(home):
 
 
 def rescope(home, token_id, *scopes):
-    """Edit the token store as a person would; no command changes scopes."""
+    """Replace the token store by one with other scopes, as no command does; the daemon never reads half of it."""
     path = store(home).path
     content = json.loads(path.read_text())
     (entry,) = (entry for entry in content["tokens"] if entry["id"] == token_id)
     entry["scopes"] = list(scopes)
-    path.write_text(json.dumps(content))
+    write_private(path, json.dumps(content).encode())
 
 
 async def test_each_scope_allows_its_methods_and_no_other(running, home):

@@ -14,6 +14,7 @@ from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite.connection import open_reader, snapshot
+from memoryd_server.sqlite.history import SqliteWriteHistory
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter
 from memoryd_server.store.identity import BuildIdentity
@@ -75,14 +76,22 @@ class IndexFixture:
         self.store = SqliteStore(self.path, IDENTITY)
         self.now_ns = time.time_ns
         self.read_file = read_file
+        self.history = self._history()
 
     def open(self, identity=IDENTITY):
         self.store = SqliteStore(self.path, identity)
         self.store.open()
+        self.history = self._history()
         return self
+
+    def _history(self):
+        path = self.path.with_name("main.history.sqlite")
+        now_ms = lambda: self.now_ns() // 1_000_000  # noqa: E731 -- the clock may be replaced later
+        return SqliteWriteHistory(path, max_age_seconds=86_400, max_bytes=2**28, now_ms=now_ms)
 
     def close(self):
         self.store.close()
+        self.history.close()
 
     def reopen(self, identity=IDENTITY):
         self.close()

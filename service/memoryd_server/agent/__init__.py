@@ -11,11 +11,13 @@ from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.agents import Agents, AgentSummary
 from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
 from memoryd_server.agent.coordinator import SyncRunner
+from memoryd_server.agent.edit_requests import HistoryRequest, MoveRequest, RestoreRequest, WriteRequest
 from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.entry_search import EntryAnswer, EntryHit, EntryQuery, EntrySearch
 from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
+from memoryd_server.agent.history import FileVersion, HistoryPage
 from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.agent.recall import RecallAnswer
@@ -65,7 +67,17 @@ from memoryd_server.sources import WatchedRoot
 from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
 from memoryd_server.sync import SyncMode
 from memoryd_server.text import ANALYZER_VERSION
-from memoryd_server.writing import AppendReceipt, ArchiveReceipt
+from memoryd_server.writing import (
+    AppendReceipt,
+    ArchiveReceipt,
+    Change,
+    FileDeletion,
+    LineDeletion,
+    LineInsertion,
+    NewContent,
+    TextReplacement,
+    WriteReceipt,
+)
 
 __all__ = [
     "ANALYZER_VERSION",
@@ -86,6 +98,7 @@ __all__ = [
     "ArchiveReceipt",
     "BackendStatus",
     "BatchJobsState",
+    "Change",
     "CitationMode",
     "ContextFile",
     "Deadline",
@@ -96,21 +109,29 @@ __all__ = [
     "EntryQuery",
     "EntrySearch",
     "FieldChecks",
+    "FileDeletion",
     "FileLines",
     "FileRange",
+    "FileVersion",
     "FilterRequest",
     "FlushDecision",
     "FlushRequest",
     "ForgetReceipt",
     "ForgetRequest",
     "Heartbeat",
+    "HistoryPage",
+    "HistoryRequest",
     "Hit",
     "InUseCounter",
     "IndexStatus",
     "IndexUpdate",
+    "LineDeletion",
+    "LineInsertion",
     "ListFilesRequest",
     "ListedFile",
     "MemoryRecallRequest",
+    "MoveRequest",
+    "NewContent",
     "PageRequest",
     "Passage",
     "PromptMode",
@@ -125,6 +146,7 @@ __all__ = [
     "RerankPolicy",
     "RerankReport",
     "RerankStatus",
+    "RestoreRequest",
     "RetrieverReport",
     "RunCompleted",
     "RunProgress",
@@ -147,12 +169,15 @@ __all__ = [
     "SyncRun",
     "SyncRunner",
     "SyncTrigger",
+    "TextReplacement",
     "ToolSchema",
     "TurnKind",
     "VectorIdentity",
     "WatchRequest",
     "WatchedRoot",
     "WorkspaceAccess",
+    "WriteReceipt",
+    "WriteRequest",
     "agent_of_session",
     "citation",
     "read_location",

@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.edit_requests import EditRequest, HistoryRequest
 from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, can_match, with_entries
 from memoryd_server.agent.files import (
     LISTING_SECONDS,
@@ -29,6 +30,7 @@ from memoryd_server.agent.files import (
     require_transcript,
 )
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
+from memoryd_server.agent.history import HistoryPage
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.lifecycle import Deadline
 from memoryd_server.agent.recall import RecallAnswer, Recaller
@@ -49,7 +51,7 @@ from memoryd_server.agent.state import IndexSnapshot, IndexUpdate
 from memoryd_server.agent.status import AgentStatus, make_status
 from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
 from memoryd_server.agent.threads import SharedResources
-from memoryd_server.agent.workspace import AgentWorkspace, make_appender
+from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.errors import CursorExpired, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter, SearchFinished
@@ -58,7 +60,7 @@ from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources, ReadStopped
 from memoryd_server.sync import SyncScope
-from memoryd_server.writing import AppendReceipt, ArchiveReceipt
+from memoryd_server.writing import AppendReceipt, ArchiveReceipt, WriteReceipt
 
 STATE_INTERVAL_SECONDS = 0.1
 """The shortest time between two states of an index that a follower gets."""
@@ -84,9 +86,16 @@ class Agent:
         self._clock = clock
         self._threads = threads
         self._meter: Meter = meter or NoMeter()
-        appender = make_appender(config)
-        self.index = AgentIndex(config, selection, threads, clock, recover=appender.recover, on_sync_end=on_sync_end)
-        self.workspace = AgentWorkspace(config, self.index.quick, clock, appender)
+        self.index = AgentIndex(
+            config,
+            selection,
+            threads,
+            clock,
+            recover=lambda: self.workspace.recover(),  # noqa: PLW0108 -- the workspace is created below
+            release_more=lambda: self.workspace.history.release_memory(),  # noqa: PLW0108 -- as above
+            on_sync_end=on_sync_end,
+        )
+        self.workspace = AgentWorkspace(config, threads, clock, quick=self.index.quick, slow=self.index.slow)
         engine = SearchEngine(
             self.index.store,
             threads.analyzer,
@@ -96,7 +105,12 @@ class Agent:
         )
         self._search = IndexSearch(self.index, engine, threads.reranking)
         self._forget_job = ForgetJob(
-            self.index.store, self.forgotten, lambda: self.config, lambda: self.index.cache, clock.now_ns
+            self.index.store,
+            self.forgotten,
+            lambda: self.config,
+            lambda: self.index.cache,
+            history=self.workspace.history,
+            now_ns=clock.now_ns,
         )
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
         indexed = partial(indexed_files, self.index.store)
@@ -143,10 +157,6 @@ class Agent:
         self._search.engine.set_ranking(config.ranking)
         await self.index.change_config(config)
 
-    def stop_appends(self) -> None:
-        """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
-        self.workspace.stop_appends()
-
     async def stop_backend(self) -> None:
         """Stop the search backend, if there is one."""
         if self._backend is not None:
@@ -154,7 +164,7 @@ class Agent:
 
     async def stop(self, purge_until: float = -math.inf) -> None:
         """Stop watching, end the run under way at a file boundary, and close the index as `AgentIndex.close` does."""
-        self.workspace.stop()
+        await self.workspace.stop()
         await self.index.close(purge_until)
 
     @property
@@ -289,6 +299,27 @@ class Agent:
         receipt = await self.workspace.append(request, deadline)
         revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, receipt.path)
         return replace(receipt, revision=revision)
+
+    async def edit(self, request: EditRequest, deadline: Deadline) -> WriteReceipt:
+        """Change, move, delete or restore a memory file, keep what that replaces, and index the change.
+
+        The receipt has no revision if the change was not indexed before the deadline.
+
+        Raises:
+            MemorydError: as `AgentWorkspace.edit`; nothing or all of it was written.
+        """
+        receipt = await self.workspace.edit(request, deadline)
+        paths = filter(None, (receipt.path, receipt.moved_from))
+        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, *paths)
+        return replace(receipt, revision=revision)
+
+    async def read_history(self, request: HistoryRequest, deadline: Deadline) -> HistoryPage:
+        """Return a page of the writes to a memory file, or to all of them.
+
+        Raises:
+            MemorydError: as `AgentWorkspace.read_history`.
+        """
+        return await self.workspace.read_history(request, deadline)
 
     async def archive(self, request: SessionArchiveRequest, deadline: Deadline) -> ArchiveReceipt:
         """Write the last messages of a transcript to a memory file, and index it.
@@ -441,7 +472,7 @@ class Agent:
                 make_status,
                 self.index,
                 backend,
-                self.workspace.appender.issues(),
+                self.workspace.issues(),
                 self._clock.now_ns(),
             )
         )

@@ -238,7 +238,7 @@ class Agents:
     async def _close_workspace(self, agent_id: str, grace_seconds: float) -> None:
         await self._uses[agent_id].end(grace_seconds, self.stopping)
         if not self.stopping.is_set():
-            self._workspaces.remove(agent_id)
+            await self._workspaces.remove(agent_id)
 
     async def _open_or_restore(self, config: AgentConfig, old: AgentConfig | None) -> str:
         agent_id = config.agent_id
@@ -333,10 +333,10 @@ class Agents:
             done.set()
 
     async def interrupt_syncs(self) -> None:
-        """End every sync run at its next file boundary, and every append that waits for a lock; start no others."""
-        self._workspaces.stop_appends()
+        """End every sync run at its next file boundary, and every write that waits for a lock; start no others."""
+        self._workspaces.stop_writes()
         for agent in self._open():
-            agent.stop_appends()
+            agent.workspace.stop_writes()
         # The backends first: what follows a run waits for them.
         await self._stop_backends()
         await asyncio.gather(*(agent.index.coordinator.stop() for agent in self._open()))
@@ -365,7 +365,7 @@ class Agents:
         await self._queue.end(OPENING_SECONDS)
         await self._tasks.end(OPENING_SECONDS)
         await self._stop_backends()
-        self._workspaces.stop()
+        await self._workspaces.stop()
         turn = asyncio.Semaphore(MOST_CLOSING)
         purge_until = time.monotonic() + PURGE_SECONDS
 

@@ -1,8 +1,8 @@
-"""Forget a file, a session or a text: remove it from the index, the cache and, if requested, the disk.
+"""Forget a file, a session or a text: remove it from the index, the cache, the history and, if requested, the disk.
 
 The work is done on the writer thread, so that no sync runs at the same time. The order of the steps makes a crash
-harmless: first the source is deleted, or excluded for good, then its rows are removed. A repeated call removes what is
-left.
+harmless: first the source is deleted, or excluded for good, then the history of its writes, then its rows. A repeated
+call removes what is left. Because the source is deleted first, no edit can add its content to the history afterwards.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ from memoryd_server.sources import (
     session_id,
     stat_file,
 )
-from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
+from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache, WriteHistory
 from memoryd_server.writing import SeenFile, delete_file, restore_files
 
 
@@ -49,6 +49,7 @@ class ForgetReceipt:
     qmd_documents: int = 0
     source_files: int = 0
     purge_pending: bool = False
+    history_contents: int = 0
 
 
 class ForgetJob:
@@ -60,9 +61,12 @@ class ForgetJob:
         forgotten: ForgottenSources,
         config: Callable[[], AgentConfig],
         cache: Callable[[], VectorCache | None],
+        *,
+        history: WriteHistory,
         now_ns: Callable[[], int],
     ) -> None:
         self._store = store
+        self._history = history
         self._forgotten = forgotten
         self._config = config
         self._cache = cache
@@ -73,7 +77,8 @@ class ForgetJob:
 
         Raises:
             PathNotAllowed: the path is no memory file, or its source may not be deleted.
-            FileNotFound: what is named is neither on disk nor in the index.
+            FileNotFound: what is named is neither on disk nor in the index nor in the history.
+            HistoryUnavailable: the history of writes cannot be used. Call again to remove what is left.
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
             FileReplaced: the source to delete is not the one that was read, and is kept; the index has not changed.
             IndexUnavailable: the index cannot be used, or the system refuses the source.
@@ -101,9 +106,12 @@ class ForgetJob:
             restore_files(location.root, location.parts[:-1])
         row = self._store.writer().files().get((Source.MEMORY, location.path))
         seen, empty = self._look_at(location)
-        if row is None and seen is None:
+        # Before anything is removed, because it fails if the history cannot be used.
+        has_history = self._history.has(location.path)
+        if row is None and seen is None and not has_history:
             raise FileNotFound(
-                f"{location.path!r} is neither on disk nor in the index", metadata={"path": location.path}
+                f"{location.path!r} is neither on disk nor in the index nor in the history of writes",
+                metadata={"path": location.path},
             )
         if delete_source:
             deleted, empty = 0 if seen is None else int(delete_file(location, seen)), None
@@ -112,8 +120,9 @@ class ForgetJob:
             self._forgotten.add_file(location.path, empty.content_hash)
         else:
             deleted = 0
+        contents = self._history.forget_path(location.path)
         receipt = self._removed([] if row is None else [row], [] if row is None or empty is None else [empty])
-        return replace(receipt, source_files=deleted)
+        return replace(receipt, source_files=deleted, history_contents=contents)
 
     def _look_at(self, location: Location) -> tuple[SeenFile | None, PreparedFile | None]:
         """Return the file as it is, None if it is missing; and its row without chunks, None if it cannot be read."""
@@ -193,7 +202,9 @@ class ForgetJob:
             if plain.strip():
                 hashes |= reader.hashes_containing(plain)
             revision = reader.revision
-        return ForgetReceipt(revision, cached_embeddings=self._uncached(hashes.union(c.content_hash for c in pieces)))
+        contents = self._history.forget_text(text.encode())
+        removed = self._uncached(hashes.union(c.content_hash for c in pieces))
+        return ForgetReceipt(revision, cached_embeddings=removed, history_contents=contents)
 
     def _uncached(self, hashes: Iterable[bytes]) -> int:
         cache = self._cache()

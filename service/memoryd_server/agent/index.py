@@ -60,8 +60,8 @@ class AgentIndex:
     """One agent's index from `open` to `close`.
 
     `quick` and `slow` are the agent's shares of the shared threads: for searches and reads, and for walks over the
-    disk. `recover` is called on the writer thread each time the index is opened. `on_sync_end(agent_id, run)` is called
-    after each run.
+    disk. `recover` is called on the writer thread each time the index is opened, and `release_more` when the agent's
+    memory is released. `on_sync_end(agent_id, run)` is called after each run.
     """
 
     def __init__(
@@ -72,12 +72,14 @@ class AgentIndex:
         clock: Clock,
         *,
         recover: Callable[[], None],
+        release_more: Callable[[], None],
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
         self.config = config
         self._threads = threads
         self._clock = clock
         self._recover = recover
+        self._release_more = release_more
         self.quick, self.slow = threads.quick.share(), threads.slow.share()
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
@@ -322,6 +324,7 @@ class AgentIndex:
         self.store.release_memory()
         if self.cache is not None:
             self.cache.release_memory()
+        self._release_more()
 
     def _purge(self) -> None:
         self.embedding.usage.save()

@@ -14,7 +14,7 @@ from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import SharedInotify
-from memoryd_server.store import BuildIdentity, Store, VectorCache
+from memoryd_server.store import BuildIdentity, Store, VectorCache, WriteHistory
 from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import DaemonExecutor, SharedPool
@@ -35,6 +35,9 @@ class AgentStorage:
 
 StoreFactory = Callable[[AgentConfig, BuildIdentity], AgentStorage]
 """Create the storage of one agent, without opening it."""
+
+HistoryFactory = Callable[[AgentConfig, Callable[[], int]], WriteHistory]
+"""Create the history of one agent's writes, without opening it, with the wall clock in Unix milliseconds."""
 
 THREADS_A_PROVIDER = 8
 
@@ -102,8 +105,9 @@ class SharedResources:
     """What all agents share.
 
     `quick` runs searches and reads, `slow` runs work that walks the disk, and `embed` runs calls to embedding
-    providers. `native` delivers file events, `make_storage` creates the storage of an agent, and `freed` returns
-    memory to the system. `first_syncs` limits the concurrent syncs that the daemon starts by itself at its start.
+    providers. `native` delivers file events, `make_storage` creates the storage of an agent, `make_history` the history
+    of its writes, and `freed` returns memory to the system. `first_syncs` limits the concurrent syncs that the daemon
+    starts by itself at its start.
     There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
     exceptions of background tasks. `reranking` has the reranker, if the settings configure one. `entries` searches the
     agents' entries.
@@ -114,6 +118,7 @@ class SharedResources:
     embed: ProviderExecutors
     native: SharedInotify
     make_storage: StoreFactory
+    make_history: HistoryFactory
     analyzer: Analyzer = field(default_factory=Analyzer)
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))

@@ -1,10 +1,11 @@
 """AgentWorkspace: the calls of an agent that need no index, but only the files of its workspace and its sessions.
 
-That is appends, archives of sessions, and the files that a session loads. `Agent` adds the index to them. An agent
-whose memory search is disabled has nothing else; `Workspaces` has these agents.
+That is appends, edits and their history, archives of sessions, and the files that a session loads. `Agent` adds the
+index to them. An agent whose memory search is disabled has nothing else; `Workspaces` has these agents.
 """
 
 import asyncio
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime
@@ -12,36 +13,74 @@ from functools import partial
 from typing import TypeVar
 
 from memoryd_server.agent.config import AgentConfig
+from memoryd_server.agent.edit_requests import EditRequest, HistoryRequest
 from memoryd_server.agent.files import SessionContext, load_session_context
+from memoryd_server.agent.history import HistoryPage, load_page
 from memoryd_server.agent.index import run_on
 from memoryd_server.agent.lifecycle import LOCK_SECONDS, Deadline, RequestResolver
 from memoryd_server.agent.requests import AppendRequest
 from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
+from memoryd_server.agent.threads import SharedResources
+from memoryd_server.errors import EditsDisabled
 from memoryd_server.model import Clock
 from memoryd_server.threads import SerialExecutor
-from memoryd_server.writing import Appender, AppendReceipt, Archiver, ArchiveReceipt, WriteQueue
+from memoryd_server.writing import (
+    Appender,
+    AppendReceipt,
+    Archiver,
+    ArchiveReceipt,
+    EditJob,
+    Editor,
+    WriteQueue,
+    WriteReceipt,
+)
 
 _T = TypeVar("_T")
 
 
-def make_appender(config: AgentConfig) -> Appender:
-    """Return what appends to an agent's memory files."""
-    return Appender(config.roots, str(config.ledger_path))
-
-
 class AgentWorkspace:
-    """The files of one agent until `stop`. `quick` are the threads that read them."""
+    """The files of one agent until `stop`, and the history of their writes.
 
-    def __init__(self, config: AgentConfig, quick: Executor, clock: Clock, appender: Appender | None = None) -> None:
+    `quick` are the threads that read files, and `slow` those that read the history; shares of their own by default.
+    """
+
+    def __init__(
+        self,
+        config: AgentConfig,
+        resources: SharedResources,
+        clock: Clock,
+        *,
+        quick: Executor | None = None,
+        slow: Executor | None = None,
+    ) -> None:
         self.config = config
-        self._quick = quick
+        self._quick = quick or resources.quick.share()
+        self._slow = slow or resources.slow.share()
         self._clock = clock
         self._resolver = RequestResolver(self.now)
-        self.appender = appender or make_appender(config)
+        now_ms = lambda: clock.now_ns() // 1_000_000  # noqa: E731 -- shorter than a method
+        self.history = resources.make_history(config, now_ms)
+        self.appender = Appender(config.roots, str(config.ledger_path))
+        self._editor = Editor(
+            config.roots,
+            self.history,
+            max_file_bytes=config.sync.max_file_bytes,
+            now_ms=now_ms,
+            new_id=lambda: uuid.uuid4().hex,
+        )
         self.writes = WriteQueue(SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
         # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
         self._archiver = Archiver(config.agent_id)
+
+    def recover(self) -> None:
+        """Settle the appends and edits that a crash interrupted. Blocks."""
+        self.appender.recover()
+        self._editor.recover()
+
+    def issues(self) -> tuple[str, ...]:
+        """Return messages for the operator about appends, edits and their history."""
+        return (*self.appender.issues(), *self._editor.issues())
 
     def now(self) -> datetime:
         """Return the time in UTC."""
@@ -56,6 +95,34 @@ class AgentWorkspace:
         """
         job = await self._resolver.resolve(request, self.config)
         return await self._write(job.path, partial(self.appender.append, job), deadline)
+
+    async def edit(self, request: EditRequest, deadline: Deadline) -> WriteReceipt:
+        """Change, move, delete or restore a memory file, and keep what that replaces. The receipt has no revision.
+
+        Raises:
+            EditsDisabled: the settings do not allow edits.
+            ContentChanged: the file has another content than the caller has seen.
+            VersionNotFound: the history does not have the content to restore.
+            MemorydError: as `Editor.edit` and `WriteQueue.write`.
+        """
+        if not self.config.edits_enabled:
+            raise EditsDisabled(
+                'edits of memory files are disabled (memoryd.writes is "append"); to enable them, set memoryd.writes '
+                'to "edit" in the settings of the daemon'
+            )
+        job: EditJob = await deadline.limit(asyncio.to_thread(request.resolve))
+        return await self._write(job.path, partial(self._editor.edit, job), deadline)
+
+    async def read_history(self, request: HistoryRequest, deadline: Deadline) -> HistoryPage:
+        """Return a page of the writes to a memory file, or to all of them. Also answers if edits are disabled.
+
+        Raises:
+            PathNotAllowed: the path is not a memory file of the workspace.
+            VersionNotFound: there is no write with the requested ID.
+            HistoryUnavailable: the history cannot be read.
+        """
+        query = request.resolve(self.config.roots)
+        return await deadline.limit(run_on(self._slow, load_page, self.history, query, deadline.has_passed))
 
     async def _write(self, path: str, work: Callable[[], _T], deadline: Deadline) -> _T:
         until = deadline.within(LOCK_SECONDS)
@@ -82,14 +149,15 @@ class AgentWorkspace:
         key, local_time = await self._resolver.resolve(request, config)
         return await deadline.limit(run_on(self._quick, load_session_context, request, config, key, local_time.date()))
 
-    def stop_appends(self) -> None:
-        """Start no further append; appends that wait for a lock fail with `ShuttingDown`."""
+    def stop_writes(self) -> None:
+        """Start no further append or edit; those that wait for a lock fail with `ShuttingDown`."""
         self.writes.stop()
 
-    def stop(self) -> None:
-        """Start no further append and no further archive."""
-        self.stop_appends()
+    async def stop(self) -> None:
+        """Start no further write and no further archive, and close the history."""
+        self.stop_writes()
         self._archive_thread.shutdown(wait=False)
+        await asyncio.to_thread(self.history.close)
 
 
 class Workspaces:
@@ -103,7 +171,7 @@ class Workspaces:
         return self._workspaces[agent_id]
 
     async def add(self, configs: Iterable[AgentConfig]) -> None:
-        """Add the agents without memory search among `configs`, and settle the appends that a crash interrupted."""
+        """Add the agents without memory search among `configs`, and settle the writes that a crash interrupted."""
         added = [self._make(config) for config in configs if _is_without_search(config)]
         await asyncio.to_thread(self._recover, added)
         self._workspaces |= {workspace.config.agent_id: workspace for workspace in added}
@@ -111,7 +179,7 @@ class Workspaces:
     @staticmethod
     def _recover(added: Iterable[AgentWorkspace]) -> None:
         for workspace in added:
-            workspace.appender.recover()
+            workspace.recover()
 
     async def add_missing(self, wanted: Mapping[str, AgentConfig]) -> None:
         """Add those of the wanted agents that are not here."""
@@ -123,19 +191,18 @@ class Workspaces:
             agent_id for agent_id, workspace in self._workspaces.items() if wanted.get(agent_id) != workspace.config
         ]
 
-    def remove(self, agent_id: str) -> None:
+    async def remove(self, agent_id: str) -> None:
         """Stop an agent's workspace."""
-        self._workspaces.pop(agent_id).stop()
+        await self._workspaces.pop(agent_id).stop()
 
-    def stop_appends(self) -> None:
-        """Start no further append."""
+    def stop_writes(self) -> None:
+        """Start no further append or edit."""
         for workspace in self._workspaces.values():
-            workspace.stop_appends()
+            workspace.stop_writes()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """Stop every workspace."""
-        for workspace in self._workspaces.values():
-            workspace.stop()
+        await asyncio.gather(*(workspace.stop() for workspace in self._workspaces.values()))
 
 
 def _is_without_search(config: AgentConfig) -> bool:

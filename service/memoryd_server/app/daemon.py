@@ -37,7 +37,7 @@ from memoryd_server.app.config import (
 from memoryd_server.app.edges import Edges
 from memoryd_server.app.idle_exit import LOOK_SECONDS, IdleWatch
 from memoryd_server.app.metrics import collect_metrics, metrics_address
-from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
+from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory, sqlite_history
 from memoryd_server.app.stop_signals import StopSignals
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
@@ -119,7 +119,7 @@ class Daemon:
             configs,
             self._make_memory,
             self._backends.make,
-            make_workspace=lambda config: AgentWorkspace(config, self.resources.quick.share(), Clock()),
+            make_workspace=lambda config: AgentWorkspace(config, self.resources, Clock()),
             failures=self.resources.failures,
         )
         limits = settings.service.limits
@@ -233,8 +233,7 @@ class Daemon:
         done = run.outcome
         counts = None if done is None else _file_counts(done)
         chunks = 0 if done is None else done.chunks
-        end = SyncFinished(agent_id, run.trigger.lower(), result, run.elapsed_seconds, counts, chunks)
-        self._meter.sync_ended(end)
+        self._meter.sync_ended(SyncFinished(agent_id, run.trigger.lower(), result, run.elapsed_seconds, counts, chunks))
         if done is None:
             cause = run.failure.__cause__ if run.failure is not None else None
             self._log.warning("end-sync", **fields, elapsed_s=elapsed, error=str(run.failure), exc_info=cause)
@@ -449,6 +448,7 @@ def _make_resources(open_native: Callable[[], NativeReader], log: Log, *, downlo
         embed=ProviderExecutors(),
         native=SharedInotify(open_native),
         make_storage=StorageFactory(log).make,
+        make_history=sqlite_history,
         reranking=SharedReranking(partial(make_reranker, downloads=downloads)),
     )
 

@@ -45,7 +45,7 @@ from memoryd_server.qmd import (
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
 from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings, fill
 from memoryd_server.sources import Roots
-from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, size_bytes
+from memoryd_server.sqlite import EmbeddingCache, SqliteStore, SqliteWriteHistory, VectorIndex, size_bytes
 from memoryd_server.store import BuildIdentity
 
 _ENTRIES_PROVIDER = "openai"
@@ -141,6 +141,16 @@ def sqlite_storage(config: AgentConfig, identity: BuildIdentity, on_load_error: 
         return EmbeddingCache(path, max_entries, now_ms, store.journal)
 
     return AgentStorage(store, open_cache, lambda: sum(size_bytes(cache_path())))
+
+
+def sqlite_history(config: AgentConfig, now_ms: Callable[[], int]) -> SqliteWriteHistory:
+    """Keep the history of an agent's writes in a SQLite file next to the ledger of its appends."""
+    return SqliteWriteHistory(
+        config.ledger_path.with_name(f"{config.agent_id}.history.sqlite"),
+        max_age_seconds=config.history_seconds,
+        max_bytes=config.history_bytes,
+        now_ms=now_ms,
+    )
 
 
 class QmdPlugin:

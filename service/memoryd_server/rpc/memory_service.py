@@ -11,7 +11,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.agent import Agents, Deadline, PageRequest, ServiceInfo
-from memoryd_server.rpc import requests, responses
+from memoryd_server.rpc import edit_messages, requests, responses
 from memoryd_server.rpc.status_response import shared_apart, status_response
 from memoryd_server.rpc.wire import Context, fitting, make_page_token, read_page_token
 
@@ -83,6 +83,30 @@ class MemoryService(MemoryServiceServicer):
         async with self._agents.use_workspace(request.agent_id) as agent:
             receipt = await agent.append(requests.append_request(request), self.deadline(context))
             return responses.append_response(receipt)
+
+    async def MemoryWrite(self, request: pb.MemoryWriteRequest, context: Context) -> pb.MemoryWriteResponse:
+        """Create, replace, edit or delete a memory file, if it has the content that the caller has seen."""
+        async with self._agents.use_workspace(request.agent_id) as agent:
+            write = edit_messages.write_request(request, self._grant_of(context).caller)
+            return edit_messages.write_response(await agent.edit(write, self.deadline(context)))
+
+    async def MemoryMove(self, request: pb.MemoryMoveRequest, context: Context) -> pb.MemoryMoveResponse:
+        """Rename a memory file, if it has the content that the caller has seen."""
+        async with self._agents.use_workspace(request.agent_id) as agent:
+            move = edit_messages.move_request(request, self._grant_of(context).caller)
+            return edit_messages.move_response(await agent.edit(move, self.deadline(context)))
+
+    async def MemoryHistory(self, request: pb.MemoryHistoryRequest, context: Context) -> pb.MemoryHistoryResponse:
+        """Return a page of the writes to a memory file, or to all of them."""
+        async with self._agents.use_workspace(request.agent_id) as agent:
+            page = await agent.read_history(edit_messages.history_request(request), self.deadline(context))
+            return edit_messages.history_response(page)
+
+    async def MemoryRestore(self, request: pb.MemoryRestoreRequest, context: Context) -> pb.MemoryRestoreResponse:
+        """Restore the content that a write replaced or deleted."""
+        async with self._agents.use_workspace(request.agent_id) as agent:
+            restore = edit_messages.restore_request(request, self._grant_of(context).caller)
+            return edit_messages.restore_response(await agent.edit(restore, self.deadline(context)))
 
     async def MemoryForget(self, request: pb.MemoryForgetRequest, context: Context) -> pb.MemoryForgetResponse:
         """Remove what is named from every derived store."""

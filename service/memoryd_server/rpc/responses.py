@@ -305,6 +305,7 @@ def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResp
         source_files=value.source_files,
         index_revision=value.revision,
         purge_pending=value.purge_pending,
+        history_contents=value.history_contents,
     )
 
 

@@ -11,6 +11,7 @@ from memoryd_server.writing.changes import (
     TextReplacement,
 )
 from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
+from memoryd_server.writing.difference import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.editor import Editor
 from memoryd_server.writing.memory_file import request_digest
@@ -41,4 +42,5 @@ __all__ = [
     "make_slug",
     "request_digest",
     "restore_files",
+    "unified_diff",
 ]

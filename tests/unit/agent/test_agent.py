@@ -14,7 +14,7 @@ from memoryd_server.agent.requests import ListFilesRequest, PageRequest
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
-from memoryd_server.app.plugins import StorageFactory
+from memoryd_server.app.plugins import StorageFactory, sqlite_history
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
 from memoryd_server.observe import make_log
@@ -40,6 +40,7 @@ async def memory_of(tmp_path):
         ProviderExecutors(),
         SharedInotify(open_inotify),
         StorageFactory(make_log("error", "console")).make,
+        sqlite_history,
     )
     started = []
 

@@ -35,7 +35,9 @@ class ForgetFixture(TranscriptFixture):
             chunk_tokens=400,
             chunk_overlap=80,
         )
-        job = ForgetJob(self.store, self.forgotten, lambda: config, lambda: None, self.now_ns)
+        job = ForgetJob(
+            self.store, self.forgotten, lambda: config, lambda: None, history=self.history, now_ns=self.now_ns
+        )
         receipt = job.carry_out(ForgetRequest(**request))
         assert job.purge(lambda: False)
         return receipt

@@ -25,9 +25,10 @@ def index(tmp_path):
 
 def forget(index, **request):
     config = SimpleNamespace(agent_id="main", sessions_folder=index.sessions, session_database=index.database)
-    return ForgetJob(index.store, index.forgotten, lambda: config, lambda: None, index.now_ns).carry_out(
-        ForgetRequest(**request)
+    job = ForgetJob(
+        index.store, index.forgotten, lambda: config, lambda: None, history=index.history, now_ns=index.now_ns
     )
+    return job.carry_out(ForgetRequest(**request))
 
 
 @pytest.mark.parametrize(("session", "word"), [(MAIN, "orion"), (ARCHIVED, "blue pot")])

@@ -88,7 +88,9 @@ def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
     index.write("memory/a.md", NOTE)
     index.sync()
     forgotten = ForgottenSources(tmp_path / "forgotten")
-    job = ForgetJob(index.store, forgotten, lambda: config_of(index), lambda: None, index.now_ns)
+    job = ForgetJob(
+        index.store, forgotten, lambda: config_of(index), lambda: None, history=index.history, now_ns=index.now_ns
+    )
     receipt = job.carry_out(ForgetRequest(path="memory/a.md"))
     assert (receipt.chunks, receipt.keyword_entries) == (1, 1)
     assert rows(index) == []

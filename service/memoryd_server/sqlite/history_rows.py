@@ -182,7 +182,7 @@ def _names(connection: apsw.Connection, path: str) -> Iterator[tuple[str, int]]:
     """
     waiting, seen = [(-LATEST, path)], set()
     query = (
-        "SELECT moved_from, max(sequence) FROM records"
+        "SELECT moved_from, max(sequence) FROM records INDEXED BY moves"
         " WHERE path=? AND moved_from<>'' AND sequence<? AND is_done GROUP BY moved_from"
     )
     while waiting:

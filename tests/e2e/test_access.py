@@ -62,7 +62,7 @@ def test_a_token_is_made_used_and_revoked_while_the_daemon_runs(served, tmp_path
     check(elsewhere(served, file, "agents"), out=r"\Awork: \w+.*\n\Z")
     check(elsewhere(served, file, "search", "--agent", "work", "x"))
     check(elsewhere(served, file, "search", "Ilse"), code=4, err="'main'.*AGENT_FORBIDDEN")
-    check(served.memoryd("token", "list"), out=rf"^{token_id}  \S+  until \S+ \S+ UTC  work  gateway$")
+    check(served.memoryd("token", "list"), out=rf"^{token_id}  \S+  until \S+ \S+ UTC  work  admin  gateway$")
     check(served.memoryd("token", "revoke", token_id), out=f"Revoked: {token_id}")
     check(elsewhere(served, file, "agents"), code=4, err="TOKEN_INVALID")
     assert token_id not in served.memoryd("token", "list").stdout

@@ -12,7 +12,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict, ParseDict, ParseError
 
 from memoryd import messages
-from memoryd.client import MemorydError, Tls, connect, connect_async
+from memoryd.client import AsyncMemorydClient, MemorydError, Tls, connect, connect_async
+from memoryd.memory_tool import AsyncMemoryTool, MemoryTool
 
 # The request message of each method, and its attribute of the client.
 METHODS = {
@@ -66,6 +67,8 @@ class Runner:
     async def on_connect(self, request: dict[str, Any]) -> dict[str, Any]:
         await self.on_close(request)
         given = {name: request[name] for name in ("address", "token") if name in request}
+        if "timeout_ms" in request:
+            given["timeout"] = request["timeout_ms"] / 1000
         if "keepalive_ms" in request:
             given["keepalive"] = request["keepalive_ms"] / 1000
         try:
@@ -85,6 +88,10 @@ class Runner:
 
     async def on_call(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"ok": MessageToDict(await settled(self.start_call(request)))}
+
+    async def on_memory_tool(self, request: dict[str, Any]) -> dict[str, Any]:
+        tool = AsyncMemoryTool if isinstance(self.client, AsyncMemorydClient) else MemoryTool
+        return {"ok": {"text": await settled(tool(self.client).execute(request["request"]))}}
 
     async def on_open(self, request: dict[str, Any]) -> dict[str, Any]:
         self.streams[request["stream"]] = self.start_call(request)

@@ -71,6 +71,13 @@ class CaseRun:
         answer = self.runner.ask("call", method=step["call"], request=self.filled(step.get("request", {})), **more)
         self._check(step, step["call"], answer)
 
+    def _memory_tool(self, step):
+        answer = self.runner.ask("memory_tool", request=self.filled(step["memory_tool"]))
+        if "error" in step:
+            match(self.filled({"error": step["error"]}), answer, self.saved)
+        else:
+            match({"ok": {"text": self.filled(step["expect"])}}, answer, self.saved)
+
     def _open(self, step):
         more = {"timeout_ms": step["timeout_ms"]} if "timeout_ms" in step else {}
         request, stream = self.filled(step.get("request", {})), step.get("as", step["open"])
@@ -113,7 +120,7 @@ class CaseRun:
             ClientsDaemon.write(self.daemon.workspace, path, self.filled(text))
 
     def _read(self, step):
-        text = Path(self.daemon.workspace, self.filled(step["read"])).read_text("utf-8")
+        text = Path(self.daemon.workspace, self.filled(step["read"])).read_bytes().decode()
         match(self.filled(step["expect"]), text, self.saved, step["read"])
 
     def _keys(self, step):

@@ -12,6 +12,7 @@ from pathlib import Path
 from certificates import Authority
 from daemon_process import end, start
 from memoryd.client import connect
+from memoryd_server.access.scopes import Scope
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from rpc.agent_calls import HAS_LANCEDB
@@ -65,14 +66,17 @@ class ClientsDaemon:
         self.authority = None if self.plain else Authority(self.root)
         (self.state / "memoryd.json5").write_text(json.dumps(self._settings()), "utf-8")
         store = TokenStore(TokenFiles.in_state_dir(self.state, None).store)
-        made = {name: store.add(name, agents, datetime.now(UTC), None)[1] for name, agents in _TOKENS.items()}
+        made = {
+            name: store.add(name, agents, datetime.now(UTC), None, scopes=scopes)[1]
+            for name, (agents, scopes) in _TOKENS.items()
+        }
         self.token, self.limited_token = made["everything"], made["work"]
         self.token_file = self.root / "token"
         self.token_file.write_text(f"\n# of the clients' tests\n{self.token}\n", "utf-8")
         self.token_file.chmod(0o600)
 
     def _settings(self):
-        ours = {"entries": {"enabled": HAS_LANCEDB and not self.plain}}
+        ours = {"writes": "edit", "entries": {"enabled": HAS_LANCEDB and not self.plain}}
         if self.authority is not None:
             certificate, key = self.authority.issue("daemon")
             ours["tls"] = {"certFile": str(certificate), "keyFile": str(key)}
@@ -151,4 +155,5 @@ class ClientsDaemon:
         return file
 
 
-_TOKENS = {"everything": None, "work": ["work"]}
+# Name of a token: its agents and its scopes, None for all of the agents and for the default scopes.
+_TOKENS = {"everything": (None, (Scope.ADMIN, Scope.EDIT)), "work": (["work"], None)}

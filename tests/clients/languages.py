@@ -22,6 +22,7 @@ class Language:
     example: tuple
     needs: tuple
     build: str
+    memory_tool: bool
 
     @property
     def marks(self):
@@ -57,10 +58,11 @@ class Language:
 def _read():
     for file in sorted((REPOSITORY / "clients").glob("*/runner.json")):
         told = json.loads(file.read_text("utf-8"))
-        name, needs, build = file.parent.name, tuple(told.get("needs", ())), told["build"]
-        yield Language(name, tuple(told["command"]), tuple(told.get("example", ())), needs, build)
+        name, needs = file.parent.name, tuple(told.get("needs", ()))
+        more = {"build": told["build"], "memory_tool": told.get("memory_tool", False)}
+        yield Language(name, tuple(told["command"]), tuple(told.get("example", ())), needs, **more)
         for variant, command in told.get("variants", {}).items():
-            yield Language(f"{name}-{variant}", tuple(command), (), needs, build)
+            yield Language(f"{name}-{variant}", tuple(command), (), needs, **more)
 
 
 LANGUAGES = tuple(_read())

@@ -10,9 +10,11 @@ pytestmark = [needs_openssl, pytest.mark.clients]
 
 
 def plays():
-    """Each case with each language."""
+    """Each case with each language; those of the memory tool only with the clients that execute its calls."""
     for language in LANGUAGES:
         for case, over in cases():
+            if case.get("memory_tool") and not language.memory_tool:
+                continue
             yield pytest.param(language, case, over, id=f"{over}-{case['name']}-{language.name}", marks=language.marks)
 
 

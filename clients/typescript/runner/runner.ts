@@ -11,6 +11,7 @@ import {
   type EventStream,
   MemorydClient,
   MemorydError,
+  MemoryTool,
   connect,
 } from "@memoryd/client";
 
@@ -49,7 +50,8 @@ const OPERATIONS: Readonly<Record<string, (request: Request) => Promise<object>>
       keyFile: request.tls.key_file,
       serverName: request.tls.server_name,
     };
-    client = connect({ address: request.address, token: request.token, tls, keepaliveMs: request.keepalive_ms });
+    const { address, token, timeout_ms: timeoutMs, keepalive_ms: keepaliveMs } = request;
+    client = connect({ address, token, tls, timeoutMs, keepaliveMs });
     return { ok: {} };
   },
 
@@ -57,6 +59,10 @@ const OPERATIONS: Readonly<Record<string, (request: Request) => Promise<object>>
     const method = known(UNARY, request.method);
     const answer = await method.call(connected(), read(method.input, request), options(request));
     return { ok: toJson(method.output, answer) };
+  },
+
+  async memory_tool(request) {
+    return { ok: { text: await new MemoryTool(connected()).execute(request.request) } };
   },
 
   async open(request) {

@@ -18,4 +18,5 @@ export { ConnectError } from "./connect_error.js";
 export type { TlsOptions } from "./discovery.js";
 export { EntryClient } from "./entries.js";
 export { Code, MemorydError, type Violation } from "./error.js";
+export { MemoryTool, type MemoryToolOptions } from "./memory_tool.js";
 export { EventStream } from "./stream.js";

@@ -231,9 +231,21 @@ def _rename(files: MemoryFiles, arguments: Arguments) -> Steps[str]:
         return _occupied(target)
     if not source.is_directory and (yield from files.exists(source)):
         _require_file_name(target)
-        moved = yield from files.move(source, target)
+        moved = yield from _moved(files, source, target)
+        if moved is None:
+            return f"Error: The path {source.given} does not exist"
         return _renamed(source, target) if moved else _occupied(target)
     return (yield from _rename_directory(files, source, target))
+
+
+def _moved(files: MemoryFiles, source: MemoryPath, target: MemoryPath) -> Steps[bool | None]:
+    """Move a file, and return whether there was no file at `target`; None if the file does not exist any more."""
+    try:
+        return (yield from files.move(source, target))
+    except MemorydError as error:
+        if error.reason != MISSING:
+            raise
+        return None
 
 
 def _rename_directory(files: MemoryFiles, source: MemoryPath, target: MemoryPath) -> Steps[str]:
@@ -245,15 +257,9 @@ def _rename_directory(files: MemoryFiles, source: MemoryPath, target: MemoryPath
     if (yield from files.exists(target)):
         return _occupied(target)
     for count, (file, _) in enumerate(found):
-        moved = listed_path(target.prefix + file.removeprefix(source.prefix))
-        try:
-            free = yield from files.move(listed_path(file), moved)
-        except MemorydError as error:
-            if error.reason != MISSING:
-                raise
-            continue
-        if not free:
-            return f"{_occupied(moved)}. {count} of {len(found)} files were renamed"
+        renamed = listed_path(target.prefix + file.removeprefix(source.prefix))
+        if (yield from _moved(files, listed_path(file), renamed)) is False:
+            return f"{_occupied(renamed)}. {count} of {len(found)} files were renamed"
     return _renamed(source, target)
 
 

@@ -50,7 +50,7 @@ class ClientsDaemon:
     """A daemon on a Unix socket and on TCP: with TLS, or, when `plain`, in the clear on loopback.
 
     `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain
-    one keeps no entries.
+    one keeps no entries and refuses edits.
     """
 
     root: Path
@@ -76,7 +76,7 @@ class ClientsDaemon:
         self.token_file.chmod(0o600)
 
     def _settings(self):
-        ours = {"writes": "edit", "entries": {"enabled": HAS_LANCEDB and not self.plain}}
+        ours = {"writes": "append" if self.plain else "edit", "entries": {"enabled": HAS_LANCEDB and not self.plain}}
         if self.authority is not None:
             certificate, key = self.authority.issue("daemon")
             ours["tls"] = {"certFile": str(certificate), "keyFile": str(key)}

@@ -72,6 +72,9 @@ ENTRIES = [
     ("forget", ["query", "the heron nests by the weir"], ['"FORGET_ACTION_DELETED"']),
 ]
 
+# Tested in `test_a_file_is_written_moved_and_restored`.
+EDITS = {"memory-write", "memory-move", "memory-history", "memory-restore"}
+
 
 def shell(home, script, *arguments, stdin=None, folder="/", given=None):
     return subprocess.run(
@@ -114,7 +117,7 @@ def check(done, *expected):
 
 def test_every_call_of_the_contract_has_a_script_and_is_tested():
     assert sorted({*RPCS, "health", "describe"}) == SCRIPTS
-    assert {name for name, *_ in CALLS + ENTRIES} | {"watch-index"} == set(SCRIPTS)
+    assert {name for name, *_ in CALLS + ENTRIES} | {"watch-index", *EDITS} == set(SCRIPTS)
     for name, method in RPCS.items():
         assert f"call {method.containing_service.full_name}/{method.name} " in (FOLDER / f"{name}.sh").read_text()
 
@@ -151,6 +154,27 @@ def test_a_script_calls_the_daemon(daemon, tmp_path, name, arguments, expected):
 @pytest.mark.parametrize(("name", "arguments", "expected"), [CALLS[0], CALLS[4], *CALLS[-3:]], ids=str)
 def test_a_script_calls_the_daemon_over_tls(daemon, tmp_path, name, arguments, expected):
     check(shell(tmp_path, name, *arguments, given=where(daemon, "tls")), *expected)
+
+
+def test_a_file_is_written_moved_and_restored(daemon, tmp_path):
+    def answer(name, *arguments):
+        done = shell(tmp_path, name, *arguments, given=where(daemon, "tls"))
+        check(done)
+        return json.loads(done.stdout)
+
+    first = answer("memory-write", "memory/cats.md", "", "Ilse has a dog.\nIt barks.\n")
+    second = answer("memory-write", "memory/cats.md", first["content_sha256"], "a dog", 'two "dogs"')
+    moved = answer("memory-move", "memory/cats.md", "memory/pets.md", second["content_sha256"])
+    assert moved["path"] == "memory/pets.md"
+    versions = answer("memory-history", "memory/pets.md")["versions"]
+    assert [version["kind"] for version in versions] == [
+        "WRITE_KIND_MOVE",
+        "WRITE_KIND_REPLACE_TEXT",
+        "WRITE_KIND_CREATE",
+    ]
+    assert '+Ilse has two "dogs".' in versions[1]["diff"]
+    restored = answer("memory-restore", second["version_id"], moved["content_sha256"], "memory/pets.md")
+    assert restored["content_sha256"] == first["content_sha256"]
 
 
 @pytest.mark.skipif(not HAS_LANCEDB, reason="LanceDB is missing: `make setup-lancedb` installs it")

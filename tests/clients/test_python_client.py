@@ -199,6 +199,14 @@ def test_a_call_carries_its_fields_and_its_documented_deadline(client, servicer,
     assert deadline - 0.9 < servicer.remaining <= deadline + 0.1
 
 
+def test_an_edit_has_the_callers_key_or_a_random_one(client):
+    edits = (client.write, client.move, client.restore)
+    assert {edit(path="p", idempotency_key="mine").version_id for edit in edits} == {"mine"}
+    random = {edit(path="p").version_id for edit in edits for _ in range(2)}
+    assert len(random) == 6
+    assert all(random)
+
+
 @pytest.mark.parametrize(("call", "answer", "deadline"), CALLS)
 def test_a_timeout_replaces_the_documented_deadline(client, servicer, call, answer, deadline):
     assert call(client, timeout=60) == answer

@@ -286,6 +286,35 @@ func TestAWriteGetsARandomKeyWhereItHasNone(t *testing.T) {
 	}
 }
 
+func TestAnEditGetsARandomKeyIfItHasNone(t *testing.T) {
+	alone(t)
+	server := &fake{answers: map[string]proto.Message{
+		"MemoryWrite": &memorydv1.MemoryWriteResponse{}, "MemoryMove": &memorydv1.MemoryMoveResponse{},
+		"MemoryRestore": &memorydv1.MemoryRestoreResponse{},
+	}}
+	client := connect(t, memoryd.WithAddress(server.serveOnSocket(t)))
+	written, moved := &memorydv1.MemoryWriteRequest{Path: "a"}, &memorydv1.MemoryMoveRequest{Path: "a"}
+	restored := &memorydv1.MemoryRestoreRequest{VersionId: "v"}
+	for range 2 {
+		_, err := client.Write(t.Context(), written)
+		_, moveErr := client.Move(t.Context(), moved)
+		_, restoreErr := client.Restore(t.Context(), restored)
+		if err := errors.Join(err, moveErr, restoreErr); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sent := map[string]bool{}
+	for _, each := range server.asked {
+		sent[each.request.(interface{ GetIdempotencyKey() string }).GetIdempotencyKey()] = true
+	}
+	if len(sent) != 6 || sent[""] {
+		t.Errorf("the keys were %v", sent)
+	}
+	if written.GetIdempotencyKey()+moved.GetIdempotencyKey()+restored.GetIdempotencyKey() != "" {
+		t.Error("the caller's own message was changed")
+	}
+}
+
 func TestAllTriesOfAnAppendCarryTheSameKey(t *testing.T) {
 	alone(t)
 	server := &fake{

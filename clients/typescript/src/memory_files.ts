@@ -112,7 +112,7 @@ export class MemoryFiles {
     throw changedAgain(path);
   }
 
-  /** Deletes a file, whatever its content is. */
+  /** Deletes a file with any content. */
   async delete(path: MemoryPath): Promise<void> {
     for (let attempt = 0; attempt < ATTEMPTS; attempt += 1) {
       const { contentSha256 } = await this.#get(path, 1, 1);

@@ -143,6 +143,22 @@ test("a key that the caller gave is kept, and the caller's message is left as it
   assert.equal(new Set(keys).size, 3);
 });
 
+test("edits have a key, of the caller or a random one", async (context) => {
+  const keys: string[] = [];
+  const note: Unary = (call, answer) => {
+    keys.push((call.request as MemoryAppendRequest).idempotencyKey);
+    answer(null, {});
+  };
+  const client = await served(context, { MemoryWrite: note, MemoryMove: note, MemoryRestore: note });
+  await client.write({ path: "a.md", operation: { case: "content", value: "x" }, idempotencyKey: "mine" });
+  await client.write({ path: "a.md", operation: { case: "deleteFile", value: {} } });
+  await client.move({ path: "a.md", newPath: "b.md" });
+  await client.restore({ versionId: "v" });
+  assert.equal(keys[0], "mine");
+  assert.equal(new Set(keys).size, 4);
+  assert.ok(!keys.includes(""));
+});
+
 test("an aborted call is CANCELLED, with the signal's reason as its cause", async (context) => {
   const stop = new AbortController();
   const client = await served(context, {

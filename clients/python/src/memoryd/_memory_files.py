@@ -142,7 +142,7 @@ class MemoryFiles:
         raise _changed_again(path)
 
     def delete(self, path: MemoryPath) -> Steps[None]:
-        """Delete a file, whatever its content is.
+        """Delete a file with any content.
 
         Raises:
             MemorydError: FILE_NOT_FOUND, for example.

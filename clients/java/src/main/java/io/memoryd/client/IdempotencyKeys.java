@@ -14,8 +14,8 @@ import io.memoryd.v1.RememberRequest;
 import java.util.UUID;
 
 /**
- * Sets a random idempotency key for appends, edits and entries that have none. Retries are made below this interceptor, so all
- * attempts of a call have the same key.
+ * Sets a random idempotency key for appends, edits and entries that have none. Retries are made below this interceptor,
+ * so all attempts of a call have the same key.
  */
 final class IdempotencyKeys implements ClientInterceptor {
     @Override
@@ -35,10 +35,12 @@ final class IdempotencyKeys implements ClientInterceptor {
                 && append.getIdempotencyKey().isEmpty()) {
             return (Q) append.toBuilder().setIdempotencyKey(key()).build();
         }
-        if (message instanceof MemoryWriteRequest write && write.getIdempotencyKey().isEmpty()) {
+        if (message instanceof MemoryWriteRequest write
+                && write.getIdempotencyKey().isEmpty()) {
             return (Q) write.toBuilder().setIdempotencyKey(key()).build();
         }
-        if (message instanceof MemoryMoveRequest move && move.getIdempotencyKey().isEmpty()) {
+        if (message instanceof MemoryMoveRequest move
+                && move.getIdempotencyKey().isEmpty()) {
             return (Q) move.toBuilder().setIdempotencyKey(key()).build();
         }
         if (message instanceof MemoryRestoreRequest restore

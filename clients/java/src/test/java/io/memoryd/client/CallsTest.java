@@ -10,8 +10,11 @@ import io.grpc.Status;
 import io.grpc.StatusRuntimeException;
 import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.MemoryAppendRequest;
+import io.memoryd.v1.MemoryMoveRequest;
 import io.memoryd.v1.MemoryRecallRequest;
+import io.memoryd.v1.MemoryRestoreRequest;
 import io.memoryd.v1.MemorySearchRequest;
+import io.memoryd.v1.MemoryWriteRequest;
 import io.memoryd.v1.RememberRequest;
 import io.memoryd.v1.StatusRequest;
 import io.memoryd.v1.SyncRequest;
@@ -142,8 +145,11 @@ class CallsTest {
         assertEquals(3, daemon.keys.size());
         assertEquals(1, new HashSet<>(daemon.keys).size());
         client.memory().memoryAppend(MemoryAppendRequest.getDefaultInstance());
+        client.memory().memoryWrite(MemoryWriteRequest.getDefaultInstance());
+        client.memory().memoryMove(MemoryMoveRequest.getDefaultInstance());
+        client.memory().memoryRestore(MemoryRestoreRequest.getDefaultInstance());
         client.entries().remember(RememberRequest.getDefaultInstance());
-        assertEquals(3, new HashSet<>(daemon.keys).size());
+        assertEquals(6, new HashSet<>(daemon.keys).size());
         assertTrue(daemon.keys.stream().allMatch(key -> key.matches("[0-9a-f-]{36}")), daemon.keys.toString());
     }
 
@@ -153,9 +159,13 @@ class CallsTest {
                 .memoryAppend(MemoryAppendRequest.newBuilder()
                         .setIdempotencyKey("mine")
                         .build());
+        client.memory()
+                .memoryWrite(MemoryWriteRequest.newBuilder()
+                        .setIdempotencyKey("edit")
+                        .build());
         client.entries()
                 .remember(RememberRequest.newBuilder().setIdempotencyKey("ours").build());
-        assertEquals(List.of("mine", "ours"), daemon.keys);
+        assertEquals(List.of("mine", "edit", "ours"), daemon.keys);
     }
 
     /** The response of a search that may take a minute. */

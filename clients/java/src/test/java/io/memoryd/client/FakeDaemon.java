@@ -22,11 +22,17 @@ import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.FlushDecisionResponse;
 import io.memoryd.v1.MemoryAppendRequest;
 import io.memoryd.v1.MemoryAppendResponse;
+import io.memoryd.v1.MemoryMoveRequest;
+import io.memoryd.v1.MemoryMoveResponse;
 import io.memoryd.v1.MemoryRecallRequest;
 import io.memoryd.v1.MemoryRecallResponse;
+import io.memoryd.v1.MemoryRestoreRequest;
+import io.memoryd.v1.MemoryRestoreResponse;
 import io.memoryd.v1.MemorySearchRequest;
 import io.memoryd.v1.MemorySearchResponse;
 import io.memoryd.v1.MemoryServiceGrpc;
+import io.memoryd.v1.MemoryWriteRequest;
+import io.memoryd.v1.MemoryWriteResponse;
 import io.memoryd.v1.RememberRequest;
 import io.memoryd.v1.RememberResponse;
 import io.memoryd.v1.StatusRequest;
@@ -121,6 +127,24 @@ final class FakeDaemon {
         public void memoryAppend(MemoryAppendRequest request, StreamObserver<MemoryAppendResponse> observer) {
             keys.add(request.getIdempotencyKey());
             answer(observer, MemoryAppendResponse.getDefaultInstance());
+        }
+
+        @Override
+        public void memoryWrite(MemoryWriteRequest request, StreamObserver<MemoryWriteResponse> observer) {
+            keys.add(request.getIdempotencyKey());
+            answer(observer, MemoryWriteResponse.getDefaultInstance());
+        }
+
+        @Override
+        public void memoryMove(MemoryMoveRequest request, StreamObserver<MemoryMoveResponse> observer) {
+            keys.add(request.getIdempotencyKey());
+            answer(observer, MemoryMoveResponse.getDefaultInstance());
+        }
+
+        @Override
+        public void memoryRestore(MemoryRestoreRequest request, StreamObserver<MemoryRestoreResponse> observer) {
+            keys.add(request.getIdempotencyKey());
+            answer(observer, MemoryRestoreResponse.getDefaultInstance());
         }
 
         @Override

@@ -1,5 +1,6 @@
 """The tools of the MCP server: their definitions, results and errors, in both eras of the protocol."""
 
+import hashlib
 import json
 import math
 
@@ -116,6 +117,7 @@ async def test_get_returns_the_lines_as_they_are(server):
         "totalLines": 4,
         "text": "# Harbour\n",
         "nextStartLine": 3,
+        "contentSha256": hashlib.sha256(HARBOUR.encode()).hexdigest(),
         "citation": "memory/harbour.md#L1-L2",
         "notice": WARNING,
     }

@@ -73,7 +73,7 @@ def edit(common: CommonOptions, agent: str, as_json: bool, path: str) -> None:
                 return
             done = _write(client, agent, copy, text)
         word = "Written" if seen.content_sha256 else "Created"
-        show(done, lambda: iter([f"{word}: {done.path}:{done.start_line}-{done.end_line}"]), as_json=as_json)
+        show(done, lambda: iter([f"{word}: {done.path}"]), as_json=as_json)
 
 
 def _editor_command() -> list[str]:

@@ -12,7 +12,7 @@ import pytest
 from memoryd.v1 import memory_pb2, sync_event_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.errors import _CODES
-from memoryd_server.rpc.wire import make_cursor
+from memoryd_server.rpc.wire import make_cursor, make_page_token
 from rpc.agent_calls import AGENT_CALLS, call, for_agent
 from rpc.wire import TIMEOUT, check_refused, kinds_of, refused
 from waiting import eventually
@@ -59,6 +59,13 @@ async def test_the_memory_slot_none_disables_every_call(serve):
             "FAILED_PRECONDITION",
             "EMBEDDING_NOT_CONFIGURED",
         ),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path="memory/a.md", content="x"),
+            "FAILED_PRECONDITION",
+            "EDITS_DISABLED",
+        ),
+        ("MemoryHistory", pb.MemoryHistoryRequest(version_id="x"), "NOT_FOUND", "VERSION_NOT_FOUND"),
         ("Sync", pb.SyncRequest(cursor="not a cursor"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
         ("Sync", pb.SyncRequest(cursor="abc"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
         ("Sync", pb.SyncRequest(cursor="é"), "INVALID_ARGUMENT", "CURSOR_MALFORMED"),
@@ -154,6 +161,60 @@ async def test_a_condition_gives_its_code_and_reason(serve, method, request_, co
         ("MemoryAppend", pb.MemoryAppendRequest(text="x", idempotency_key="é"), {"idempotency_key"}),
         ("MemoryAppend", pb.MemoryAppendRequest(text="x", idempotency_key="a\tb"), {"idempotency_key"}),
         ("MemoryAppend", pb.MemoryAppendRequest(text="x", heading="h" * 201), {"heading"}),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path=" ", expected_sha256="A" * 64, content="nul\0", idempotency_key="é"),
+            {"path", "expected_sha256", "content", "idempotency_key"},
+        ),
+        ("MemoryWrite", pb.MemoryWriteRequest(path="MEMORY.md"), {"operation"}),
+        ("MemoryWrite", pb.MemoryWriteRequest(path="MEMORY.md", content="é" * (3 * 2**19 + 1)), {"content"}),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path="MEMORY.md", replace={"old_text": "", "new_text": "x" * (2**20 + 1)}),
+            {"expected_sha256", "replace.old_text", "replace.new_text"},
+        ),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path="MEMORY.md", insert={"after_line": -1, "text": ""}),
+            {"expected_sha256", "insert.after_line", "insert.text"},
+        ),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path="MEMORY.md", insert={"text": "\0" * (2**20 + 1)}, expected_sha256="0" * 64),
+            {"insert.text"},
+        ),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(path="MEMORY.md", delete_lines={"end_line": 3}, expected_sha256="0" * 63),
+            {"expected_sha256", "delete_lines.start_line"},
+        ),
+        (
+            "MemoryWrite",
+            pb.MemoryWriteRequest(
+                path="MEMORY.md", delete_lines={"start_line": 3, "end_line": 2}, expected_sha256="0" * 64
+            ),
+            {"delete_lines.end_line"},
+        ),
+        ("MemoryWrite", pb.MemoryWriteRequest(path="MEMORY.md", delete_file={}), {"expected_sha256"}),
+        ("MemoryMove", pb.MemoryMoveRequest(), {"path", "new_path", "expected_sha256"}),
+        (
+            "MemoryMove",
+            pb.MemoryMoveRequest(path="MEMORY.md", new_path="MEMORY.md", expected_sha256="0" * 64),
+            {"new_path"},
+        ),
+        (
+            "MemoryRestore",
+            pb.MemoryRestoreRequest(expected_sha256="x", idempotency_key="k" * 129, path="p" * 4_097),
+            {"version_id", "expected_sha256", "idempotency_key", "path"},
+        ),
+        (
+            "MemoryHistory",
+            pb.MemoryHistoryRequest(path="MEMORY.md", version_id="x" * 129, page_size=-1),
+            {"path", "version_id", "page_size"},
+        ),
+        ("MemoryHistory", pb.MemoryHistoryRequest(page_token="AAAA"), {"page_token"}),
+        ("MemoryHistory", pb.MemoryHistoryRequest(page_token=make_page_token("files", "7")), {"page_token"}),
+        ("MemoryHistory", pb.MemoryHistoryRequest(page_token=make_page_token("history", "9" * 30)), {"page_token"}),
         ("ListFiles", pb.ListFilesRequest(page_size=-1, page_token="x" * 8_193), {"page_size", "page_token"}),
         ("ListFiles", pb.ListFilesRequest(page_token="not one"), {"page_token"}),
         ("ListAgents", pb.ListAgentsRequest(page_size=-1), {"page_size"}),
@@ -161,8 +222,9 @@ async def test_a_condition_gives_its_code_and_reason(serve, method, request_, co
     ],
 )
 async def test_bad_fields_are_all_named_at_once(serve, method, request_, violations):
+    running = await serve({"memoryd": {"writes": "edit"}})
     found = await check_refused(
-        call(await serve(), method, request_), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations
+        call(running, method, request_), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations
     )
     assert all(found.violations.values())
     assert all(field in found.message for field in violations)

@@ -163,17 +163,36 @@ async def make_detailed_calls(running):
     await ask(running, "stork", explain=True)
     await running.search("heron", mode=memory_pb2.SEARCH_MODE_HYBRID)
     await running.stub.SessionContext(pb.SessionContextRequest(include_recall_prompt=True), timeout=TIMEOUT)
+    await make_edits(running)
     for zone in ("Pacific/Chatham", "Nowhere/Land"):
         made = running.stub.FlushDecision(pb.FlushDecisionRequest(time_zone=zone), timeout=TIMEOUT)
         with contextlib.suppress(grpc.aio.AioRpcError):
             await made
 
 
+async def make_edits(running):
+    stub, path = running.stub, "memory/edited.md"
+    written = await stub.MemoryWrite(pb.MemoryWriteRequest(path=path, content="one\n" * 5_000), timeout=TIMEOUT)
+    insert = {"after_line": 1, "text": "two"}
+    request = pb.MemoryWriteRequest(path=path, expected_sha256=written.content_sha256, insert=insert)
+    changed = await stub.MemoryWrite(request, timeout=TIMEOUT)
+    request = pb.MemoryMoveRequest(path=path, new_path="memory/b/c.md", expected_sha256=changed.content_sha256)
+    moved = await stub.MemoryMove(request, timeout=TIMEOUT)
+    history = await stub.MemoryHistory(pb.MemoryHistoryRequest(path=moved.path, include_diffs=True), timeout=TIMEOUT)
+    assert len(history.versions) == 3
+    request = pb.MemoryRestoreRequest(
+        version_id=written.version_id, path=moved.path, expected_sha256=moved.content_sha256
+    )
+    assert not (await stub.MemoryRestore(request, timeout=TIMEOUT)).content_sha256
+    forgotten = await stub.MemoryForget(pb.MemoryForgetRequest(path=moved.path), timeout=TIMEOUT)
+    assert forgotten.history_contents == 2
+
+
 async def test_no_call_opens_a_file_or_asks_sqlite_on_the_event_loop(serve, home, overseer, settings):
     home.put("MEMORY.md", "the long-term heron")
     home.many(20)
     home.environ = {"PATH": os.defpath, "HOME": str(home.root)}
-    running = await serve(settings)
+    running = await serve({**settings, "memoryd": {**settings.get("memoryd", {}), "writes": "edit"}})
     # What is imported when it is first needed is read now.
     await make_every_call(running)
     await make_detailed_calls(running)

@@ -12,7 +12,16 @@ from rpc.wire import TIMEOUT, check_refused, paths, refused
 from waiting import eventually
 
 REFUSED = {"MemorySearch", "MemoryRecall", "MemoryGet", "Status", "Sync", "WatchIndex", "MemoryForget", "ListFiles"}
-ANSWERED = {"FlushDecision", "MemoryAppend", "SessionContext", "SessionArchive"}
+ANSWERED = {
+    "FlushDecision",
+    "MemoryAppend",
+    "MemoryWrite",
+    "MemoryMove",
+    "MemoryHistory",
+    "MemoryRestore",
+    "SessionContext",
+    "SessionArchive",
+}
 
 
 def settings(*, enabled=False, **more):

@@ -19,6 +19,7 @@ _READING = frozenset(
     {
         "MemorySearch",
         "MemoryGet",
+        "MemoryHistory",
         "Status",
         "SessionContext",
         "ListAgents",

@@ -266,7 +266,8 @@ def test_an_earlier_write_is_undone_by_its_id(served, editor):
 def test_a_write_that_does_not_exist_is_not_found(served):
     for verb in ("diff", "undo"):
         check(served.memoryd(verb, "memory/none.md"), code=3, err="the history has no write to memory/none.md")
-        assert served.memoryd(verb, "nowrite").returncode == 3
+        check(served.memoryd(verb, "nowrite"), code=3, err="nowrite")
+        check(served.memoryd(verb, " "), code=2, err="the path is empty")
     check(served.memoryd("history", "memory/none.md"), out="The history has no write to memory/none.md.")
 
 

@@ -74,6 +74,13 @@ async def test_the_tool_is_not_listed_if_edits_are_disabled(serve, home):
     assert (home.workspace / PATH).read_text() == HARBOUR
 
 
+async def test_a_reload_that_disables_edits_takes_the_tool_away_from_a_session(running, server):
+    async with client(server) as connected:
+        assert "memory_edit" in [tool.name for tool in (await connected.list_tools()).tools]
+        await running.daemon.reload(lambda: running.home.settings({}, listen="127.0.0.1:0"))
+        assert "memory_edit" not in [tool.name for tool in (await connected.list_tools()).tools]
+
+
 async def test_the_tool_costs_at_most_350_tokens_and_says_that_it_can_destroy(server):
     async with raw_client(server) as raw:
         await raw.initialize()

@@ -18,6 +18,7 @@ SECRET = "the otter hides the key under the boathouse"
 HARBOUR = "# Harbour\n\nThe crane at pier seven lifts 40 tonnes.\n"
 ARGUMENTS = ("query", "maxResults", "sources", "since", "until", "pathPrefixes", "path", "startLine", "lineCount")
 ARGUMENTS += ("text", "idempotencyKey", "maxTokens", "agentId", "filter", "")
+ARGUMENTS += ("expectedSha256", "content", "oldText", "newText", "afterLine", "endLine", "deleteFile")
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=40)
 parts = st.one_of(
@@ -38,7 +39,11 @@ values = st.recursive(
     max_leaves=6,
 )
 arguments = st.dictionaries(st.sampled_from(ARGUMENTS) | texts, values, max_size=5)
-tools = st.sampled_from(("memory_search", "memory_get", "memory_append", "memory_recall", "memory_status"))
+tools = st.sampled_from(
+    ("memory_search", "memory_get", "memory_append", "memory_edit", "memory_recall", "memory_status")
+)
+new_files = st.fixed_dictionaries({"path": paths, "expectedSha256": st.just(""), "content": texts})
+tool_calls = st.tuples(tools, arguments) | st.tuples(st.just("memory_edit"), new_files)
 with_fixtures = {"suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture], "deadline": None}
 
 pytestmark = pytest.mark.attacks
@@ -52,7 +57,7 @@ async def running(serve, home):
     (outside / "note.md").write_text(f"{SECRET}\n")
     (home.workspace / "memory" / "link.md").symlink_to(outside / "note.md")
     (home.workspace / "memory" / "linked").symlink_to(outside)
-    running = await serve()
+    running = await serve({"memoryd": {"writes": "edit"}})
     await running.sync()
     return running
 
@@ -72,7 +77,8 @@ def check_answer(message):
 
 def check_daemon(running, home):
     assert "fail-" not in running.log.getvalue()
-    assert sorted(path.name for path in (home.root / "outside").iterdir()) == ["note.md"]
+    (note,) = (home.root / "outside").iterdir()
+    assert (note.name, note.read_text()) == ("note.md", f"{SECRET}\n")
 
 
 @pytest.mark.slow
@@ -94,7 +100,7 @@ async def test_any_uri_is_answered_and_leads_nowhere_outside(running, server, ho
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @settings(max_examples=examples(100), **with_fixtures)
-@given(calls=st.lists(st.tuples(tools, arguments), min_size=1, max_size=8))
+@given(calls=st.lists(tool_calls, min_size=1, max_size=8))
 async def test_any_arguments_of_a_tool_are_answered(running, server, home, calls):
     async with raw_client(server) as raw:
         await raw.initialize()

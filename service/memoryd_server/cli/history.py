@@ -120,6 +120,9 @@ def diff(common: CommonOptions, agent: str, as_json: bool, target: str) -> None:
 
 def _version(client: MemorydClient, agent: str, target: str) -> messages.FileVersion:
     """Return a write by its id, or the newest write to a path, with its diff."""
+    if not target.strip():
+        # An empty path would be that of all files.
+        raise click.UsageError("the path is empty; give a path or the id of a write")
     # Every path of a memory file ends with `.md`; an id has no full stop.
     path, version_id = (target, "") if "." in target or "/" in target else ("", target)
     page = client.history(agent_id=agent, path=path, version_id=version_id, include_diffs=True, page_size=1)

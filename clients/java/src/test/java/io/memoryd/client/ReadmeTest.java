@@ -35,7 +35,7 @@ class ReadmeTest {
     @Test
     void whatThePageShowsCompiles() throws IOException {
         List<String> blocks = blocks();
-        assertEquals(4, blocks.size());
+        assertEquals(5, blocks.size());
         StringBuilder methods = new StringBuilder();
         for (String block : blocks) {
             // The first example connects by discovery; the others get the variables that they use.

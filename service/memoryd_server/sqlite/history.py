@@ -42,8 +42,8 @@ class SqliteWriteHistory:
     """The history of writes of one agent, in the file `path`, which the first write creates.
 
     Records older than `max_age_seconds` are deleted, and the oldest ones while the compressed contents and the records
-    exceed `max_bytes`. `now_ms` is the wall clock in Unix milliseconds. A removed file is created again; `problem`
-    reports this, and damage.
+    exceed `max_bytes`. `now_ms` is the wall clock in Unix milliseconds. The default of `journal` is the journal mode
+    for the file system. A removed file is created again; `problem` reports this, and damage.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class SqliteWriteHistory:
         max_age_seconds: float,
         max_bytes: int,
         now_ms: Callable[[], int],
-        journal: JournalMode = JournalMode.LOG,
+        journal: JournalMode | None = None,
     ) -> None:
         self._max_age_ms = int(max_age_seconds * 1000)
         self._max_bytes = max_bytes

@@ -7,6 +7,7 @@ new one is begun. The history of earlier writes is then lost, but new writes can
 import glob
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,7 @@ from memoryd_server.sqlite.connection import (
     damage_reason,
     is_damage,
     is_full,
+    journal_for,
     open_writer,
     scalar,
     transaction,
@@ -45,7 +47,7 @@ class HistoryFile:
         path: Path,
         tables: tuple[str, ...],
         opened: Callable[[apsw.Connection], None],
-        journal: JournalMode,
+        journal: JournalMode | None,
         now_ms: Callable[[], int],
     ) -> None:
         self.problem = ""
@@ -90,6 +92,10 @@ class HistoryFile:
                 self._set_aside(error)
             return work(self._open())
         except (apsw.Error, OSError) as error:
+            if is_full(error) and self._connection is not None:
+                # Otherwise the log keeps the space that the failed transaction has taken.
+                with suppress(apsw.Error):
+                    truncate_log(self._connection)
             raise self._translate(error) from error
         except MemorydError as error:
             if isinstance(error, HistoryUnavailable | DiskFull):
@@ -102,8 +108,11 @@ class HistoryFile:
             raise HistoryUnavailable("the history of writes is closed because the daemon is stopping")
         if self._identity is None or not self._identity.has_changed(self._path):
             return
+        former_log = self._identity.log
         self._close()
-        if not self._path.exists():
+        # The log of the former file must not be applied to its replacement, which may have a log of its own.
+        is_former_log = former_log is not None and FileIdentity.of(self._path, is_local=True).log == former_log
+        if is_former_log or not self._path.exists():
             opening.remove_journals(self._path)
         self.problem = (
             f"the history of writes {self._path} was removed or replaced while it was in use; writes that are not in "
@@ -117,6 +126,11 @@ class HistoryFile:
         return self._connection
 
     def _connect(self) -> apsw.Connection:
+        if self._journal is None:
+            # Only once: if the folder is missing later, its disk may not be mounted.
+            folder = self._path.parent
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._journal, _ = journal_for(folder)
         connection = open_writer(self._path, self._journal)
         try:
             # The default of a write-ahead log, NORMAL, can lose the last transactions in a power failure.

@@ -63,8 +63,9 @@ class WriteHistory(Protocol):
     """The writes to one agent's memory files, with the contents that they replaced. Thread-safe. Every method blocks.
 
     A content is stored once, whatever the number of its writes. Records and contents are deleted when they are older
-    than the age limit, oldest first while the contents exceed the size limit, and by the `forget` methods. The contents
-    of the newest record, and of records that are not done, are kept whatever their size.
+    than the age limit, oldest first while the contents exceed the size limit, and by the `forget` methods. Records count
+    towards the size limit too. The contents of the newest record are kept whatever their size, and the contents of
+    records that are not done whatever their size and age.
 
     Raises:
         DiskFull: the disk is full; nothing was stored.
@@ -88,13 +89,13 @@ class WriteHistory(Protocol):
         """Return the records that are not done, oldest first. Cheap if there are none."""
 
     def with_key(self, key: str) -> WriteRecord | None:
-        """Return the record of an idempotency key, done or not; None if there is none."""
+        """Return the newest record of an idempotency key, done or not; None if there is none."""
 
     def get(self, version_id: str) -> WriteRecord | None:
         """Return the record of a write that is done; None if there is none."""
 
     def content(self, digest: bytes) -> bytes | None:
-        """Return the content with this SHA-256; None if it is not stored."""
+        """Return the content with this SHA-256; None if it is not stored, or if it is damaged."""
 
     def records(self, path: str, *, older_than: int | None, limit: int) -> list[WriteRecord]:
         """Return up to `limit` done records, newest first, of all files if `path` is empty.
@@ -106,7 +107,8 @@ class WriteHistory(Protocol):
     def forget_path(self, path: str) -> int:
         """Delete the records of a file as in `records`, and return the number of contents removed from the store.
 
-        Contents that other files' records have too are kept. The deleted text is overwritten in the store.
+        Contents that other files' records have too are kept. Records that are not done stay, so that the writes can
+        still be settled, but not their contents. The deleted text is overwritten in the store.
         """
 
     def forget_text(self, text: bytes) -> int:

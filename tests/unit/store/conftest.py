@@ -1,3 +1,3 @@
 import pytest
 
-pytest.register_assert_rewrite("unit.store.contract")
+pytest.register_assert_rewrite("unit.store.contract", "unit.store.history_contract")

@@ -63,9 +63,8 @@ class WriteHistory(Protocol):
     """The writes to one agent's memory files, with the contents that they replaced. Thread-safe. Every method blocks.
 
     A content is stored once, whatever the number of its writes. Records and contents are deleted when they are older
-    than the age limit, oldest first while the contents exceed the size limit, and by the `forget` methods. Records count
-    towards the size limit too. The contents of the newest record are kept whatever their size, and the contents of
-    records that are not done whatever their size and age.
+    than the age limit, oldest first while they exceed the size limit, and by the `forget` methods. The contents of the
+    newest record are kept whatever their size, and those of records that are not done whatever their size and age.
 
     Raises:
         DiskFull: the disk is full; nothing was stored.

@@ -103,8 +103,11 @@ class _Place:
 
 
 @contextmanager
-def _open_place(location: Location, record: WriteRecord) -> Iterator[_Place]:
+def _open_place(location: Location, record: WriteRecord, locked: list[os.stat_result]) -> Iterator[_Place]:
     """Open the folder of a file, and hold the locks of its files until the block ends.
+
+    `locked` are the files that are locked already; the files of this place are added. Two names can be hard links to
+    one file, which has one lock.
 
     Raises:
         FileBusy: another program holds one of the locks.
@@ -119,11 +122,9 @@ def _open_place(location: Location, record: WriteRecord) -> Iterator[_Place]:
     with ExitStack() as stack:
         stack.callback(os.close, folder)
         place = _Place(location, record, folder)
-        locked: list[os.stat_result] = []
         for name in place.names():
             fd = os.open(name, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             stack.callback(os.close, fd)
-            # Two of the names can be hard links to one file.
             if not any(os.path.samestat(os.fstat(fd), other) for other in locked):
                 require_lock(fd, location)
             locked.append(os.fstat(fd))
@@ -187,11 +188,12 @@ class EditRecovery:
     def _is_applied(self, record: WriteRecord) -> bool | None:
         """Remove what the write left, and return whether it is in effect; None if that is unknown."""
         location = resolve_for_append(self._roots, record.path)
+        locked: list[os.stat_result] = []
         if record.kind is WriteKind.MOVE:
             moved_from = resolve_for_append(self._roots, record.moved_from)
-            with _open_place(moved_from, record) as old, _open_place(location, record) as new:
+            with _open_place(moved_from, record, locked) as old, _open_place(location, record, locked) as new:
                 return _is_moved(record, old, new)
-        with _open_place(location, record) as place:
+        with _open_place(location, record, locked) as place:
             if place.data(place.aside) is not None:
                 return self._without_exchange(record, place)
             if place.data(place.draft) is None:

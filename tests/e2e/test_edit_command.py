@@ -33,6 +33,8 @@ def served(tmp_path_factory):
 def editor(tmp_path, monkeypatch):
     """Make a shell script the editor. `$copy` is the file that it edits."""
     monkeypatch.delenv("VISUAL", raising=False)
+    # For the copies, some of which are kept.
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
 
     def editor(script):
         file = tmp_path / "an editor"

@@ -6,7 +6,7 @@ import sys
 
 import grpc
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from certificates import needs_openssl
@@ -267,6 +267,7 @@ def test_the_example_executes_the_calls_on_its_input(daemon, tmp_path):
     ]
 
 
+@example(["a.md"])
 @given(st.lists(st.text(st.sampled_from(".amd1é "), min_size=1, max_size=6), min_size=1, max_size=3))
 def test_the_path_in_a_list_names_the_listed_file(names):
     file = "/".join(["memory", *(f"{name}x" if name in {".", ".."} else name for name in names)]) + ".md"

@@ -23,8 +23,9 @@ use crate::v1::{
     ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse, MemoryForgetRequest, MemoryForgetResponse,
     MemoryGetRequest, MemoryGetResponse, MemoryHistoryRequest, MemoryHistoryResponse, MemoryMoveRequest,
     MemoryMoveResponse, MemoryRecallRequest, MemoryRecallResponse, MemoryRestoreRequest, MemoryRestoreResponse,
-    MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest, MemoryWriteResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
-    StatusRequest, StatusResponse, SyncRequest, SyncResponse, WatchIndexRequest, WatchIndexResponse,
+    MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest, MemoryWriteResponse, SessionArchiveRequest,
+    SessionArchiveResponse, SessionContextRequest, SessionContextResponse, StatusRequest, StatusResponse, SyncRequest,
+    SyncResponse, WatchIndexRequest, WatchIndexResponse,
 };
 
 // Default deadlines, as in the protos.

@@ -284,8 +284,13 @@ class EditedFile:
         """Remove the new name of a file that keeps its old one, or the empty file that reserved it."""
         with suppress(FileNotFoundError):
             status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-            if os.path.samestat(status, os.fstat(self._fd)) or not status.st_size:
+            if not status.st_size or _is_named(folder, name, self._fd) or self._has_old_name(status):
                 os.unlink(name, dir_fd=folder)
+
+    def _has_old_name(self, status: os.stat_result) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.stat(self._name, dir_fd=self._folder, follow_symlinks=False), status)
+        return False
 
     def _remove(self, name: str) -> bool:
         """Delete the displaced file under a temporary name; return False if it is not the file that was read.

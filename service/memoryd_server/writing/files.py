@@ -92,9 +92,7 @@ def write_new(location: Location, data: bytes, draft: str, renames: Renames | No
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
-            created = _create_in_one_step(folder, location.parts[-1], data, draft, renames)
-            if created is None:
-                created = _create_over_empty_file(folder, location.parts[-1], data, draft)
+            created = _create(folder, location.parts[-1], data, draft, renames)
             if not created:
                 return False
             if _sync_names(location, folder):
@@ -129,31 +127,34 @@ def leads_to(location: Location, folder: int) -> bool:
         os.close(current)
 
 
-def _create_in_one_step(folder: int, name: str, data: bytes, draft: str, renames: Renames) -> bool | None:
-    """Return whether the name was free; None if the file system has no step that overwrites no file."""
+def _create(folder: int, name: str, data: bytes, draft: str, renames: Renames) -> bool:
+    """Create a file by writing it under the name `draft`; return whether the name was free."""
+    _write(folder, draft, data)
     try:
-        _write(folder, draft, data)
-        created = renames.link(folder, draft, folder, name) or renames.to_free_name(folder, draft, folder, name)
-    except FileExistsError:
-        return False
-    finally:
-        with suppress(OSError):
-            os.unlink(draft, dir_fd=folder)
-    return created or None
-
-
-def _create_over_empty_file(folder: int, name: str, data: bytes, draft: str) -> bool:
-    """Create the file empty, which fails if the name is taken, and rename the whole file over it."""
-    try:
-        _write(folder, draft, data)
-        _write(folder, name, b"")
-        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+        if not _rename_in_one_step(folder, draft, name, renames):
+            _rename_over_empty_file(folder, draft, name)
     except FileExistsError:
         return False
     finally:
         with suppress(OSError):
             os.unlink(draft, dir_fd=folder)
     return True
+
+
+def _rename_in_one_step(folder: int, draft: str, name: str, renames: Renames) -> bool:
+    return renames.link(folder, draft, folder, name) or renames.to_free_name(folder, draft, folder, name)
+
+
+def _rename_over_empty_file(folder: int, draft: str, name: str) -> None:
+    """Reserve the name by an empty file, which fails if it is taken, and replace that file."""
+    _write(folder, name, b"")
+    try:
+        os.rename(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            if not os.stat(name, dir_fd=folder, follow_symlinks=False).st_size:
+                os.unlink(name, dir_fd=folder)
+        raise
 
 
 def _write(folder: int, name: str, data: bytes) -> None:

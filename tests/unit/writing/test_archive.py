@@ -253,7 +253,7 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
         raise OSError(30, "Read-only file system")
 
     if not links:
-        monkeypatch.setattr(files, "_create_in_one_step", lambda *_: None)
+        monkeypatch.setattr(files, "_rename_in_one_step", lambda *_: False)
     monkeypatch.setattr(files, "write_all", write_all)
     place.put("abc.jsonl", talk("one"))
     with pytest.raises(WorkspaceReadOnly):

@@ -181,21 +181,18 @@ OTHER_FIELDS = {
 }
 
 
-async def attack(running, home, fields, names, *, may_succeed=()):
+async def attack(running, home, fields, names, *, may_succeed=(), may_abort=False):
     """Sends every name in every field; returns the codes by field and name."""
     before, sessions = tree(home), kept(home)
+    allowed = {"OK", "PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}
+    allowed |= {"ABORTED"} if may_abort else set()
     codes = {}
     for field, made in fields.items():
         for name in names:
             method, request = made(placed(home, name))
             code, words = await told(running, method, request)
             assert SECRET not in words, (field, name, words)
-            assert code in {"OK", "PERMISSION_DENIED", "NOT_FOUND", "INVALID_ARGUMENT", "FAILED_PRECONDITION"}, (
-                field,
-                name,
-                code,
-                words,
-            )
+            assert code in allowed, (field, name, code, words)
             assert code != "OK" or field in may_succeed, (field, name, words)
             codes[field, name] = code
     assert tree(home) == before

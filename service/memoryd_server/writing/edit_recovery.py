@@ -10,6 +10,7 @@ a new record without the key of the request: a repeated request must not be answ
 was in effect.
 """
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -96,10 +97,14 @@ class _Place:
         """Return the stat of a regular file, None if it does not exist."""
         if self.folder < 0:
             return None
-        with suppress(FileNotFoundError):
+        try:
             status = os.stat(name, dir_fd=self.folder, follow_symlinks=False)
-            return status if stat.S_ISREG(status.st_mode) else None
-        return None
+        except OSError as error:
+            # A name that is too long is that of a write that the file system refused.
+            if error.errno in {errno.ENOENT, errno.ENAMETOOLONG}:
+                return None
+            raise
+        return status if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

@@ -269,6 +269,18 @@ class HistoryContract:
             older_than = page[-1]
         assert pages == list(range(80, 0, -1))
 
+    def test_a_second_move_from_the_same_path_brings_the_records_between_the_two(self, history):
+        self.write(history, 1, "b", moved_from="a")
+        self.write(history, 2, "a")
+        self.write(history, 3, "b", moved_from="a")
+        assert self.sequences(history, "b") == [3, 2, 1]
+
+    def test_newer_records_of_an_earlier_path_come_before_older_ones_of_the_path(self, history):
+        for number, path in enumerate(["b", "b", "a", "a"], 1):
+            self.write(history, number, path)
+        self.write(history, 5, "b", moved_from="a")
+        assert self.sequences(history, "b", limit=3) == [5, 4, 3]
+
     def test_moves_back_and_forth_end(self, history):
         for number in range(1, 21):
             self.write(history, number, PATHS[number % 2], moved_from=PATHS[(number + 1) % 2])

@@ -54,7 +54,9 @@ class FuzzedDaemon:
         self.process = psutil.Process(self._served.process.pid)
         tcp, unix = self._served.address.split(", ")
         self.addresses = {"tcp": tcp, "unix": unix}
-        limited = self._served.memoryd("token", "new", "--name", "limited", "--agent", "other").stdout.split()[0]
+        scopes = ("--scope", "admin", "--scope", "edit")
+        made = self._served.memoryd("token", "new", "--name", "limited", "--agent", "other", *scopes)
+        limited = made.stdout.split()[0]
         self.tokens = {"none": None, "owner": OWNER_TOKEN, "limited": limited, "wrong": "x" * 43, "odd": "a b"}
         self._channel = grpc.insecure_channel(unix)
         self._health = health_pb2_grpc.HealthStub(self._channel)
@@ -71,7 +73,12 @@ class FuzzedDaemon:
         }
         agents = [{"id": "main", "default": True}, {"id": "other", "workspace": str(self.other)}]
         entries = importlib.util.find_spec("lancedb") is not None
-        own = {"entries": {"enabled": entries}, "metrics": {"listen": self._metrics}}
+        own = {
+            "entries": {"enabled": entries},
+            "metrics": {"listen": self._metrics},
+            "writes": "edit",
+            "history": {"maxBytes": 4 * 2**20},
+        }
         return {"agents": {"defaults": {"memorySearch": search}, "list": agents}, "memoryd": own}
 
     def reset(self):

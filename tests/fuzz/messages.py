@@ -56,6 +56,9 @@ POOLS = {
     "message": ("", "{", "[]", '{"id": 1}', *MCP_MESSAGES, *MCP_MESSAGES),
     "agent_id": ("", "", "", "main", "other", "OTHER", "absent"),
     "path": (*NOTES, "memory/../memory/a.md", "/etc/passwd", "memory/a.txt", "qmd/notes/a.md", "@path:0", "@path:7"),
+    "new_path": (*NOTES, "memory/moved.md", "/etc/passwd", "@path:0"),
+    "expected_sha256": ("", "", "@content_sha256:0", "@content_sha256:2", "0" * 64, "F" * 64),
+    "version_id": ("@version_id:0", "@version_id:3", "", "0" * 32),
     "transcript": (*TRANSCRIPTS, "absent.jsonl", "../talk.jsonl"),
     "session_id": ("talk", "long", "absent"),
     "session_key": ("", "agent:main:cli:direct:x", "agent:main:telegram:group:1", "agent::::", "main"),
@@ -67,6 +70,7 @@ POOLS = {
     "tools": ("memory_search", "memory_get"),
     "service": ("", "memoryd.v1.MemoryService", "memoryd.v1.EntryService", "absent"),
 }
+LEARNED_FIELDS = {"cursor", "next_page_token", "entry_id", "path", "content_sha256", "version_id"}
 LEARNED = re.compile(r"@([a-z_]+):(\d+)")
 
 _RANGES = {
@@ -190,7 +194,7 @@ def learn(message, learned):
             if not field.message_type.GetOptions().map_entry:
                 for part in list(parts)[:3]:
                     learn(part, learned)
-        elif field.name in ("cursor", "next_page_token", "entry_id", "path") and not field.is_repeated:
+        elif field.name in LEARNED_FIELDS and not field.is_repeated:
             values = learned.setdefault(field.name, [])
             values.append(value)
             del values[:-20]

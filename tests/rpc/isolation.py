@@ -1,7 +1,9 @@
 """Daemons that differ in every agent but `ada`, and everything that a caller can see of them."""
 
 import asyncio
+import hashlib
 import os
+import re
 import uuid
 from contextlib import contextmanager, suppress
 
@@ -30,9 +32,11 @@ REQUEST_ID = "the-same-for-every-daemon"
 VOLATILE_TYPES = {"google.protobuf.Timestamp", "google.protobuf.Duration"}
 # Names of runs are random, events are numbered with the snapshots that came too fast to be sent, and the size of an
 # index depends on when SQLite tidied up.
-VOLATILE_FIELDS = {"sync_id", "cursor", "sequence", "size_bytes", "entry_id", "next_page_token"}
+VOLATILE_FIELDS = {"sync_id", "cursor", "sequence", "size_bytes", "entry_id", "next_page_token", "version_id"}
 # Revisions begin with the time at which an index was begun; which calls show the same one is what counts.
 REVISIONS = {"revision", "index_revision"}
+ENTRY_PATH = re.compile(r"entries/[0-9a-f-]{36}")
+VERSION_ID = re.compile(rb"(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f])")
 PASSING = {"progress", "heartbeat"}
 
 
@@ -58,7 +62,7 @@ class IsolationDaemon:
         remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
         defaults = {"memorySearch": {"provider": "openai-compatible", "model": "words", "remote": remote}}
         listen = ["127.0.0.1:0", f"unix:{self.home.socket}"]
-        own = {"listen": listen, "entries": {"enabled": True}}
+        own = {"listen": listen, "entries": {"enabled": True}, "writes": "edit"}
         settings = quiet({"memoryd": own, "agents": {"defaults": defaults, "list": entries}})
         if qmd is not None:
             self.home.environ = {"PATH": os.defpath, "HOME": str(root)}
@@ -71,7 +75,8 @@ class IsolationDaemon:
 
     @contextmanager
     def running(self):
-        _, self.token = new_token(self.home, "ada")
+        # The name is the same in each daemon; without one, the history has the ID of the token.
+        _, self.token = new_token(self.home, "ada", name="ada", scopes=["admin", "edit"])
         self.daemon.start()
         try:
             with (
@@ -81,8 +86,16 @@ class IsolationDaemon:
                 self.stub, self.owner = (stubs.MemoryServiceStub(channel) for channel in (by_tcp, by_socket))
                 self.entries, self.owner_entries = (EntryServiceStub(channel) for channel in (by_tcp, by_socket))
                 list(self.owner.Sync(pb.SyncRequest(agent_id="ada"), timeout=TIMEOUT))
+                # The first use opens the entries, for which a recall does not wait.
+                with suppress(grpc.RpcError):
+                    request = entry_service_pb2.RecallRequest(agent_id="ada", query="x")
+                    self.owner_entries.Recall(request, timeout=TIMEOUT)
                 self.cursor_of_another = make_cursor(uuid.uuid4().hex, 4)
+                self.version_of_another = uuid.uuid4().hex
                 for agent in self.others:
+                    with suppress(grpc.RpcError):
+                        request = pb.MemoryWriteRequest(agent_id=agent, path="memory/edited.md", content="otter")
+                        self.version_of_another = self.owner.MemoryWrite(request, timeout=TIMEOUT).version_id
                     with suppress(grpc.RpcError):
                         *_, last = self.owner.Sync(pb.SyncRequest(agent_id=agent), timeout=TIMEOUT)
                         self.cursor_of_another = last.cursor
@@ -95,6 +108,9 @@ class IsolationDaemon:
         if agent_id in self.others:
             with suppress(grpc.RpcError):
                 self.owner.MemoryAppend(pb.MemoryAppendRequest(agent_id=agent_id, text=text), timeout=TIMEOUT)
+                request = pb.MemoryWriteRequest(agent_id=agent_id, path="memory/edited.md", content=text)
+                with suppress(grpc.RpcError):
+                    self.owner.MemoryWrite(request, timeout=TIMEOUT)
                 self.owner.MemorySearch(pb.MemorySearchRequest(agent_id=agent_id, query=text), timeout=TIMEOUT)
             with suppress(grpc.RpcError):
                 entry = entry_service_pb2.RememberRequest(agent_id=agent_id, text=text)
@@ -125,6 +141,18 @@ class IsolationDaemon:
         lasting = [message for message in messages if not _is_passing(message)]
         return failure, [self._plain(str(self._steady(message))) for message in lasting]
 
+    def own_version(self):
+        """Return the ID of the newest write of ada, or of none."""
+        request = pb.MemoryHistoryRequest(agent_id="ada", page_size=1)
+        versions = self.owner.MemoryHistory(request, timeout=TIMEOUT).versions
+        return versions[0].version_id if versions else "0" * 32
+
+    def current_hash(self, path):
+        """Return the SHA-256 of a file of ada's workspace; of nothing if the path is none."""
+        file = self.home.workspace / path
+        inside = bool(path) and ".." not in path and file.is_relative_to(self.home.workspace) and file.is_file()
+        return hashlib.sha256(file.read_bytes() if inside else b"").hexdigest()
+
     def settle(self):
         """Wait until no sync of ada is running."""
         memory = self.served.agents.agent("ada")
@@ -139,10 +167,11 @@ class IsolationDaemon:
         return copy
 
     def _plain(self, value):
-        """Replace this daemon's folder, whose name has the same length for every daemon."""
+        """Replace this daemon's folder, whose name has the same length for every daemon, and random ids."""
         if isinstance(value, bytes):
-            return value.replace(str(self.home.root).encode(), b"ROOT")
-        return value.replace(str(self.home.root), "ROOT")
+            return VERSION_ID.sub(b"ID", value.replace(str(self.home.root).encode(), b"ROOT"))
+        plain = VERSION_ID.sub(b"ID", value.replace(str(self.home.root), "ROOT").encode()).decode()
+        return ENTRY_PATH.sub("entries/ID", plain)
 
 
 def _is_passing(message):

@@ -14,11 +14,15 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.wire import make_cursor, make_page_token
 from properties import examples
 from rpc.agent_calls import AGENT_CALLS
+from rpc.editing import digest
 from rpc.isolation import IsolationDaemon
 
 pytestmark = [pytest.mark.attacks, pytest.mark.slow]
 
 FOREIGN_CURSOR = "the cursor of another agent's run"
+FOREIGN_VERSION = "a write of another agent"
+OWN_VERSION = "a write of ada"
+CURRENT = "the hash of the file of ada"
 BOB = {
     "memory/secret.md": b"# Bob\n\nthe otter hides the key under the boathouse\n",
     "MEMORY.md": b"# Bob\n\nlikes otters\n",
@@ -91,6 +95,10 @@ page_tokens = st.sampled_from(
 )
 sizes = st.sampled_from([0, 1, 2, 1_000, -1])
 cursors = st.sampled_from(["", "", FOREIGN_CURSOR, "no cursor", make_cursor("0" * 32, 3)])
+# The content that the file has, none, and that of a file of another agent.
+seen_hashes = st.sampled_from(["", CURRENT, CURRENT, digest(BOB["memory/secret.md"]), "0" * 64])
+versions = st.sampled_from(["", OWN_VERSION, OWN_VERSION, FOREIGN_VERSION, "0" * 32])
+none = st.just(pb.FileDeletion())
 session_keys = st.sampled_from(["", "agent:ada:cli:direct:test", "agent:bob:cli:direct:test"])
 modes = st.sampled_from(memory_pb2.SearchMode.values())
 sync_modes = st.sampled_from(sync_event_pb2.SyncMode.values())
@@ -122,6 +130,26 @@ REQUESTS = {
         lambda **fields: pb.MemoryAppendRequest(now=NOW, **fields),
         agent_id=agent_ids, path=paths, text=queries, idempotency_key=st.sampled_from(["", "one", "two"]),
     ),
+    "MemoryWrite": st.one_of(
+        st.builds(pb.MemoryWriteRequest, agent_id=agent_ids, path=paths, expected_sha256=seen_hashes, content=queries),
+        st.builds(pb.MemoryWriteRequest, agent_id=agent_ids, path=paths, expected_sha256=seen_hashes, delete_file=none),
+        st.builds(
+            lambda **fields: pb.MemoryWriteRequest(insert={"text": "a bittern"}, **fields),
+            agent_id=agent_ids, path=paths, expected_sha256=seen_hashes,
+            idempotency_key=st.sampled_from(["", "one", "two"]),
+        ),
+    ),
+    "MemoryMove": st.builds(
+        pb.MemoryMoveRequest, agent_id=agent_ids, path=paths, new_path=paths, expected_sha256=seen_hashes,
+    ),
+    "MemoryHistory": st.builds(
+        pb.MemoryHistoryRequest,
+        agent_id=agent_ids, path=paths, version_id=versions, include_diffs=st.booleans(), page_size=sizes,
+        page_token=page_tokens | st.sampled_from([make_page_token("history", number) for number in ("1", "9")]),
+    ),
+    "MemoryRestore": st.builds(
+        pb.MemoryRestoreRequest, agent_id=agent_ids, path=paths, version_id=versions, expected_sha256=seen_hashes,
+    ),
     "MemoryForget": st.builds(pb.MemoryForgetRequest, agent_id=agent_ids, path=paths),
     "SessionContext": st.builds(pb.SessionContextRequest, agent_id=agent_ids),
     "SessionArchive": st.builds(pb.SessionArchiveRequest, agent_id=agent_ids),
@@ -149,6 +177,14 @@ def placed(daemon, request):
     made.CopyFrom(request)
     if hasattr(made, "path"):
         made.path = made.path.replace("ROOT", str(daemon.home.root))
+    if hasattr(made, "new_path"):
+        made.new_path = made.new_path.replace("ROOT", str(daemon.home.root))
+    if getattr(made, "version_id", "") == FOREIGN_VERSION:
+        made.version_id = daemon.version_of_another
+    elif getattr(made, "version_id", "") == OWN_VERSION:
+        made.version_id = daemon.own_version()
+    if getattr(made, "expected_sha256", "") == CURRENT:
+        made.expected_sha256 = daemon.current_hash(made.path)
     if getattr(made, "cursor", "") == FOREIGN_CURSOR:
         made.cursor = daemon.cursor_of_another
     return made

@@ -86,10 +86,13 @@ def digest_now(location: Location) -> str:
         raise
     finally:
         os.close(folder)
-    with os.fdopen(fd, "rb") as stream:
+    try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):
             raise _not_regular(location)
-        return file_digest(stream, sha256).hexdigest()
+        with os.fdopen(fd, "rb", closefd=False) as stream:
+            return file_digest(stream, sha256).hexdigest()
+    finally:
+        os.close(fd)
 
 
 def is_listed(folder: int, name: str) -> bool:

@@ -36,6 +36,7 @@ class EditFixture:
     renames: object = None
     wrap: object = staticmethod(lambda history: history)
     prefix: str = "id"
+    agent: str = "main"
     history: object = field(init=False)
     editor: object = field(init=False)
 
@@ -44,8 +45,8 @@ class EditFixture:
         self.workspace.mkdir(parents=True, exist_ok=True)
         state = self.folder / "state" / "memory"
         state.mkdir(parents=True, exist_ok=True)
-        self.history_path = state / "main.history.sqlite"
-        self.ledger = state / "main.appends"
+        self.history_path = state / f"{self.agent}.history.sqlite"
+        self.ledger = state / f"{self.agent}.appends"
         self.open()
 
     def open(self):
@@ -90,23 +91,22 @@ class EditFixture:
         return {str(file.relative_to(self.workspace)): file.read_bytes() for file in found}
 
     def write(self, path, change, **more):
-        """Write with the content that the file has now as the expected one."""
+        """Write with the content that the file has now as the expected one, unless another is given."""
         if isinstance(change, bytes):
             change = NewContent(change)
-        return self.editor.edit(
-            WriteJob(**{"path": path, "expected": digest(self.data(path)), "change": change, **more})
-        )
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path))
+        return self.editor.edit(WriteJob(path=path, change=change, **more))
 
     def move(self, path, new_path, **more):
-        return self.editor.edit(
-            MoveJob(**{"path": path, "new_path": new_path, "expected": digest(self.data(path)), **more})
-        )
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path))
+        return self.editor.edit(MoveJob(path=path, new_path=new_path, **more))
 
     def restore(self, version_id, path="", **more):
-        target = path or self.history.get(version_id).path
-        return self.editor.edit(
-            RestoreJob(**{"version_id": version_id, "path": path, "expected": digest(self.data(target)), **more})
-        )
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path or self.history.get(version_id).path))
+        return self.editor.edit(RestoreJob(version_id=version_id, path=path, **more))
 
     def kinds(self, path=""):
         """Return the kinds of the writes in the history, oldest first."""

@@ -73,7 +73,8 @@ def failed(folder, scenario, system, number):
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-MARKS = {name: pytest.mark.slow if name == "plain renames only" else pytest.mark.all_kills for name in SYSTEMS}
+MARKS = {name: [pytest.mark.slow, pytest.mark.all_kills] for name in SYSTEMS}
+MARKS["plain renames only"] = [pytest.mark.slow]
 ERRORS = {errno.ENOSPC: "DiskFull", errno.EACCES: "WorkspaceReadOnly", errno.EIO: "OSError"}
 
 
@@ -85,9 +86,9 @@ ERRORS = {errno.ENOSPC: "DiskFull", errno.EACCES: "WorkspaceReadOnly", errno.EIO
         ("create", "all", errno.EACCES),
         ("delete", "all", errno.EIO),
         *(
-            pytest.param(scenario, system, errno.ENOSPC, marks=mark)
+            pytest.param(scenario, system, errno.ENOSPC, marks=marks)
             for scenario in SCENARIOS
-            for system, mark in MARKS.items()
+            for system, marks in MARKS.items()
         ),
     ],
 )

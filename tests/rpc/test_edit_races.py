@@ -145,7 +145,7 @@ async def test_an_edit_waits_for_a_lock_that_another_program_holds(serve, home):
         assert content(home, PATH) == b"first\n"
         waiting = asyncio.ensure_future(write(running, PATH, "first\n", content="second\n"))
         queue = running.memory().workspace.writes
-        await eventually(lambda: queue._queues)
+        await eventually(lambda: queue.waiting)
         # Other files do not wait for it.
         await write(running, "memory/b.md", content="x")
         fcntl.flock(held, fcntl.LOCK_UN)

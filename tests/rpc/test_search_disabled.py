@@ -144,7 +144,7 @@ async def test_an_append_that_waits_for_a_lock_ends_with_the_daemon(serve, home)
         fcntl.flock(held, fcntl.LOCK_EX)
         waiting = asyncio.ensure_future(refused(running.append("two", path="memory/log.md")))
         queue = running.daemon.agents._workspaces["main"].writes
-        await eventually(lambda: queue._queues)
+        await eventually(lambda: queue.waiting)
         await running.stop_daemon()
         assert (await waiting).reason == "SHUTTING_DOWN"
     assert file.read_text() == "one\n"

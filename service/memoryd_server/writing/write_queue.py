@@ -40,6 +40,11 @@ class WriteQueue:
         self._stopped = asyncio.Event()
         self._queues: dict[str, _FileQueue] = {}
 
+    @property
+    def waiting(self) -> int:
+        """The number of writes that wait for locks."""
+        return sum(queue.waiting for queue in self._queues.values())
+
     async def write(self, path: str, work: Callable[[], _T], *, lock_deadline: float, deadline: float) -> _T:
         """Return the result of `work`, which writes the file `path`.
 
@@ -56,7 +61,7 @@ class WriteQueue:
             return await self._attempt(path, work, deadline)
         except FileBusy as error:
             busy = error
-        if sum(queue.waiting for queue in self._queues.values()) >= MOST_WAITING:
+        if self.waiting >= MOST_WAITING:
             raise busy
         with self._queue(path) as queue:
             try:

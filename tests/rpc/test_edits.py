@@ -1,11 +1,15 @@
 """MemoryWrite and MemoryMove change what the caller has seen and nothing else, keep it, and index the change."""
 
 import asyncio
+import time
+from hashlib import sha256
 
 import pytest
 
 from disks import unwritable
 from memoryd.v1 import memory_service_pb2 as pb
+from memoryd_server.sqlite.history import SqliteWriteHistory
+from memoryd_server.store.history import WriteKind, WriteRecord
 from rpc.callers import bearer, new_token
 from rpc.editing import (
     EDITS,
@@ -18,6 +22,7 @@ from rpc.editing import (
     kind,
     move,
     restore,
+    stored_rows,
     write,
 )
 from rpc.qmd_calls import ask, qmd_settings, ready
@@ -27,6 +32,10 @@ PATH = "memory/a.md"
 THREE = "one\ntwo\nthree\n"
 BINARY = b"\xff\r\ntwo\r\n"
 NO_SEARCH = {"agents": {"defaults": {"memorySearch": {"enabled": False}}}}
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -353,3 +362,44 @@ async def test_an_idle_agent_closes_its_history_and_opens_it_again(serve, home):
     assert not history_file(home).with_name(f"{history_file(home).name}-wal").exists()
     await write(running, PATH, "one\n", content="two\n")
     assert len((await history(running)).versions) == 2
+
+
+async def test_one_sync_indexes_both_paths_of_a_move(serve, home):
+    home.put(PATH, "the heron nests\n")
+    taken = home.put("memory/b.md", "the kestrel hovers\n")
+    running = await serve(EDITS)
+    await running.synced()
+    # The index still has the file, so that a sync need not look for it.
+    taken.unlink()
+    done = await move(running, PATH, "memory/b.md", "the heron nests\n")
+    found = await running.search("heron kestrel", min_revision=done.index_revision)
+    assert paths(found) == ["memory/b.md"]
+    assert [file.path for file in (await running.files()).files] == ["memory/b.md"]
+
+
+@pytest.mark.parametrize("more", [{}, NO_SEARCH])
+async def test_a_write_that_a_crash_interrupted_is_settled_at_the_start(serve, home, more):
+    home.put("memory/before.md", "before\n")
+    home.put("memory/after.md", "after\n")
+    store = SqliteWriteHistory(history_file(home), max_age_seconds=1e6, max_bytes=2**20, now_ms=now_ms)
+    for path in ("memory/before.md", "memory/after.md"):
+        record = WriteRecord(
+            version_id=path,
+            path=path,
+            kind=WriteKind.REPLACE_CONTENT,
+            time_ms=now_ms(),
+            caller="local",
+            draft=".0123.memoryd-edit",
+            before=sha256(b"before\n").digest(),
+            before_bytes=7,
+            after=sha256(b"after\n").digest(),
+            after_bytes=6,
+        )
+        store.begin(record, b"before\n", b"after\n")
+    store.close()
+    # The start settles them even if edits are disabled.
+    running = await serve(more)
+    (version,) = (await history(running)).versions
+    assert (version.version_id, version.path) == ("memory/after.md", "memory/after.md")
+    assert stored_rows(home) == (1, 2)
+    assert files_of(home) == {"memory/before.md": b"before\n", "memory/after.md": b"after\n"}

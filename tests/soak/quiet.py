@@ -231,7 +231,9 @@ async def clear(world, *, with_entries):
     """Have everything forgotten that a round wrote, so that all rounds begin alike."""
     async with world.connect() as client:
         for agent in world.agents.values():
-            paths = {*agent.lines, *agent.archives} | {path for path in agent.notes if "/forgotten/" in path}
+            paths = {*agent.lines, *agent.archives} | {
+                path for path in agent.notes if "/forgotten/" in path or "/edited/" in path
+            }
             for path in sorted(filter(None, paths)):
                 await world.call_until_done(
                     "MemoryForget",

@@ -112,6 +112,14 @@ async def lists(world):
                 user_messages=["Remember that I prefer tea", world.sentence()],
             )
             await context(world, client, agent)
+            await world.call(
+                "MemoryHistory",
+                client.history,
+                agent_id=agent.agent_id,
+                include_diffs=world.chance.random() < 0.5,
+                page_size=world.chance.choice([0, 3, 1_000]),
+                timeout=10.0,
+            )
             await world.call("MemoryForget", client.forget, agent_id=agent.agent_id, text=world.sentence())
             await world.pause(0.1, 0.6)
 

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from soak import editing, quiet, readers, report, streams, writers
+from soak import editing, edits, quiet, readers, report, streams, writers
 from soak.daemon import DaemonLives
 from soak.provider import failing_provider
 from soak.settings import SettingsFile
@@ -23,6 +23,7 @@ CLIENTS: dict[Callable[..., Awaitable[None]], int] = {
     writers.appends_without_keys: 2,
     writers.forgotten_notes: 1,
     writers.sessions: 1,
+    edits.edits: 2,
     readers.searches: 3,
     readers.reads: 2,
     readers.lists: 1,

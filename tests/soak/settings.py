@@ -53,6 +53,7 @@ class SettingsFile:
                 "idleSeconds": 20,
                 "limits": {"shutdownGraceSeconds": GRACE_SECONDS},
                 "entries": {"enabled": self._entries},
+                "writes": "edit",
             },
         }
 
@@ -75,6 +76,7 @@ class SettingsFile:
             lambda: ours.update(reconcileSeconds=1),
             lambda: ours.update(watcher={"mode": "polling", "pollSeconds": 0.5}),
             lambda: ours.update(idleSeconds=1),
+            lambda: ours.update(history={"days": 1}),
             lambda: ours["limits"].update(tokenConcurrentCalls=32),
             settings["agents"]["list"].pop,
         ]

@@ -55,6 +55,15 @@ def churn(edits, name, count):
                 edits.move(NOTE, f"memory/{name}-{number}.md", expected=digest(data))
 
 
+def shuffle(edits, name, count):
+    """Move the file away and back."""
+    other = f"memory/{name}.md"
+    for number in range(2 * count):
+        path, new_path = (other, NOTE) if number % 2 else (NOTE, other)
+        with contextlib.suppress(ContentChanged, FileBusy, FileNotFoundError):
+            edits.move(path, new_path, expected=digest(edits.file(path).read_bytes()))
+
+
 def read(edits):
     with contextlib.suppress(FileNotFoundError):
         return edits.file(NOTE).read_bytes()
@@ -64,7 +73,7 @@ def read(edits):
 def main():
     folder, role, name, count = sys.argv[1:]
     edits = EditFixture(Path(folder), agent=name, prefix=name)
-    {"append": append, "insert": insert, "churn": churn}[role](edits, name, int(count))
+    {"append": append, "insert": insert, "churn": churn, "shuffle": shuffle}[role](edits, name, int(count))
     edits.close()
 
 

@@ -67,6 +67,44 @@ def test_what_is_deleted_and_moved_in_between_is_in_a_file_or_in_the_history(tmp
     assert [path for path in start.files() if not path.endswith(".md")] == []
 
 
+@pytest.mark.parametrize("count", [12, pytest.param(150, marks=pytest.mark.slow)])
+def test_an_append_while_the_file_is_moved_leaves_one_copy_of_the_text(tmp_path, count):
+    start = EditFixture(tmp_path)
+    start.put(NOTE, b"# Notes\n")
+    acknowledged, agents = run(tmp_path, ["append", "append", "shuffle"], count)
+    text = b"\n".join(start.files().values()).decode().splitlines()
+    assert sorted(line for line in text if line and line != "# Notes") == sorted(acknowledged)
+    for agent in agents:
+        agent.close()
+
+
+MOVED_BEFORE_THE_LOCK = """
+import os, sys
+from pathlib import Path
+from unit.writing.competing_child import NOTE
+from unit.writing.edit_fixture import EditFixture
+from unit.writing.patient import PatientAppender
+edits = EditFixture(Path(sys.argv[1]))
+note, moved = edits.file(NOTE), edits.file("memory/moved.md")
+
+def move(event, arguments):
+    if event == "fcntl.flock" and not moved.exists() and os.path.samestat(os.fstat(arguments[0]), note.stat()):
+        note.rename(moved)
+
+sys.addaudithook(move)
+PatientAppender(edits.workspace, edits.ledger).append("appended", path=NOTE)
+"""
+
+
+def test_an_append_to_a_file_that_is_moved_before_its_lock_leaves_the_moved_file_unchanged(tmp_path):
+    edits = EditFixture(tmp_path)
+    edits.put(NOTE, b"# Notes\n")
+    command = [sys.executable, "-c", MOVED_BEFORE_THE_LOCK, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, timeout=60, check=False)
+    assert done.returncode == 0
+    assert edits.files() == {"memory/moved.md": b"# Notes\n", NOTE: b"appended\n"}
+
+
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("save", SAVES)
 def test_no_text_that_an_editor_saves_during_an_edit_is_lost(tmp_path, save, rounds):

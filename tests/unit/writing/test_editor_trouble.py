@@ -24,8 +24,9 @@ from memoryd_server.errors import (
     PathNotAllowed,
     WorkspaceReadOnly,
 )
+from memoryd_server.sources import Roots
 from memoryd_server.system import try_lock
-from memoryd_server.writing import FileDeletion, LineInsertion, NewContent
+from memoryd_server.writing import Appender, AppendJob, FileDeletion, LineInsertion, NewContent
 from unit.writing import failing_editor
 from unit.writing.edit_fixture import LIMIT, NOW_MS, SYSTEMS, EditFixture, digest, replace_file
 from unit.writing.failing_editor import NEW, NOTE, SCENARIOS, TEXT
@@ -398,6 +399,22 @@ def test_a_write_through_an_old_descriptor_right_after_the_exchange_is_kept(busy
     with pytest.raises(ContentChanged):
         busy.write(NOTE, b"new")
     assert busy.files() == {NOTE: TEXT + b"late\n"}
+
+
+def test_no_append_begins_between_the_exchange_and_the_comparison(busy):
+    """The exchange may be undone, and the appended text would be lost with the new file."""
+    found = []
+
+    def append():
+        try:
+            Appender(Roots(str(busy.workspace)), str(busy.ledger)).append(AppendJob("appended", path=NOTE))
+        except FileBusy as error:
+            found.append(error)
+
+    busy.renames.after = append
+    busy.write(NOTE, b"new")
+    assert len(found) == 1
+    assert busy.files() == {NOTE: b"new"}
 
 
 def test_a_program_that_keeps_the_file_open_does_not_block_an_edit(edits):

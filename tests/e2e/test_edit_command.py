@@ -236,14 +236,25 @@ def test_an_undo_that_discards_other_changes_needs_force_and_loses_nothing(serve
     check(served.memoryd("edit", "memory/later.md"))
     file.write_text("three\n")
     done = served.memoryd("undo", "memory/later.md", "--yes")
-    check(done, code=1, err="memory/later.md has been changed since this write")
+    check(done, code=1, err="memory/later.md was changed after this write")
     assert file.read_text() == "three\n"
     check(served.memoryd("undo", "memory/later.md", "--force"), out="Restored")
     assert file.read_text() == "one\n"
     check(served.memoryd("undo", "memory/later.md"), out="Restored")
     assert file.read_text() == "three\n"
     file.unlink()
-    check(served.memoryd("undo", "memory/later.md"), code=1, err="does not exist any more")
+    check(served.memoryd("undo", "memory/later.md"), code=1, err="was deleted or moved after this write")
+
+
+@pytest.mark.slow
+def test_a_diff_says_that_its_content_was_removed_from_the_history(served, editor):
+    put(served, "memory/secret.md", "the removed word\n")
+    editor('echo none > "$copy"')
+    check(served.memoryd("edit", "memory/secret.md"))
+    with connect(served.address) as client:
+        client.forget(text="the removed word")
+    check(served.memoryd("diff", "memory/secret.md"), err="the history no longer has the content")
+    check(served.memoryd("undo", "memory/secret.md"), code=3, err="the history no longer has the content")
 
 
 @pytest.mark.slow
@@ -269,7 +280,7 @@ def test_a_write_that_does_not_exist_is_not_found(served):
     for verb in ("diff", "undo"):
         check(served.memoryd(verb, "memory/none.md"), code=3, err="the history has no write to memory/none.md")
         check(served.memoryd(verb, "nowrite"), code=3, err="nowrite")
-        check(served.memoryd(verb, " "), code=2, err="the path is empty")
+        check(served.memoryd(verb, " "), code=2, err="the argument is empty")
     check(served.memoryd("history", "memory/none.md"), out="The history has no write to memory/none.md.")
 
 

@@ -56,8 +56,8 @@ _MOST_DIFF_BYTES = 64 * 1024
 def edit(common: CommonOptions, agent: str, as_json: bool, path: str) -> None:
     """Edit a memory file in $VISUAL or $EDITOR.
 
-    PATH is MEMORY.md, USER.md or a file under memory/. It is created if it does not exist. If the file is changed by
-    another program during the edit, your text is not written, but kept in a copy.
+    PATH is MEMORY.md, USER.md or a .md file under memory/. The file is created if it does not exist. If another program
+    changes the file during the edit, your text is not written; it is kept in a temporary file, whose path is printed.
     """
     command = _editor_command()
     with connected(common) as daemon:
@@ -141,8 +141,8 @@ def _require_edits(client: MemorydClient, agent: str) -> None:
     used = used_agent(client, agent)
     if used is not None and not used.may_edit:
         fail(
-            f'you may not edit the files of agent {used.agent_id!r}: this needs `memoryd.writes: "edit"` in the '
-            "settings and, over TCP, a token with the scope `edit` (`memoryd token new --scope edit`)",
+            f"the files of agent {used.agent_id!r} cannot be edited through this connection: edits need the setting "
+            '`memoryd.writes: "edit"` and, over TCP, a token with the scope `edit` (`memoryd token new --scope edit`)',
             PRECONDITION,
         )
 
@@ -224,7 +224,7 @@ def _write(client: MemorydClient, agent: str, copy: _Copy, text: str) -> message
     _show_changes(seen, _read(client, agent, seen.path))
     complain(f"your text is in {kept}")
     again = shlex.join(["edit", *(["--agent", agent] if agent else []), seen.path])
-    complain(f"to go on, run `{program_name()} {again}` again, and copy your changes from there", "CONTENT_CHANGED")
+    complain(f"to continue, run `{program_name()} {again}` again and copy your text from there", "CONTENT_CHANGED")
     sys.exit(FAILURE)
 
 
@@ -233,7 +233,7 @@ def _show_changes(seen: _SeenFile, current: _SeenFile) -> None:
     from memoryd_server.writing import unified_diff  # noqa: PLC0415 -- only after a conflict
 
     if not current.content_sha256:
-        complain(f"{seen.path} does not exist any more")
+        complain(f"{seen.path} no longer exists")
         return
     diff, truncated = unified_diff(
         seen.text.encode(),

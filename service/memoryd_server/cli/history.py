@@ -1,4 +1,4 @@
-"""`memoryd history`, `diff` and `undo`: list the writes to memory files, show what one changed, and take it back."""
+"""`memoryd history`, `diff` and `undo`: list the writes to memory files, show what one changed, and undo one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _MOST_PAGE = 1_000
 def history(common: CommonOptions, agent: str, as_json: bool, limit: int, with_diffs: bool, path: str) -> None:
     """List the writes to a memory file, newest first.
 
-    Without PATH, lists the writes to all files of the agent. Appends are not listed.
+    Without PATH, lists the writes to all files of the agent. Each line shows the time, the ID, the operation, the size
+    before and after, the caller and the path. Appends are not listed.
     """
     with connected(common) as daemon:
         listed = _listed(daemon.client, agent, path, limit, with_diffs=with_diffs)
@@ -102,11 +103,11 @@ def _columns(version: messages.FileVersion) -> tuple[str, ...]:
 @common_options
 @agent_option
 @json_option
-@click.argument("target", metavar="VERSION|PATH")
+@click.argument("target", metavar="PATH|VERSION")
 def diff(common: CommonOptions, agent: str, as_json: bool, target: str) -> None:
     """Show what a write changed, as a unified diff.
 
-    VERSION is the id of a write, as `memoryd history` prints it. With PATH, shows the newest write to this file.
+    PATH is a file, whose newest write is shown. VERSION is the ID of a write, as `memoryd history` prints it.
     """
     with connected(common) as daemon:
         version = _version(daemon.client, agent, target)
@@ -114,21 +115,28 @@ def diff(common: CommonOptions, agent: str, as_json: bool, target: str) -> None:
         show(version, lambda: iter(()), as_json=True)
         return
     if not version.diff:
-        complain(f"this write did not change the content: {_description(version)}")
+        complain(f"{_no_diff_reason(version)}: {_description(version)}")
     print_diff(version.diff, truncated=version.diff_truncated)
 
 
 def _version(client: MemorydClient, agent: str, target: str) -> messages.FileVersion:
-    """Return a write by its id, or the newest write to a path, with its diff."""
+    """Return a write by its ID, or the newest write to a path, with its diff."""
     if not target.strip():
         # An empty path would be that of all files.
-        raise click.UsageError("the path is empty; give a path or the id of a write")
-    # Every path of a memory file ends with `.md`; an id has no full stop.
+        raise click.UsageError("the argument is empty; pass a path or the ID of a write")
+    # Every path of a memory file ends with `.md`; an ID has no full stop.
     path, version_id = (target, "") if "." in target or "/" in target else ("", target)
     page = client.history(agent_id=agent, path=path, version_id=version_id, include_diffs=True, page_size=1)
     if not page.versions:
         fail(f"the history has no write {f'to {path}' if path else version_id}", NOT_FOUND)
     return page.versions[0]
+
+
+def _no_diff_reason(version: messages.FileVersion) -> str:
+    # An empty file is created and deleted without a line of difference.
+    if version.before_sha256 == version.after_sha256 or version.before_bytes == version.after_bytes == 0:
+        return "this write did not change the content"
+    return "there is no diff, because the history no longer has the content before or after this write"
 
 
 def _description(version: messages.FileVersion) -> str:
@@ -165,16 +173,17 @@ def _colour(line: str) -> str | None:
 @common_options
 @agent_option
 @json_option
-@click.option("--yes", is_flag=True, help="Do not ask. Without a terminal, and with --json, there is no question.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation. Implied by --json, and without a terminal.")
 @click.option(
-    "--force", is_flag=True, help="Also if the file was changed after the write; the history keeps these changes."
+    "--force", is_flag=True, help="Undo even if the file was changed after the write. The history keeps that change."
 )
 @click.argument("target", metavar="PATH|VERSION")
 def undo(common: CommonOptions, agent: str, as_json: bool, yes: bool, force: bool, target: str) -> None:
     """Undo a write: restore the content before it.
 
-    PATH is a file, whose newest write is undone. VERSION is the id of a write, as `memoryd history` prints it. An undo
-    is itself a write, so a second undo of the same PATH restores the newer content.
+    PATH is a file, whose newest write is undone. VERSION is the ID of a write, as `memoryd history` prints it. If the
+    write moved the file, it is moved back. An undo is itself a write, so a second undo of the same PATH undoes the
+    first one.
     """
     interactive = not (yes or as_json) and _is_at_terminal()
     with connected(common) as daemon:
@@ -213,16 +222,16 @@ def _require_undoable(version: messages.FileVersion, current: str, *, force: boo
     path = version.path
     if version.moved_from:
         if not current:
-            fail(f"{path} does not exist any more, so it cannot be moved back to {version.moved_from}", NOT_FOUND)
+            fail(f"{path} no longer exists, so it cannot be moved back to {version.moved_from}", NOT_FOUND)
         return
     if not version.restorable:
-        fail(f"the content of {path} before this write was forgotten, so it cannot be restored", NOT_FOUND)
+        fail(f"the history no longer has the content of {path} before this write, so it cannot be restored", NOT_FOUND)
     if current != version.after_sha256 and not force:
-        state = "has been changed" if current else "does not exist any more, so it has been deleted or moved"
+        state = "was changed" if current else "was deleted or moved"
         fail(
-            f"{path} {state} since this write; the undo would discard this change, too. Compare `memoryd get {path}` "
-            f"with `memoryd diff {version.version_id}`, or repeat the command with --force: the history keeps the "
-            "discarded content",
+            f"{path} {state} after this write; undo would discard that change, too. Compare `memoryd get {path}` with "
+            f"`memoryd diff {version.version_id}`, or repeat the command with --force; the history keeps the discarded "
+            "content",
             FAILURE,
         )
 

@@ -84,8 +84,8 @@ def _store(settings: ResolvedSettings) -> TokenStore:
     multiple=True,
     type=click.Choice(_SCOPES),
     help="What the token allows; can be repeated. read: search and read the memory. append: also append and sync. "
-    "edit: also replace, move, delete and restore memory files. admin: all that append allows, and forget, but not "
-    "edit. Default: admin.",
+    "edit: also edit, move, delete and restore memory files. admin: as append, and also forget; edit is not included. "
+    "Default: admin.",
 )
 @click.option("--name", default="", help="Name of the token, for your own use.")
 @click.option("--expires", type=_Lifetime(), help="Time until the token expires, for example 90d. Default: never.")

@@ -218,23 +218,22 @@ class EditedFile:
     def _rename(self, target: Location, folder: int) -> bool:
         """Rename the file to `target`; return False if the system has no step for it that overwrites no file."""
         name = target.parts[-1]
+        if self._is_own_name(target, folder):
+            os.rename(self._name, name, src_dir_fd=self._folder, dst_dir_fd=folder)
+            return True
         try:
             return self._renames.to_free_name(self._folder, self._name, folder, name)
         except FileExistsError as error:
-            if not self._is_own_name(target, folder):
-                raise ContentChanged(target.path, digest_now(target)) from error
-        os.rename(self._name, name, src_dir_fd=self._folder, dst_dir_fd=folder)
-        return True
+            raise ContentChanged(target.path, digest_now(target)) from error
 
     def _is_own_name(self, target: Location, folder: int) -> bool:
         """Return whether `target` is the file's own name in other letters, in a folder that ignores their case."""
         name = target.parts[-1]
-        return (
-            name.casefold() == self._name.casefold()
-            and os.path.samestat(os.fstat(folder), os.fstat(self._folder))
-            and _is_named(folder, name, self._fd)
-            and not is_listed(folder, name)
-        )
+        if name.casefold() != self._name.casefold() or not _is_same(folder, self._folder):
+            return False
+        with suppress(FileNotFoundError):
+            return _is_named(folder, name, self._fd) and not is_listed(folder, name)
+        return False
 
     def _check_moved(self, target: Location, folder: int) -> None:
         name = target.parts[-1]
@@ -376,6 +375,10 @@ def _read(location: Location, fd: int, max_bytes: int) -> bytes:
         words = f"the file has more than {max_bytes} bytes (memoryd.limits.maxFileBytes)"
         raise PathNotAllowed(location.path, words)
     return data
+
+
+def _is_same(one: int, other: int) -> bool:
+    return os.path.samestat(os.fstat(one), os.fstat(other))
 
 
 def _is_named(folder: int, name: str, fd: int) -> bool:

@@ -105,6 +105,40 @@ def test_an_append_to_a_file_that_is_moved_before_its_lock_leaves_the_moved_file
     assert edits.files() == {"memory/moved.md": b"# Notes\n", NOTE: b"appended\n"}
 
 
+WRITTEN_AFTER_THE_COMPARISON = """
+import fcntl, sys
+from pathlib import Path
+from memoryd_server.errors import ContentChanged
+from unit.writing.competing_child import NOTE
+from unit.writing.edit_fixture import EditFixture
+edits = EditFixture(Path(sys.argv[1]))
+stream, attempts = edits.file(NOTE).open("ab"), []
+
+def write(event, arguments):
+    if event == "fcntl.fcntl" and arguments[1] == fcntl.F_SETLEASE and arguments[2] == fcntl.F_WRLCK:
+        attempts.append(arguments)
+        if len(attempts) == 2:
+            stream.write(b"late\\n")
+            stream.close()
+
+sys.addaudithook(write)
+try:
+    edits.write(NOTE, b"new")
+except ContentChanged:
+    sys.exit(7)
+"""
+
+
+def test_a_write_through_an_old_descriptor_within_milliseconds_is_kept(tmp_path):
+    edits = EditFixture(tmp_path)
+    edits.put(NOTE, b"# Notes\n")
+    command = [sys.executable, "-c", WRITTEN_AFTER_THE_COMPARISON, str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(TESTS)}, timeout=60, check=False)
+    # `ContentChanged`.
+    assert done.returncode == 7
+    assert edits.files() == {NOTE: b"# Notes\nlate\n"}
+
+
 @pytest.mark.parametrize("rounds", [10, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("save", SAVES)
 def test_no_text_that_an_editor_saves_during_an_edit_is_lost(tmp_path, save, rounds):

@@ -2953,8 +2953,8 @@ func (x *MemoryAppendResponse) GetAlreadyAppended() bool {
 // Text that replaces another text in a file.
 type TextReplacement struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Text that must occur exactly once in the file, byte for byte. If it does not, the call fails with INVALID_ARGUMENT
-	// and names the lines of the occurrences. At most 1 MiB.
+	// Text that must occur exactly once in the file, byte for byte, at most 1 MiB. If it does not, the call fails with
+	// INVALID_ARGUMENT; if it occurs more than once, the error lists the lines of up to five occurrences.
 	OldText string `protobuf:"bytes,1,opt,name=old_text,json=oldText,proto3" json:"old_text,omitempty"`
 	// Text that replaces it, at most 1 MiB. Empty deletes the old text.
 	NewText       string `protobuf:"bytes,2,opt,name=new_text,json=newText,proto3" json:"new_text,omitempty"`
@@ -3009,8 +3009,8 @@ func (x *TextReplacement) GetNewText() string {
 // Lines to insert into a file.
 type LineInsertion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Line after which the text is inserted: 0 for the start of the file, at most the number of lines. The empty string
-	// after a line feed at the end of the file is not a line.
+	// Line after which the text is inserted: 0 for the start of the file, at most the number of lines. A line feed at the
+	// end of the file does not start another line.
 	AfterLine int32 `protobuf:"varint,1,opt,name=after_line,json=afterLine,proto3" json:"after_line,omitempty"`
 	// Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end, and before it if the last line
 	// of the file has none.
@@ -3068,8 +3068,7 @@ type LineDeletion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// First line to delete.
 	StartLine int32 `protobuf:"varint,1,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
-	// Last line to delete; at most the number of lines. The empty string after a line feed at the end of the file is not
-	// a line.
+	// Last line to delete; at most the number of lines. A line feed at the end of the file does not start another line.
 	EndLine       int32 `protobuf:"varint,2,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3163,8 +3162,8 @@ type MemoryWriteRequest struct {
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
 	// File to write: `MEMORY.md`, `USER.md`, or a `.md` file below `memory/`. Missing folders are created.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// SHA-256 of the content of the file that the caller has seen, as in MemoryGetResponse. Empty means that the file must
-	// not exist, which only `content` allows. If the file has another content, the call fails with ABORTED
+	// SHA-256 of the content that the caller has seen: `content_sha256` of MemoryGetResponse. Empty means that the file
+	// must not exist, which only `content` allows. If the file has another content, the call fails with ABORTED
 	// (CONTENT_CHANGED) and changes nothing; `content_sha256` in the metadata of the error is the SHA-256 of the current
 	// content, empty if the file does not exist.
 	ExpectedSha256 string `protobuf:"bytes,3,opt,name=expected_sha256,json=expectedSha256,proto3" json:"expected_sha256,omitempty"`
@@ -3342,7 +3341,7 @@ type MemoryWriteResponse struct {
 	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
 	// SHA-256 of the file after the write, for the next write; empty if the file was deleted.
 	ContentSha256 string `protobuf:"bytes,2,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
-	// ID of this write in the history; MemoryRestore with it undoes the write.
+	// ID of this write in the history. Pass it to MemoryRestore to undo the write.
 	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
 	// First line that the write inserted or changed. 0 if the file was deleted.
 	StartLine int32 `protobuf:"varint,4,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
@@ -3606,8 +3605,8 @@ type MemoryHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Memory file, which need not exist any more. Empty means all files of the agent. The writes of the file before it
-	// was moved to this path are included.
+	// Memory file, which may have been deleted. Empty means all files of the agent. The writes of the file before it was
+	// moved to this path are included.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
 	// ID of the only write to return. Empty means all writes.
 	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
@@ -3697,7 +3696,7 @@ func (x *MemoryHistoryRequest) GetPageToken() string {
 // One write in the history of a file. "Before" and "after" are the content of the file before and after the write.
 type FileVersion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ID of the write. MemoryRestore with it restores the content before the write.
+	// ID of the write, not of a content. MemoryRestore restores the content before this write.
 	VersionId string `protobuf:"bytes,1,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
 	// Path of the file after the write.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
@@ -3705,7 +3704,7 @@ type FileVersion struct {
 	MovedFrom string `protobuf:"bytes,3,opt,name=moved_from,json=movedFrom,proto3" json:"moved_from,omitempty"`
 	// Time of the write.
 	Time *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=time,proto3" json:"time,omitempty"`
-	// Who wrote: the name of the token, or its ID if it has no name; `local` for a caller of the Unix socket.
+	// Caller: the name of the token, or its ID if it has no name; `local` for a caller of the Unix socket.
 	Caller string `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
 	// What the write did.
 	Kind WriteKind `protobuf:"varint,6,opt,name=kind,proto3,enum=memoryd.v1.WriteKind" json:"kind,omitempty"`
@@ -3717,10 +3716,11 @@ type FileVersion struct {
 	AfterSha256 string `protobuf:"bytes,9,opt,name=after_sha256,json=afterSha256,proto3" json:"after_sha256,omitempty"`
 	// Size of the content after in bytes.
 	AfterBytes int64 `protobuf:"varint,10,opt,name=after_bytes,json=afterBytes,proto3" json:"after_bytes,omitempty"`
-	// Whether MemoryRestore can restore the content before. False if MemoryForget removed a text that it contained.
+	// Whether MemoryRestore can restore the content before. False if MemoryForget removed it, or if it was damaged.
 	Restorable bool `protobuf:"varint,11,opt,name=restorable,proto3" json:"restorable,omitempty"`
 	// Differences between the content before and after as a unified diff, at most 64 KiB. Bytes that are not valid UTF-8
-	// are replaced by U+FFFD. Empty unless `include_diffs` is set.
+	// are replaced by U+FFFD. Empty unless `include_diffs` is set, if the write did not change the content, or if one of
+	// the two contents is no longer stored.
 	Diff string `protobuf:"bytes,12,opt,name=diff,proto3" json:"diff,omitempty"`
 	// Whether `diff` was cut.
 	DiffTruncated bool `protobuf:"varint,13,opt,name=diff_truncated,json=diffTruncated,proto3" json:"diff_truncated,omitempty"`
@@ -3912,7 +3912,7 @@ type MemoryRestoreRequest struct {
 	// ID of a write in the history. The content before this write is restored, byte for byte. If the file did not exist
 	// before it, the file is deleted.
 	VersionId string `protobuf:"bytes,2,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
-	// File to restore to, as for MemoryWrite. Empty means the path of the file after the write.
+	// File to restore to, as for MemoryWrite. Empty means `path` of the write in MemoryHistory.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
 	// SHA-256 of the content of the file that the caller has seen, as for MemoryWrite. Empty means that the file must not
 	// exist.
@@ -4937,7 +4937,8 @@ type Agent struct {
 	// caller that is limited to some agents, `main` is always the default agent.
 	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
 	// Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, MemoryWrite, MemoryMove,
-	// MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
+	// MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with
+	// `plugins.slots.memory: "none"`, no call is.
 	Enabled bool `protobuf:"varint,4,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// State of the agent's index.
 	IndexState IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`

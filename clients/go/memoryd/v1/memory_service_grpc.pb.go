@@ -81,13 +81,14 @@ type MemoryServiceClient interface {
 	// Creates, replaces, edits or deletes a memory file, if it still has the content that the caller has seen. Requires
 	// `memoryd.writes: "edit"`. The replaced content is kept, and MemoryRestore restores it. Default client deadline: 5 s.
 	MemoryWrite(ctx context.Context, in *MemoryWriteRequest, opts ...grpc.CallOption) (*MemoryWriteResponse, error)
-	// Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+	// Renames a memory file, if it still has the content that the caller has seen. The history of the new path includes
+	// the writes before the move. MemoryRestore does not undo a move: move the file back. Requires
 	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
 	MemoryMove(ctx context.Context, in *MemoryMoveRequest, opts ...grpc.CallOption) (*MemoryMoveResponse, error)
-	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
-	// Default client deadline: 5 s.
+	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their diffs if
+	// requested. Default client deadline: 5 s.
 	MemoryHistory(ctx context.Context, in *MemoryHistoryRequest, opts ...grpc.CallOption) (*MemoryHistoryResponse, error)
-	// Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+	// Restores the content that a write replaced or deleted. A restore is itself a write and can be undone. Requires
 	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
 	MemoryRestore(ctx context.Context, in *MemoryRestoreRequest, opts ...grpc.CallOption) (*MemoryRestoreResponse, error)
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of
@@ -343,13 +344,14 @@ type MemoryServiceServer interface {
 	// Creates, replaces, edits or deletes a memory file, if it still has the content that the caller has seen. Requires
 	// `memoryd.writes: "edit"`. The replaced content is kept, and MemoryRestore restores it. Default client deadline: 5 s.
 	MemoryWrite(context.Context, *MemoryWriteRequest) (*MemoryWriteResponse, error)
-	// Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+	// Renames a memory file, if it still has the content that the caller has seen. The history of the new path includes
+	// the writes before the move. MemoryRestore does not undo a move: move the file back. Requires
 	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
 	MemoryMove(context.Context, *MemoryMoveRequest) (*MemoryMoveResponse, error)
-	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
-	// Default client deadline: 5 s.
+	// Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their diffs if
+	// requested. Default client deadline: 5 s.
 	MemoryHistory(context.Context, *MemoryHistoryRequest) (*MemoryHistoryResponse, error)
-	// Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+	// Restores the content that a write replaced or deleted. A restore is itself a write and can be undone. Requires
 	// `memoryd.writes: "edit"`. Default client deadline: 5 s.
 	MemoryRestore(context.Context, *MemoryRestoreRequest) (*MemoryRestoreResponse, error)
 	// Removes a file, a session or a text from the index and from all other stores of derived data. Returns the number of

@@ -218,7 +218,8 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MemoryMove(self, request, context):
-        """Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+        """Renames a memory file, if it still has the content that the caller has seen. The history of the new path includes
+        the writes before the move. MemoryRestore does not undo a move: move the file back. Requires
         `memoryd.writes: "edit"`. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -226,15 +227,15 @@ class MemoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def MemoryHistory(self, request, context):
-        """Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
-        Default client deadline: 5 s.
+        """Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their diffs if
+        requested. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MemoryRestore(self, request, context):
-        """Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+        """Restores the content that a write replaced or deleted. A restore is itself a write and can be undone. Requires
         `memoryd.writes: "edit"`. Default client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

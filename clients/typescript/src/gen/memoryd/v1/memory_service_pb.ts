@@ -1596,8 +1596,8 @@ export const MemoryAppendResponseSchema: GenMessage<MemoryAppendResponse> = /*@_
  */
 export type TextReplacement = Message<"memoryd.v1.TextReplacement"> & {
   /**
-   * Text that must occur exactly once in the file, byte for byte. If it does not, the call fails with INVALID_ARGUMENT
-   * and names the lines of the occurrences. At most 1 MiB.
+   * Text that must occur exactly once in the file, byte for byte, at most 1 MiB. If it does not, the call fails with
+   * INVALID_ARGUMENT; if it occurs more than once, the error lists the lines of up to five occurrences.
    *
    * @generated from field: string old_text = 1;
    */
@@ -1625,8 +1625,8 @@ export const TextReplacementSchema: GenMessage<TextReplacement> = /*@__PURE__*/
  */
 export type LineInsertion = Message<"memoryd.v1.LineInsertion"> & {
   /**
-   * Line after which the text is inserted: 0 for the start of the file, at most the number of lines. The empty string
-   * after a line feed at the end of the file is not a line.
+   * Line after which the text is inserted: 0 for the start of the file, at most the number of lines. A line feed at the
+   * end of the file does not start another line.
    *
    * @generated from field: int32 after_line = 1;
    */
@@ -1662,8 +1662,7 @@ export type LineDeletion = Message<"memoryd.v1.LineDeletion"> & {
   startLine: number;
 
   /**
-   * Last line to delete; at most the number of lines. The empty string after a line feed at the end of the file is not
-   * a line.
+   * Last line to delete; at most the number of lines. A line feed at the end of the file does not start another line.
    *
    * @generated from field: int32 end_line = 2;
    */
@@ -1713,8 +1712,8 @@ export type MemoryWriteRequest = Message<"memoryd.v1.MemoryWriteRequest"> & {
   path: string;
 
   /**
-   * SHA-256 of the content of the file that the caller has seen, as in MemoryGetResponse. Empty means that the file must
-   * not exist, which only `content` allows. If the file has another content, the call fails with ABORTED
+   * SHA-256 of the content that the caller has seen: `content_sha256` of MemoryGetResponse. Empty means that the file
+   * must not exist, which only `content` allows. If the file has another content, the call fails with ABORTED
    * (CONTENT_CHANGED) and changes nothing; `content_sha256` in the metadata of the error is the SHA-256 of the current
    * content, empty if the file does not exist.
    *
@@ -1807,7 +1806,7 @@ export type MemoryWriteResponse = Message<"memoryd.v1.MemoryWriteResponse"> & {
   contentSha256: string;
 
   /**
-   * ID of this write in the history; MemoryRestore with it undoes the write.
+   * ID of this write in the history. Pass it to MemoryRestore to undo the write.
    *
    * @generated from field: string version_id = 3;
    */
@@ -1963,8 +1962,8 @@ export type MemoryHistoryRequest = Message<"memoryd.v1.MemoryHistoryRequest"> & 
   agentId: string;
 
   /**
-   * Memory file, which need not exist any more. Empty means all files of the agent. The writes of the file before it
-   * was moved to this path are included.
+   * Memory file, which may have been deleted. Empty means all files of the agent. The writes of the file before it was
+   * moved to this path are included.
    *
    * @generated from field: string path = 2;
    */
@@ -2014,7 +2013,7 @@ export const MemoryHistoryRequestSchema: GenMessage<MemoryHistoryRequest> = /*@_
  */
 export type FileVersion = Message<"memoryd.v1.FileVersion"> & {
   /**
-   * ID of the write. MemoryRestore with it restores the content before the write.
+   * ID of the write, not of a content. MemoryRestore restores the content before this write.
    *
    * @generated from field: string version_id = 1;
    */
@@ -2042,7 +2041,7 @@ export type FileVersion = Message<"memoryd.v1.FileVersion"> & {
   time?: Timestamp;
 
   /**
-   * Who wrote: the name of the token, or its ID if it has no name; `local` for a caller of the Unix socket.
+   * Caller: the name of the token, or its ID if it has no name; `local` for a caller of the Unix socket.
    *
    * @generated from field: string caller = 5;
    */
@@ -2084,7 +2083,7 @@ export type FileVersion = Message<"memoryd.v1.FileVersion"> & {
   afterBytes: bigint;
 
   /**
-   * Whether MemoryRestore can restore the content before. False if MemoryForget removed a text that it contained.
+   * Whether MemoryRestore can restore the content before. False if MemoryForget removed it, or if it was damaged.
    *
    * @generated from field: bool restorable = 11;
    */
@@ -2092,7 +2091,8 @@ export type FileVersion = Message<"memoryd.v1.FileVersion"> & {
 
   /**
    * Differences between the content before and after as a unified diff, at most 64 KiB. Bytes that are not valid UTF-8
-   * are replaced by U+FFFD. Empty unless `include_diffs` is set.
+   * are replaced by U+FFFD. Empty unless `include_diffs` is set, if the write did not change the content, or if one of
+   * the two contents is no longer stored.
    *
    * @generated from field: string diff = 12;
    */
@@ -2163,7 +2163,7 @@ export type MemoryRestoreRequest = Message<"memoryd.v1.MemoryRestoreRequest"> & 
   versionId: string;
 
   /**
-   * File to restore to, as for MemoryWrite. Empty means the path of the file after the write.
+   * File to restore to, as for MemoryWrite. Empty means `path` of the write in MemoryHistory.
    *
    * @generated from field: string path = 3;
    */
@@ -2790,7 +2790,8 @@ export type Agent = Message<"memoryd.v1.Agent"> & {
 
   /**
    * Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, MemoryWrite, MemoryMove,
-   * MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with `plugins.slots.memory: "none"`, no call is.
+   * MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with
+   * `plugins.slots.memory: "none"`, no call is.
    *
    * @generated from field: bool enabled = 4;
    */
@@ -3520,7 +3521,8 @@ export const MemoryService: GenService<{
     output: typeof MemoryWriteResponseSchema;
   },
   /**
-   * Renames a memory file, if it still has the content that the caller has seen. Its history follows. Requires
+   * Renames a memory file, if it still has the content that the caller has seen. The history of the new path includes
+   * the writes before the move. MemoryRestore does not undo a move: move the file back. Requires
    * `memoryd.writes: "edit"`. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryMove
@@ -3531,8 +3533,8 @@ export const MemoryService: GenService<{
     output: typeof MemoryMoveResponseSchema;
   },
   /**
-   * Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their differences.
-   * Default client deadline: 5 s.
+   * Lists the writes that changed a memory file, or all files of an agent, newest first, and returns their diffs if
+   * requested. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryHistory
    */
@@ -3542,7 +3544,7 @@ export const MemoryService: GenService<{
     output: typeof MemoryHistoryResponseSchema;
   },
   /**
-   * Restores the content that a write replaced or deleted; itself a write, which can be undone. Requires
+   * Restores the content that a write replaced or deleted. A restore is itself a write and can be undone. Requires
    * `memoryd.writes: "edit"`. Default client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.MemoryRestore

@@ -14,6 +14,7 @@
     ├── EntryNotFound             no entry with this id
     ├── VersionNotFound           the history has no such write, or not its content
     ├── ContentChanged            the file does not have the content that the caller has seen
+    │   └── PathTaken             a file exists where none must exist
     ├── EditsDisabled             edits of memory files are disabled
     ├── MemoryDisabled            memory is disabled for the agent
     ├── EmbeddingNotConfigured    vector search was requested without a provider
@@ -179,11 +180,22 @@ class ContentChanged(MemorydError):
     reason = "CONTENT_CHANGED"
 
     def __init__(self, path: str, content_sha256: str) -> None:
-        what = "does not exist" if not content_sha256 else "has another content than expected_sha256 says"
-        super().__init__(
-            f"{path!r} {what}; nothing was changed: read the file again, and repeat the write on its current content",
-            metadata={"path": path, "content_sha256": content_sha256},
+        words = (
+            f"{path!r} has other content than the caller expects; nothing was changed: read the file again, and repeat "
+            "the write on its current content"
+            if content_sha256
+            else f"{path!r} does not exist; nothing was changed: to create it, write `content` with an empty "
+            "expected_sha256"
         )
+        super().__init__(words, metadata={"path": path, "content_sha256": content_sha256})
+
+
+class PathTaken(ContentChanged):
+    """A file exists at a path at which none must exist; nothing was changed."""
+
+    def __init__(self, path: str, content_sha256: str) -> None:
+        words = f"{path!r} exists already; nothing was changed: choose another path, or read and edit the file"
+        MemorydError.__init__(self, words, metadata={"path": path, "content_sha256": content_sha256})
 
 
 class EditsDisabled(MemorydError):

@@ -17,7 +17,7 @@ _INCLUDED: Mapping[Scope, frozenset[Scope]] = {
     Scope.READ: frozenset({Scope.READ}),
     Scope.APPEND: frozenset({Scope.READ, Scope.APPEND}),
     Scope.EDIT: frozenset({Scope.READ, Scope.APPEND, Scope.EDIT}),
-    # Tokens that were created before scopes existed have ADMIN. They could not replace or delete a memory file.
+    # Tokens that were created before scopes existed have ADMIN. They could not edit a memory file.
     Scope.ADMIN: frozenset({Scope.READ, Scope.APPEND, Scope.ADMIN}),
 }
 

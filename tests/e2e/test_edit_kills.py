@@ -93,6 +93,7 @@ class Repeating:
     """The fixture's edits with the hash of the first attempt."""
 
     def __init__(self, edits, expected):
+        self.history = edits.history
         self._edits = edits
         self._expected = expected
 

@@ -33,8 +33,8 @@ class WriteRecord:
     `before` and `after` are the SHA-256 of the content of the file before and after the write, None if it did not exist
     or does not exist any more. `lines` are the first and last line that the write changed in the new content, as in
     `MemoryWriteResponse`. `time_ms` is in Unix milliseconds. `key` and `request_sha256` identify a request that can be
-    repeated; the key is empty if it cannot. `draft` is the name of the temporary file in the folder of `path`, empty
-    if there is none.
+    repeated; the key is empty if it cannot. `draft` is the name of the temporary file in the folder of the file before
+    the write, empty if there is none.
 
     The store sets the other fields: `sequence` grows with each write, `is_done` is False until `finish`, and
     `is_restorable` is whether the content before the write is stored; it is always True if there was none.

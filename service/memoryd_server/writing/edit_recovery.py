@@ -13,7 +13,7 @@ was in effect.
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
@@ -139,7 +139,9 @@ def _open_place(location: Location, record: WriteRecord, locked: list[os.stat_re
 class EditRecovery:
     """The unfinished writes of one history. For one thread at a time."""
 
-    def __init__(self, roots: Roots, history: WriteHistory, renames: Renames) -> None:
+    def __init__(self, roots: Roots, history: WriteHistory, renames: Renames, new_id: Callable[[], str]) -> None:
+        """Settle the writes below `roots`. `new_id` returns the ids of records that are kept for their content."""
+        self._new_id = new_id
         self._roots = roots
         self._history = history
         self._renames = renames
@@ -152,17 +154,17 @@ class EditRecovery:
             for record, error in self._unsettled.values()
         )
 
-    def settle_all(self, new_id: str) -> None:
-        """Settle every unfinished write that can be settled. `new_id` is a prefix for the ids of records that are kept.
+    def settle_all(self) -> None:
+        """Settle every unfinished write that can be settled.
 
         Raises:
             DiskFull, HistoryUnavailable: the history cannot be read.
         """
         self._unsettled.clear()
-        for number, record in enumerate(self._history.unfinished()):
-            self.settle(record, f"{new_id}-{number}" if number else new_id)
+        for record in self._history.unfinished():
+            self.settle(record)
 
-    def settle(self, record: WriteRecord, new_id: str) -> None:
+    def settle(self, record: WriteRecord) -> None:
         """Settle one write, or keep it for the next call; then `require` raises why it could not be settled."""
         try:
             with file_errors(record.path):
@@ -171,7 +173,7 @@ class EditRecovery:
                 self._history.finish(record.version_id)
                 return
             if applied is None:
-                self._keep_content(record, new_id)
+                self._keep_content(record)
             self._history.cancel(record.version_id)
         except (MemorydError, OSError) as error:
             self._unsettled[record.version_id] = record, error
@@ -182,13 +184,13 @@ class EditRecovery:
             if path in {record.path, record.moved_from}:
                 raise error
 
-    def _keep_content(self, record: WriteRecord, new_id: str) -> None:
+    def _keep_content(self, record: WriteRecord) -> None:
         before = self._history.content(record.before) if record.before is not None else None
         after = self._history.content(record.after) if record.after is not None else None
         if before is not None:
-            kept = replace(record, version_id=new_id, key="", request_sha256="", draft="")
+            kept = replace(record, version_id=self._new_id(), key="", request_sha256="", draft="")
             self._history.begin(kept, before, after)
-            self._history.finish(new_id)
+            self._history.finish(kept.version_id)
 
     def _is_applied(self, record: WriteRecord) -> bool | None:
         """Remove what the write left, and return whether it is in effect; None if that is unknown."""

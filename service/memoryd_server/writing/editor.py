@@ -67,7 +67,7 @@ class Editor:
         self._now_ms = now_ms
         self._new_id = new_id
         self._renames = renames or Renames()
-        self._recovery = EditRecovery(roots, history, self._renames)
+        self._recovery = EditRecovery(roots, history, self._renames, new_id)
         self._mutex = threading.Lock()
 
     def recover(self) -> None:
@@ -76,7 +76,7 @@ class Editor:
         Raises nothing: what cannot be settled now is settled before the next edit.
         """
         with suppress(MemorydError), self._mutex:
-            self._recovery.settle_all(self._new_id())
+            self._recovery.settle_all()
 
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage of the history, and writes that could not be settled."""
@@ -104,7 +104,7 @@ class Editor:
             FileReplaced: another program replaces the file or its folder repeatedly.
         """
         with self._mutex:
-            self._recovery.settle_all(self._new_id())
+            self._recovery.settle_all()
             known = self._history.with_key(job.key) if job.key else None
             if known is not None:
                 return self._repeat(job, known)
@@ -216,7 +216,7 @@ class Editor:
             raise
         except BaseException:
             for record in begun:
-                self._recovery.settle(record, self._new_id())
+                self._recovery.settle(record)
             raise
         # The file is changed. If this fails, the record is marked as done before the next edit.
         with suppress(MemorydError):

@@ -28,7 +28,7 @@ AGENT_CALLS = {
     "WatchIndex": pb.WatchIndexRequest(),
     "FlushDecision": pb.FlushDecisionRequest(),
     "MemoryAppend": pb.MemoryAppendRequest(text="x"),
-    "MemoryWrite": pb.MemoryWriteRequest(path="memory/written.md", content="x"),
+    "MemoryWrite": pb.MemoryWriteRequest(path="memory/written.md", content="x", idempotency_key="x"),
     "MemoryMove": pb.MemoryMoveRequest(path="memory/written.md", new_path="memory/moved.md", expected_sha256="0" * 64),
     "MemoryHistory": pb.MemoryHistoryRequest(include_diffs=True),
     "MemoryRestore": pb.MemoryRestoreRequest(version_id="x"),

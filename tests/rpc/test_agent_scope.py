@@ -10,6 +10,9 @@ from rpc.wire import check_refused, refused
 
 AGENTS = ("main", "ada", "bob", "carl")
 ABSENT = "nobody"
+SCOPES = ["admin", "edit"]
+# The answers of the agent about a file and a write that it does not have.
+ANSWERS = {"MemoryMove": ("ABORTED", "CONTENT_CHANGED"), "MemoryRestore": ("NOT_FOUND", "VERSION_NOT_FOUND")}
 
 
 @pytest.fixture
@@ -23,7 +26,7 @@ async def running(serve, home):
         sessions.mkdir(parents=True)
         (sessions / "x.jsonl").write_text('{"type":"message","message":{"role":"user","content":"a secret"}}\n')
     home.put("MEMORY.md", "main is the default agent, and its workspace that of the flag")
-    settings = {"agents": {"list": entries}, "memoryd": {"entries": {"enabled": True}}}
+    settings = {"agents": {"list": entries}, "memoryd": {"entries": {"enabled": True}, "writes": "edit"}}
     return await serve(settings, listen="127.0.0.1:0")
 
 
@@ -34,6 +37,8 @@ async def check_answered(running, method, agent_id, options):
         made.cancel()
     elif method in ENTRY_CALLS and not HAS_LANCEDB:
         await check_refused(made, "UNIMPLEMENTED", "NOT_IMPLEMENTED")
+    elif method in ANSWERS:
+        await check_refused(made, *ANSWERS[method])
     else:
         assert await made is not None
 
@@ -45,7 +50,7 @@ async def forbidden(running, method, agent_id, options):
 
 @pytest.mark.parametrize("method", AGENT_CALLS)
 async def test_a_token_opens_its_agent_and_refuses_every_other_alike(running, home, method):
-    _, token = new_token(home, "ada")
+    _, token = new_token(home, "ada", scopes=SCOPES)
     options = bearer(token)
     for spelling in ("ada", "ADA", " ada "):
         await check_answered(running, method, spelling, options)
@@ -57,17 +62,17 @@ async def test_a_token_opens_its_agent_and_refuses_every_other_alike(running, ho
 
 @pytest.mark.parametrize("method", AGENT_CALLS)
 async def test_no_agent_means_main_and_nothing_else_to_a_limited_token(running, home, method):
-    _, without = new_token(home, "ada")
+    _, without = new_token(home, "ada", scopes=SCOPES)
     await forbidden(running, method, "", bearer(without))
     await forbidden(running, method, "  ", bearer(without))
-    _, with_main = new_token(home, "ada", "main")
+    _, with_main = new_token(home, "ada", "main", scopes=SCOPES)
     await check_answered(running, method, "", bearer(with_main))
 
 
 @pytest.mark.parametrize("method", AGENT_CALLS)
 async def test_the_agent_is_refused_before_anything_else_of_the_request(running, home, method):
     """Bad fields, too, would tell: they are looked at with the agent's settings."""
-    _, token = new_token(home, "ada")
+    _, token = new_token(home, "ada", scopes=SCOPES)
     request = for_agent(method, "bob")
     for field in ("query", "path", "text"):
         if hasattr(request, field):
@@ -77,7 +82,7 @@ async def test_the_agent_is_refused_before_anything_else_of_the_request(running,
 
 @pytest.mark.parametrize("method", AGENT_CALLS)
 async def test_a_token_for_several_agents_opens_them_all(running, home, method):
-    _, token = new_token(home, "ada", "Bob".lower())
+    _, token = new_token(home, "ada", "Bob".lower(), scopes=SCOPES)
     for agent_id in ("ada", "bob"):
         await check_answered(running, method, agent_id, bearer(token))
     await forbidden(running, method, "main", bearer(token))

@@ -21,6 +21,7 @@ from memoryd_server.errors import (
     FileNotFound,
     FileReplaced,
     PathNotAllowed,
+    PathTaken,
     WorkspaceReadOnly,
 )
 from memoryd_server.renames import Renames
@@ -195,7 +196,8 @@ class EditedFile:
         """Rename the file durably. Create the missing folders of `target`. `draft` is a temporary name in the folder.
 
         Raises:
-            ContentChanged: a file exists at `target`, or another program changed, replaced, removed or moved the file.
+            PathTaken: a file exists at `target`.
+            ContentChanged: another program changed, replaced, removed or moved the file.
             PathNotAllowed: the target leads through a link, or is not a regular file.
             OSError: the file system refuses it.
         """
@@ -224,7 +226,7 @@ class EditedFile:
         try:
             return self._renames.to_free_name(self._folder, self._name, folder, name)
         except FileExistsError as error:
-            raise ContentChanged(target.path, digest_now(target)) from error
+            raise PathTaken(target.path, digest_now(target)) from error
 
     def _is_own_name(self, target: Location, folder: int) -> bool:
         """Return whether `target` is the file's own name in other letters, in a folder that ignores their case."""
@@ -263,7 +265,7 @@ class EditedFile:
             if not linked:
                 os.close(os.open(name, _NEW, 0o600, dir_fd=folder))
         except FileExistsError as error:
-            raise ContentChanged(target.path, digest_now(target)) from error
+            raise PathTaken(target.path, digest_now(target)) from error
         except FileNotFoundError as error:
             raise self._changed() from error
         try:

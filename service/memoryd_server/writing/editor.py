@@ -17,6 +17,7 @@ from memoryd_server.errors import (
     InvalidRequest,
     MemorydError,
     PathNotAllowed,
+    PathTaken,
     VersionNotFound,
     WorkspaceReadOnly,
 )
@@ -89,7 +90,8 @@ class Editor:
         fails, the file is unchanged; only folders that were created for it may be left.
 
         Raises:
-            ContentChanged: the file does not have the expected content, or a file exists at the new path of a move.
+            ContentChanged: the file does not have the expected content.
+            PathTaken: a file exists where none is expected, or at the new path of a move.
             InvalidRequest: the change cannot be applied, the file would become too large, or the key was used before
                 with other contents.
             VersionNotFound: the history does not have the write to restore, or its content.
@@ -163,7 +165,7 @@ class Editor:
     def _change(self, location: Location, file: EditedFile | None, after: bytes | None, draft: str) -> None:
         if file is None:
             if after is not None and not write_new(location, after, draft, self._renames):
-                raise ContentChanged(location.path, digest_now(location))
+                raise PathTaken(location.path, digest_now(location))
         elif after is None:
             file.delete(draft)
         elif after != file.data:
@@ -181,7 +183,7 @@ class Editor:
                 raise ContentChanged(location.path, "")
             # In a folder that ignores the case of letters, the file itself can be found under its new name.
             if location.path.casefold() != target.path.casefold() and (taken := digest_now(target)):
-                raise ContentChanged(target.path, taken)
+                raise PathTaken(target.path, taken)
             moved = file.data
             record = self._record(job, target.path, WriteKind.MOVE, before=moved, after=moved, moved_from=location.path)
             begin(record, moved, moved)
@@ -279,10 +281,12 @@ def _check(location: Location, file: EditedFile | None, expected: bytes | None) 
     """Return the content of the file.
 
     Raises:
-        ContentChanged: it is not the expected one.
+        ContentChanged: it is not the expected one; `PathTaken` if no file is expected.
     """
     before = None if file is None else file.data
     found = _digest(before)
+    if found is not None and expected is None:
+        raise PathTaken(location.path, found.hex())
     if found != expected:
         raise ContentChanged(location.path, found.hex() if found is not None else "")
     return before

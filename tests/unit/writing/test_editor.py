@@ -12,6 +12,7 @@ from memoryd_server.errors import (
     FileNotFound,
     InvalidRequest,
     PathNotAllowed,
+    PathTaken,
     VersionNotFound,
 )
 from memoryd_server.system import try_lock
@@ -108,11 +109,12 @@ def test_a_restore_of_a_missing_file_to_no_file_is_recorded_and_changes_nothing(
 @pytest.mark.parametrize("change", [b"new", TextReplacement(b"one", b"1"), FileDeletion()])
 def test_a_file_with_another_content_is_not_changed(edits, change):
     edits.put(NOTE, TEXT)
-    with pytest.raises(ContentChanged, match="another content") as caught:
+    with pytest.raises(ContentChanged, match="other content") as caught:
         edits.write(NOTE, change, expected=digest(b"something else"))
     assert caught.value.metadata == {"path": NOTE, "content_sha256": digest(TEXT).hex()}
-    with pytest.raises(ContentChanged):
+    with pytest.raises(PathTaken) as caught:
         edits.write(NOTE, b"new", expected=None)
+    assert caught.value.metadata == {"path": NOTE, "content_sha256": digest(TEXT).hex()}
     with pytest.raises(ContentChanged):
         edits.move(NOTE, "MEMORY.md", expected=digest(b"something else"))
     assert (edits.files(), edits.kinds(), edits.history.unfinished()) == ({NOTE: TEXT}, [], [])
@@ -173,7 +175,7 @@ def test_a_write_of_the_same_content_is_recorded_and_keeps_the_file(plain):
 def test_a_move_does_not_replace_a_file(edits):
     edits.put(NOTE, TEXT)
     edits.put("MEMORY.md", b"another")
-    with pytest.raises(ContentChanged) as caught:
+    with pytest.raises(PathTaken) as caught:
         edits.move(NOTE, "MEMORY.md")
     assert caught.value.metadata == {"path": "MEMORY.md", "content_sha256": digest(b"another").hex()}
     assert edits.files() == {NOTE: TEXT, "MEMORY.md": b"another"}
@@ -197,11 +199,11 @@ def test_a_move_that_changes_only_the_case_of_letters(edits):
 def test_two_files_whose_names_differ_in_case_are_two_files(edits):
     edits.put(NOTE, TEXT)
     edits.put("memory/Note.md", TEXT)
-    with pytest.raises(ContentChanged):
+    with pytest.raises(PathTaken):
         edits.move(NOTE, "memory/Note.md")
     edits.file("memory/Note.md").unlink()
     os.link(edits.file(NOTE), edits.file("memory/Note.md"))
-    with pytest.raises(ContentChanged):
+    with pytest.raises(PathTaken):
         edits.move(NOTE, "memory/Note.md")
     assert edits.files() == {NOTE: TEXT, "memory/Note.md": TEXT}
 

@@ -146,7 +146,7 @@ async def roster(home, serve):
         (folder / "memory").mkdir(parents=True)
         (folder / "memory" / "note.md").write_text(f"the note of {agent_id}")
     running = await serve(listen="127.0.0.1:0")
-    _, running.token = new_token(home)
+    _, running.token = new_token(home, scopes=["admin", "edit"])
     return running
 
 

@@ -3,7 +3,7 @@
 from memoryd_server.sources.archive_reader import ReadStopped
 from memoryd_server.sources.compression import DamagedArchive
 from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files
+from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files, is_discoverable
 from memoryd_server.sources.files import (
     FileTooLarge,
     file_stat,
@@ -105,6 +105,7 @@ __all__ = [
     "has_session",
     "is_curated",
     "is_deleted",
+    "is_discoverable",
     "is_named_by",
     "is_remote",
     "is_too_deep",

@@ -28,6 +28,7 @@ from memoryd_server.sources.roots import (
     MOST_FOLDERS,
     REPAIR_FOLDER,
     SUFFIX,
+    Location,
     Roots,
     is_in_repair_folder,
     is_too_deep,
@@ -104,6 +105,21 @@ def discover_files(roots: Roots) -> Discovery:
     if not scan.files and not scan.failures:
         scan.issues.append("no memory files found")
     return scan.result()
+
+
+def is_discoverable(roots: Roots, file: Location) -> bool:
+    """Return whether discovery finds an existing file below the workspace's memory/, without looking at other files.
+
+    False if only discovery can decide this. It finds a file that has several names under one of them only. Reads
+    `.memoryignore`.
+    """
+    if file.root != roots.base() or file.parts[0] != MEMORY_FOLDER or REPAIR_FOLDER in file.parts:
+        return False
+    try:
+        rules = read_rules(file.root, ())
+    except IgnoreFileUnusable:
+        return False
+    return not (rules.ignores_folder(file.parts[:-1]) or rules.ignores(file.parts, folder=False))
 
 
 @dataclass(slots=True)

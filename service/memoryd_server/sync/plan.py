@@ -21,6 +21,7 @@ from memoryd_server.sources import (
     Location,
     UnreadableFolder,
     is_deleted,
+    is_discoverable,
     session_id,
     stat_file,
 )
@@ -307,20 +308,20 @@ class SyncPlanner:
         }
 
     def _plan_named_files(self, paths: Iterable[str], rows: Rows) -> SyncPlan | None:
-        """Return the plan for these Markdown files; None unless each of them is indexed and is a file or was deleted.
+        """Return the plan for these Markdown files; None if only discovery can decide what to do about one of them.
 
-        Only discovery can decide whether a new file is memory. A file that replaced the indexed one is read under the
-        same name; if it has another name that comes first, the next discovery removes this one.
+        A file that is new or has replaced the indexed one is read under this name. If it has another name that comes
+        first, the next discovery removes this one.
         """
         files: list[SourceFile] = []
         for path in paths:
             row, place = rows.get((Source.MEMORY, path)), self._place(path)
-            if row is None or row.error is not None or place is None:
+            if place is None or (row is not None and row.error is not None):
                 return None
             file = self._stat(place)
-            if file is not None:
+            if file is not None and (row is not None or self._is_new_memory(place)):
                 files.append(file)
-            elif not self._is_deleted(place, row):
+            elif file is not None or row is None or not self._is_deleted(place, row):
                 return None
         plan = make_plan(Discovery(tuple(files), (), ()), rows)
         return replace(plan, covers_every_source=False, of_named_files=True)
@@ -336,6 +337,9 @@ class SyncPlanner:
             stat = stat_file(place)
             return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
         return None
+
+    def _is_new_memory(self, place: Location) -> bool:
+        return self.corpus.memory and is_discoverable(self.corpus.roots, place)
 
     @staticmethod
     def _is_deleted(place: Location, row: FileRow) -> bool:

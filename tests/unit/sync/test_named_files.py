@@ -123,7 +123,33 @@ def remove_with_its_folder(named):
     return "memory/sub/d.md"
 
 
-@pytest.mark.parametrize("change", [make_new, remove_with_its_folder, let_it_fail_before])
+def make_new_at_the_top(named):
+    named.index.write("USER.md", "a kestrel\n")
+    return "USER.md"
+
+
+def make_new_next_to_an_unusable_ignore_file(named):
+    named.index.write(".memoryignore", "x\n" * 1_000)
+    return make_new(named)
+
+
+def make_new_in_an_ignored_folder(named):
+    named.index.write(".memoryignore", "drafts/\n*.tmp.md\n")
+    named.index.write("memory/a.tmp.md", "a kestrel\n")
+    named.index.write("memory/deep/drafts/new.md", "a kestrel\n")
+    return "memory/deep/drafts/new.md"
+
+
+@pytest.mark.parametrize("change", [make_new_next_to_an_unusable_ignore_file, make_new_in_an_ignored_folder])
+def test_a_named_file_that_is_not_memory_is_not_indexed(named, change):
+    path = change(named)
+    for scope in (SyncScope.of_files(path), SyncScope.of_files("memory/a.tmp.md", path), DUE_SCOPE):
+        _, everywhere = named.sync(scope)
+        assert everywhere
+        assert named.index.found("kestrel") == []
+
+
+@pytest.mark.parametrize("change", [make_new_at_the_top, remove_with_its_folder, let_it_fail_before])
 def test_all_files_are_discovered_if_a_named_file_may_not_be_the_indexed_one(named, change):
     path = change(named)
     _, everywhere = named.sync(SyncScope.of_files(path))
@@ -132,13 +158,13 @@ def test_all_files_are_discovered_if_a_named_file_may_not_be_the_indexed_one(nam
     assert named.engine.compare().plan.pending == 0
 
 
-@pytest.mark.parametrize(("change", "found"), [(replace_by_another, [A]), (remove, [])])
-def test_a_named_file_that_was_replaced_or_deleted_needs_no_discovery(named, change, found):
+@pytest.mark.parametrize(("change", "found"), [(replace_by_another, [A]), (remove, []), (make_new, ["memory/new.md"])])
+def test_a_named_file_that_was_created_replaced_or_deleted_needs_no_discovery(named, change, found):
     path = change(named)
     outcome, everywhere = named.sync(SyncScope.of_files(path))
     assert (outcome.changed, everywhere) == (True, False)
     assert named.index.found("kestrel") == found
-    assert named.index.found("heron") == ["../team/c.md", B]
+    assert named.index.found("heron") == ["../team/c.md", *([A] if change is make_new else []), B]
     assert named.engine.compare().plan.pending == 0
 
 

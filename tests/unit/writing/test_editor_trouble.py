@@ -308,7 +308,7 @@ def busy(tmp_path, request):
 
 @pytest.mark.parametrize("write", ["replace", "move"])
 @pytest.mark.parametrize("save", SAVES)
-@pytest.mark.parametrize("busy", ["all", "no exchange", "links only"], indirect=True)
+@pytest.mark.parametrize("busy", SYSTEMS, indirect=True)
 def test_a_save_before_the_rename_is_kept_and_the_edit_fails(busy, write, save):
     busy.renames.before = lambda: SAVES[save](busy)
     with pytest.raises(ContentChanged) as caught:

@@ -155,7 +155,8 @@ async def test_a_changed_file_is_an_error_with_its_current_hash(server, home):
         assert error.structured_content["error"]["reason"] == "CONTENT_CHANGED"
         assert error.structured_content["error"]["contentSha256"] == sha256(HARBOUR)
         assert f"Its contentSha256 is now {sha256(HARBOUR)}." in texts(error)
-        assert "read the file again" in texts(error)
+    assert "read the file again" in texts(changed)
+    assert "exists already" in texts(exists)
     assert absent.structured_content["error"]["contentSha256"] == ""
     assert "does not exist" in texts(absent)
     assert (home.workspace / PATH).read_text() == HARBOUR

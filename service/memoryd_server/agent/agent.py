@@ -110,6 +110,7 @@ class Agent:
             lambda: self.config,
             lambda: self.index.cache,
             history=self.workspace.history,
+            without_edits=self.workspace.editor.paused,
             now_ns=clock.now_ns,
         )
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner

@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from memoryd_server.agent.config import AgentConfig
@@ -53,7 +54,10 @@ class ForgetReceipt:
 
 
 class ForgetJob:
-    """Forgets for one agent. `config` and `cache` return the current ones; `now_ns` is the wall clock."""
+    """Forgets for one agent. `config` and `cache` return the current ones; `now_ns` is the wall clock.
+
+    `without_edits` returns a context in which no edit runs: an edit could store again what is being removed.
+    """
 
     def __init__(
         self,
@@ -63,10 +67,12 @@ class ForgetJob:
         cache: Callable[[], VectorCache | None],
         *,
         history: WriteHistory,
+        without_edits: Callable[[], AbstractContextManager[None]] = nullcontext,
         now_ns: Callable[[], int],
     ) -> None:
         self._store = store
         self._history = history
+        self._without_edits = without_edits
         self._forgotten = forgotten
         self._config = config
         self._cache = cache
@@ -82,7 +88,12 @@ class ForgetJob:
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
             FileReplaced: the source to delete is not the one that was read, and is kept; the index has not changed.
             IndexUnavailable: the index cannot be used, or the system refuses the source.
+            IndexBusy: an edit takes too long; nothing was removed.
         """
+        with self._without_edits():
+            return self._carry_out(request)
+
+    def _carry_out(self, request: ForgetRequest) -> ForgetReceipt:
         if request.text is not None:
             return self._text(request.text)
         try:

@@ -61,7 +61,7 @@ class AgentWorkspace:
         now_ms = lambda: clock.now_ns() // 1_000_000  # noqa: E731 -- shorter than a method
         self.history = resources.make_history(config, now_ms)
         self.appender = Appender(config.roots, str(config.ledger_path))
-        self._editor = Editor(
+        self.editor = Editor(
             config.roots,
             self.history,
             max_file_bytes=config.sync.max_file_bytes,
@@ -76,11 +76,11 @@ class AgentWorkspace:
     def recover(self) -> None:
         """Settle the appends and edits that a crash interrupted. Blocks."""
         self.appender.recover()
-        self._editor.recover()
+        self.editor.recover()
 
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator about appends, edits and their history."""
-        return (*self.appender.issues(), *self._editor.issues())
+        return (*self.appender.issues(), *self.editor.issues())
 
     def now(self) -> datetime:
         """Return the time in UTC."""
@@ -111,7 +111,7 @@ class AgentWorkspace:
                 'to "edit" in the settings of the daemon'
             )
         job: EditJob = await deadline.limit(asyncio.to_thread(request.resolve))
-        return await self._write(job.path, partial(self._editor.edit, job), deadline)
+        return await self._write(job.path, partial(self.editor.edit, job), deadline)
 
     async def read_history(self, request: HistoryRequest, deadline: Deadline) -> HistoryPage:
         """Return a page of the writes to a memory file, or to all of them. Also answers if edits are disabled.

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from hashlib import sha256
 
-from memoryd_server.errors import FileNotFound, MemorydError
+from memoryd_server.errors import FileNotFound, HistoryUnavailable, MemorydError
 from memoryd_server.renames import Renames
 from memoryd_server.sources import Location, Roots, open_directory, resolve_for_append
 from memoryd_server.store import WriteHistory, WriteKind, WriteRecord
@@ -179,10 +179,18 @@ class EditRecovery:
             self._unsettled[record.version_id] = record, error
 
     def require(self, path: str) -> None:
-        """Raise the error of an unfinished write to a file that could not be settled, if there is one."""
+        """Raise the error of an unfinished write to a file that could not be settled, if there is one.
+
+        Raises:
+            HistoryUnavailable: the file system refuses to settle it.
+            MemorydError: as `settle` met it.
+        """
         for record, error in self._unsettled.values():
             if path in {record.path, record.moved_from}:
-                raise error
+                if isinstance(error, MemorydError):
+                    raise error
+                words = f"an interrupted write to {path!r} cannot be settled: {error}; check the disk and call again"
+                raise HistoryUnavailable(words, metadata={"path": path}) from error
 
     def _keep_content(self, record: WriteRecord) -> None:
         before = self._history.content(record.before) if record.before is not None else None

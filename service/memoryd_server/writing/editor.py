@@ -14,6 +14,7 @@ from hashlib import sha256
 from memoryd_server.errors import (
     ContentChanged,
     FieldViolation,
+    IndexBusy,
     InvalidRequest,
     MemorydError,
     PathNotAllowed,
@@ -39,6 +40,9 @@ from memoryd_server.writing.edit_recovery import EditRecovery
 from memoryd_server.writing.edited_file import EditedFile, open_for_edit
 from memoryd_server.writing.files import file_errors, write_new
 from memoryd_server.writing.regular_files import digest_now
+
+PAUSE_SECONDS = 5.0
+"""How long `Editor.paused` waits for a running edit."""
 
 _Begin = Callable[[WriteRecord, bytes | None, bytes | None], None]
 _Plan = Callable[[bytes | None], Changed]
@@ -78,6 +82,22 @@ class Editor:
         """
         with suppress(MemorydError), self._mutex:
             self._recovery.settle_all()
+
+    @contextmanager
+    def paused(self, most_seconds: float = PAUSE_SECONDS) -> Iterator[None]:
+        """Begin no edit until the block ends. Settle the interrupted ones first, as far as possible. Blocks.
+
+        Raises:
+            IndexBusy: an edit is still running after `most_seconds`.
+        """
+        if not self._mutex.acquire(timeout=most_seconds):
+            raise IndexBusy("an edit of this agent is still being written; try again", retry_after_seconds=1.0)
+        try:
+            with suppress(MemorydError):
+                self._recovery.settle_all()
+            yield
+        finally:
+            self._mutex.release()
 
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage of the history, and writes that could not be settled."""

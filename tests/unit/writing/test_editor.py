@@ -10,6 +10,7 @@ from memoryd_server.errors import (
     ContentChanged,
     FileBusy,
     FileNotFound,
+    IndexBusy,
     InvalidRequest,
     PathNotAllowed,
     PathTaken,
@@ -376,3 +377,14 @@ def test_threads_edit_one_after_another(plain):
     assert sorted(plain.data(NOTE).split(b"\n")[:-1]) == sorted(
         b"%s %d" % (n, i) for n in (b"a", b"b") for i in range(10)
     )
+
+
+def test_no_edit_begins_while_edits_are_paused(plain):
+    with plain.editor.paused():
+        edit = threading.Thread(target=plain.write, args=(NOTE, b"new\n"), daemon=True)
+        edit.start()
+        with pytest.raises(IndexBusy), plain.editor.paused(0.01):
+            pytest.fail("two pauses at the same time")
+        assert not plain.file(NOTE).exists()
+    edit.join(30)
+    assert plain.file(NOTE).read_bytes() == b"new\n"

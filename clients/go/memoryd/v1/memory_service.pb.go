@@ -3012,8 +3012,8 @@ type LineInsertion struct {
 	// Line after which the text is inserted: 0 for the start of the file, at most the number of lines. A line feed at the
 	// end of the file does not start another line.
 	AfterLine int32 `protobuf:"varint,1,opt,name=after_line,json=afterLine,proto3" json:"after_line,omitempty"`
-	// Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end, and before it if the last line
-	// of the file has none.
+	// Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end if it has none there, and before it
+	// if the last line of the file has none.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3608,7 +3608,7 @@ type MemoryHistoryRequest struct {
 	// Memory file, which may have been deleted. Empty means all files of the agent. The writes of the file before it was
 	// moved to this path are included.
 	Path string `protobuf:"bytes,2,opt,name=path,proto3" json:"path,omitempty"`
-	// ID of the only write to return. Empty means all writes.
+	// ID of the only write to return; `path` must then be empty. Empty means all writes.
 	VersionId string `protobuf:"bytes,3,opt,name=version_id,json=versionId,proto3" json:"version_id,omitempty"`
 	// Whether to fill in `diff` of the writes.
 	IncludeDiffs bool `protobuf:"varint,4,opt,name=include_diffs,json=includeDiffs,proto3" json:"include_diffs,omitempty"`

@@ -1633,8 +1633,8 @@ export type LineInsertion = Message<"memoryd.v1.LineInsertion"> & {
   afterLine: number;
 
   /**
-   * Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end, and before it if the last line
-   * of the file has none.
+   * Text to insert, at most 1 MiB. Must not be empty. A line feed is added at its end if it has none there, and before it
+   * if the last line of the file has none.
    *
    * @generated from field: string text = 2;
    */
@@ -1970,7 +1970,7 @@ export type MemoryHistoryRequest = Message<"memoryd.v1.MemoryHistoryRequest"> & 
   path: string;
 
   /**
-   * ID of the only write to return. Empty means all writes.
+   * ID of the only write to return; `path` must then be empty. Empty means all writes.
    *
    * @generated from field: string version_id = 3;
    */

@@ -12,7 +12,7 @@ from pathlib import Path
 from certificates import Authority
 from daemon_process import end, start
 from memoryd.client import connect
-from memoryd_server.access.scopes import Scope
+from memoryd_server.access.grants import Scope
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from rpc.agent_calls import HAS_LANCEDB

@@ -13,8 +13,8 @@ from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd.v1.mcp_service_pb2_grpc import McpServiceStub
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceStub
 from memoryd_server.access import Scope
+from memoryd_server.access.grants import expand_scopes
 from memoryd_server.access.private_files import write_private
-from memoryd_server.access.scopes import expand_scopes
 from memoryd_server.errors import ScopeMissing
 from memoryd_server.observe import NoMeter, make_log
 from memoryd_server.rpc import LocalCaller, LocalCalls

@@ -9,17 +9,9 @@ from memoryd_server.access.certificates import (
     certificate_validity,
     read_certificates,
 )
-from memoryd_server.access.scopes import Scope
+from memoryd_server.access.grants import ALL_AGENTS_GRANT, DEFAULT_AGENT, Grant, Scope
 from memoryd_server.access.token_store import TokenRecord, TokenStore
-from memoryd_server.access.tokens import (
-    ALL_AGENTS_GRANT,
-    DEFAULT_AGENT,
-    Grant,
-    TokenFiles,
-    TokenVerifier,
-    first_token,
-    read_tokens,
-)
+from memoryd_server.access.tokens import TokenFiles, TokenVerifier, first_token, read_tokens
 
 __all__ = [
     "ALL_AGENTS_GRANT",

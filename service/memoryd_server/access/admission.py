@@ -17,7 +17,8 @@ from functools import partial
 from typing import Any
 
 from memoryd_server.access.certificates import Certificates
-from memoryd_server.access.tokens import DEFAULT_AGENT, Grant, TokenVerifier
+from memoryd_server.access.grants import DEFAULT_AGENT, Grant
+from memoryd_server.access.tokens import TokenVerifier
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import AgentForbidden, TooManyRequests
 

@@ -13,8 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from memoryd_server.access.grants import DEFAULT_SCOPES, Scope
 from memoryd_server.access.private_files import read_private, write_private
-from memoryd_server.access.scopes import DEFAULT_SCOPES, Scope
 from memoryd_server.errors import FileBusy, SettingsError
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.system import FileLock

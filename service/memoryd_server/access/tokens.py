@@ -1,4 +1,4 @@
-"""Bearer tokens: the files that hold them, their verification, and the grant that a valid token gives.
+"""Bearer tokens: the files that hold them, and their verification, which gives a grant.
 
 Tokens come from two files. The plain file has one token per line, each valid for every agent; local clients read it
 too. The token store has the hashed tokens that `memoryd token` creates. `TokenVerifier` reads both again when they
@@ -8,57 +8,18 @@ change.
 import hmac
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 import structlog
 
+from memoryd_server.access.grants import Grant, expand_scopes
 from memoryd_server.access.private_files import Signature, read_private, signature, write_private
-from memoryd_server.access.scopes import ALL_SCOPES, DEFAULT_SCOPES, Scope, expand_scopes
 from memoryd_server.access.token_store import TokenRecord, TokenStore, digest, new_token
 from memoryd_server.errors import SettingsError
 
-# The agent that an empty agent id means for a caller who is limited to some agents. It is a constant, because a value
-# that depends on the configuration would reveal which other agents exist.
-DEFAULT_AGENT = "main"
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """The ids of the agents that a caller may use; None means every agent, including those configured later.
-
-    `scopes` are what the caller may do with them, with the scopes that others include. `token_id` is the id for the
-    log, empty for a token of the plain file and for the Unix socket. `share` identifies the token whose share of the
-    limits a call counts against, empty for the Unix socket. `caller` is the name of the caller in the history of
-    writes.
-    """
-
-    agents: frozenset[str] | None = None
-    scopes: frozenset[Scope] = expand_scopes(DEFAULT_SCOPES)
-    token_id: str = field(default="", compare=False)
-    share: str = field(default="", compare=False)
-    caller: str = field(default="", compare=False)
-
-    @property
-    def limited(self) -> bool:
-        """Whether the caller is limited to some agents and must not learn anything about the others."""
-        return self.agents is not None
-
-    def allows(self, agent_id: str) -> bool:
-        """Return whether the caller may use the agent with exactly this id."""
-        return self.agents is None or agent_id in self.agents
-
-    def may(self, scope: Scope) -> bool:
-        """Return whether the caller has a scope."""
-        return scope in self.scopes
-
-
-LOCAL_CALLER = "local"
 TOKEN_FILE_CALLER = "token file"  # noqa: S105 -- the name of a caller
-
-ALL_AGENTS_GRANT = Grant(scopes=ALL_SCOPES, caller=LOCAL_CALLER)
-"""The grant of a caller on the Unix socket: every agent and every scope."""
 
 PLAIN_FILE = "memoryd.token"
 STORE_FILE = "memoryd.tokens.json"

@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.access import admission
 from memoryd_server.access.admission import CallLimits, RateLimiter
-from memoryd_server.access.tokens import ALL_AGENTS_GRANT, Grant
+from memoryd_server.access.grants import ALL_AGENTS_GRANT, Grant
 from memoryd_server.errors import TooManyRequests
 
 ONE = Grant(share="one")

@@ -7,8 +7,9 @@ import pytest
 
 from memoryd_server.access import private_files
 from memoryd_server.access import tokens as keyring_module
+from memoryd_server.access.grants import Grant
 from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import Grant, TokenVerifier
+from memoryd_server.access.tokens import TokenVerifier
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.log import make_log
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from click.testing import CliRunner
 
-from memoryd_server.access.scopes import Scope
+from memoryd_server.access.grants import Scope
 from memoryd_server.access.token_store import TokenStore
 from memoryd_server.access.tokens import TokenFiles
 from memoryd_server.cli.token import token

@@ -7,7 +7,7 @@ import pytest
 
 from memoryd.v1 import entry_service_pb2, mcp_service_pb2, memory_service_pb2
 from memoryd_server.access import Grant, Scope
-from memoryd_server.access.scopes import expand_scopes
+from memoryd_server.access.grants import expand_scopes
 from memoryd_server.errors import ScopeMissing
 from memoryd_server.rpc.method_scopes import METHODS_BY_SCOPE, require_scope, scope_of
 

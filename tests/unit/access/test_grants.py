@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.access.scopes import DEFAULT_SCOPES, Scope, expand_scopes
+from memoryd_server.access.grants import ALL_AGENTS_GRANT, DEFAULT_SCOPES, Scope, expand_scopes
 from memoryd_server.access.token_store import TokenStore
-from memoryd_server.access.tokens import ALL_AGENTS_GRANT, TokenVerifier
+from memoryd_server.access.tokens import TokenVerifier
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe import make_log
 

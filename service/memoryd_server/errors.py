@@ -166,9 +166,21 @@ class EntryNotFound(MemorydError):
 
 
 class VersionNotFound(MemorydError):
-    """The history has no write with this id, or no longer has the content before it."""
+    """The history has no write with this id, or no longer has the content before it.
+
+    `removed` is whether the history has the write, but not the content.
+    """
 
     reason = "VERSION_NOT_FOUND"
+
+    def __init__(self, version_id: str, *, removed: bool = False) -> None:
+        shown = repr(version_id[:64])
+        super().__init__(
+            f"the history no longer has the content before the write {shown}, which was pruned or forgotten; "
+            "MemoryHistory says which writes can be restored"
+            if removed
+            else f"the history has no write with the ID {shown}; MemoryHistory lists the writes that it has"
+        )
 
 
 class ContentChanged(MemorydError):

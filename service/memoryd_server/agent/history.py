@@ -44,19 +44,12 @@ def load_page(history: WriteHistory, query: HistoryQuery, should_stop: Callable[
     if query.version_id:
         record = history.get(query.version_id)
         if record is None:
-            raise version_not_found(query.version_id)
+            raise VersionNotFound(query.version_id)
         return HistoryPage((_compared(history, record) if query.include_diffs else FileVersion(record),))
     records = history.records(query.path, older_than=query.older_than, limit=query.limit + 1)
     shown = records[: query.limit]
     versions = _compare(history, shown, should_stop) if query.include_diffs else tuple(map(FileVersion, shown))
     return HistoryPage(versions, has_more=len(versions) < len(records))
-
-
-def version_not_found(version_id: str) -> VersionNotFound:
-    """Return the error of a request for a write that the history does not have."""
-    return VersionNotFound(
-        f"the history has no write with the ID {version_id[:64]!r}; MemoryHistory lists the writes that it has"
-    )
 
 
 def _compare(

@@ -108,7 +108,7 @@ class AgentWorkspace:
         if not self.config.edits_enabled:
             raise EditsDisabled(
                 'edits of memory files are disabled (memoryd.writes is "append"); to enable them, set memoryd.writes '
-                'to "edit" in the settings of the daemon'
+                'to "edit" in the settings of the daemon, and run `memoryd reload`'
             )
         job: EditJob = await deadline.limit(asyncio.to_thread(request.resolve))
         return await self._write(job.path, partial(self.editor.edit, job), deadline)

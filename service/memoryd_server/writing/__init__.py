@@ -11,7 +11,7 @@ from memoryd_server.writing.changes import (
     TextReplacement,
 )
 from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
-from memoryd_server.writing.difference import unified_diff
+from memoryd_server.writing.diff import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.editor import Editor
 from memoryd_server.writing.memory_file import request_digest

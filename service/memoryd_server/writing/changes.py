@@ -12,7 +12,7 @@ _MOST_NAMED = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Changed:
+class ChangeResult:
     """The content after a change, None for a deleted file, and the lines that the change inserted or replaced.
 
     `end_line` is `start_line` - 1 if text was only removed. Both are 0 for a deleted file.
@@ -29,9 +29,9 @@ class NewContent:
 
     data: bytes
 
-    def apply(self, _data: bytes) -> Changed:
+    def apply(self, _data: bytes) -> ChangeResult:
         """Return the new content."""
-        return Changed(self.data, 1, count_lines(self.data))
+        return ChangeResult(self.data, 1, count_lines(self.data))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TextReplacement:
     old: bytes
     new: bytes
 
-    def apply(self, data: bytes) -> Changed:
+    def apply(self, data: bytes) -> ChangeResult:
         """Return the content with the text replaced.
 
         Raises:
@@ -53,7 +53,7 @@ class TextReplacement:
         (place,) = places
         first = data.count(b"\n", 0, place) + 1
         after = data[:place] + self.new + data[place + len(self.old) :]
-        return Changed(after, first, first + count_lines(self.new) - 1)
+        return ChangeResult(after, first, first + count_lines(self.new) - 1)
 
     def _places(self, data: bytes) -> list[int]:
         """Return the places of the old text, at most one more than are named."""
@@ -83,7 +83,7 @@ class LineInsertion:
     after_line: int
     text: bytes
 
-    def apply(self, data: bytes) -> Changed:
+    def apply(self, data: bytes) -> ChangeResult:
         """Return the content with the text inserted.
 
         A line feed is added after the text if it does not end with one, and before it if the last line has none.
@@ -100,7 +100,7 @@ class LineInsertion:
         lead = b"\n" if place and data[place - 1 : place] != b"\n" else b""
         text = self.text if self.text.endswith(b"\n") else self.text + b"\n"
         after = data[:place] + lead + text + data[place:]
-        return Changed(after, self.after_line + 1, self.after_line + count_lines(text))
+        return ChangeResult(after, self.after_line + 1, self.after_line + count_lines(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LineDeletion:
     start_line: int
     end_line: int
 
-    def apply(self, data: bytes) -> Changed:
+    def apply(self, data: bytes) -> ChangeResult:
         """Return the content without the lines.
 
         Raises:
@@ -124,16 +124,16 @@ class LineDeletion:
         if self.end_line > lines:
             raise _invalid("delete_lines.end_line", f"is {self.end_line}, but the file has {lines} lines")
         start, end = _end_of_line(data, self.start_line - 1), _end_of_line(data, self.end_line)
-        return Changed(data[:start] + data[end:], self.start_line, self.start_line - 1)
+        return ChangeResult(data[:start] + data[end:], self.start_line, self.start_line - 1)
 
 
 @dataclass(frozen=True, slots=True)
 class FileDeletion:
     """Deletes the file."""
 
-    def apply(self, _data: bytes) -> Changed:
+    def apply(self, _data: bytes) -> ChangeResult:
         """Return no content."""
-        return Changed(None, 0, 0)
+        return ChangeResult(None, 0, 0)
 
 
 Change = NewContent | TextReplacement | LineInsertion | LineDeletion | FileDeletion

@@ -52,8 +52,8 @@ EditJob = WriteJob | MoveJob | RestoreJob
 class WriteReceipt:
     """A write that is done. `content` is the SHA-256 of the content after it, None for a deleted file.
 
-    `start_line` and `end_line` are as in `Changed`; both are 0 after a move. `already` is True if an earlier call with
-    the same key wrote it. `revision` is the index's revision that holds the change, None if it is not indexed yet.
+    `start_line` and `end_line` are as in `ChangeResult`; both are 0 after a move. `already` is True if an earlier call
+    with the same key wrote it. `revision` is the index's revision that holds the change, None if it is not indexed yet.
     """
 
     path: str

@@ -27,7 +27,7 @@ from memoryd_server.sources import Location, Roots, resolve_for_append
 from memoryd_server.store import WriteHistory, WriteKind, WriteRecord
 from memoryd_server.writing.changes import (
     Change,
-    Changed,
+    ChangeResult,
     FileDeletion,
     LineDeletion,
     LineInsertion,
@@ -45,7 +45,7 @@ PAUSE_SECONDS = 5.0
 """How long `Editor.paused` waits for a running edit."""
 
 _Begin = Callable[[WriteRecord, bytes | None, bytes | None], None]
-_Plan = Callable[[bytes | None], Changed]
+_Plan = Callable[[bytes | None], ChangeResult]
 
 
 class Editor:
@@ -146,7 +146,7 @@ class Editor:
         return _receipt(known, already=True)
 
     def _write(self, job: WriteJob) -> WriteReceipt:
-        def plan(data: bytes | None) -> Changed:
+        def plan(data: bytes | None) -> ChangeResult:
             if data is None and not isinstance(job.change, NewContent):
                 raise _invalid("expected_sha256", "is required, except to create a file with `content`")
             return job.change.apply(data or b"")
@@ -156,14 +156,13 @@ class Editor:
     def _restore(self, job: RestoreJob) -> WriteReceipt:
         record = self._history.get(job.version_id)
         if record is None:
-            raise VersionNotFound(f"the history has no write {job.version_id!r}; list the writes again")
+            raise VersionNotFound(job.version_id)
         content = None if record.before is None else self._history.content(record.before)
         if content is None and record.before is not None:
-            words = f"the history no longer has the content before the write {job.version_id!r}; it was removed"
-            raise VersionNotFound(words)
+            raise VersionNotFound(job.version_id, removed=True)
 
-        def plan(_data: bytes | None) -> Changed:
-            return Changed(None, 0, 0) if content is None else NewContent(content).apply(b"")
+        def plan(_data: bytes | None) -> ChangeResult:
+            return ChangeResult(None, 0, 0) if content is None else NewContent(content).apply(b"")
 
         return self._perform(job, job.path or record.path, plan, WriteKind.RESTORE, "version_id")
 
@@ -327,7 +326,7 @@ def _kind(job: WriteJob) -> WriteKind:
             return WriteKind.DELETE_FILE
 
 
-def _lines(changed: Changed) -> tuple[int, int]:
+def _lines(changed: ChangeResult) -> tuple[int, int]:
     return changed.start_line, changed.end_line
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import InvalidRequest
 from memoryd_server.writing.changes import (
-    Changed,
+    ChangeResult,
     FileDeletion,
     LineDeletion,
     LineInsertion,
@@ -26,25 +26,25 @@ def lines_of(data):
 @pytest.mark.parametrize(
     ("change", "before", "after"),
     [
-        (NewContent(b"a\nb"), b"x", Changed(b"a\nb", 1, 2)),
-        (NewContent(b""), b"x", Changed(b"", 1, 0)),
-        (FileDeletion(), b"x", Changed(None, 0, 0)),
-        (TextReplacement(b"two", b"2"), b"one\ntwo\nthree\n", Changed(b"one\n2\nthree\n", 2, 2)),
-        (TextReplacement(b"two\n", b"2\n3\n"), b"one\ntwo\nthree\n", Changed(b"one\n2\n3\nthree\n", 2, 3)),
-        (TextReplacement(b"two", b"2\n3"), b"one\ntwo\n", Changed(b"one\n2\n3\n", 2, 3)),
-        (TextReplacement(b"two\n", b""), b"one\ntwo\nthree\n", Changed(b"one\nthree\n", 2, 1)),
-        (TextReplacement(b"\n", b" "), b"one\ntwo", Changed(b"one two", 1, 1)),
-        (TextReplacement(b"\xff", b"\xfe"), b"a\xffb", Changed(b"a\xfeb", 1, 1)),
-        (LineInsertion(0, b"new"), b"one\n", Changed(b"new\none\n", 1, 1)),
-        (LineInsertion(1, b"a\nb\n"), b"one\ntwo\n", Changed(b"one\na\nb\ntwo\n", 2, 3)),
-        (LineInsertion(2, b"end"), b"one\ntwo", Changed(b"one\ntwo\nend\n", 3, 3)),
-        (LineInsertion(0, b"first"), b"", Changed(b"first\n", 1, 1)),
-        (LineInsertion(1, b"\n"), b"one\n", Changed(b"one\n\n", 2, 2)),
-        (LineInsertion(1, b"new"), b"one\r\ntwo\r\n", Changed(b"one\r\nnew\ntwo\r\n", 2, 2)),
-        (LineDeletion(2, 2), b"one\ntwo\nthree\n", Changed(b"one\nthree\n", 2, 1)),
-        (LineDeletion(1, 3), b"one\ntwo\nthree", Changed(b"", 1, 0)),
-        (LineDeletion(2, 2), b"one\ntwo", Changed(b"one\n", 2, 1)),
-        (LineDeletion(1, 1), b"\n\n", Changed(b"\n", 1, 0)),
+        (NewContent(b"a\nb"), b"x", ChangeResult(b"a\nb", 1, 2)),
+        (NewContent(b""), b"x", ChangeResult(b"", 1, 0)),
+        (FileDeletion(), b"x", ChangeResult(None, 0, 0)),
+        (TextReplacement(b"two", b"2"), b"one\ntwo\nthree\n", ChangeResult(b"one\n2\nthree\n", 2, 2)),
+        (TextReplacement(b"two\n", b"2\n3\n"), b"one\ntwo\nthree\n", ChangeResult(b"one\n2\n3\nthree\n", 2, 3)),
+        (TextReplacement(b"two", b"2\n3"), b"one\ntwo\n", ChangeResult(b"one\n2\n3\n", 2, 3)),
+        (TextReplacement(b"two\n", b""), b"one\ntwo\nthree\n", ChangeResult(b"one\nthree\n", 2, 1)),
+        (TextReplacement(b"\n", b" "), b"one\ntwo", ChangeResult(b"one two", 1, 1)),
+        (TextReplacement(b"\xff", b"\xfe"), b"a\xffb", ChangeResult(b"a\xfeb", 1, 1)),
+        (LineInsertion(0, b"new"), b"one\n", ChangeResult(b"new\none\n", 1, 1)),
+        (LineInsertion(1, b"a\nb\n"), b"one\ntwo\n", ChangeResult(b"one\na\nb\ntwo\n", 2, 3)),
+        (LineInsertion(2, b"end"), b"one\ntwo", ChangeResult(b"one\ntwo\nend\n", 3, 3)),
+        (LineInsertion(0, b"first"), b"", ChangeResult(b"first\n", 1, 1)),
+        (LineInsertion(1, b"\n"), b"one\n", ChangeResult(b"one\n\n", 2, 2)),
+        (LineInsertion(1, b"new"), b"one\r\ntwo\r\n", ChangeResult(b"one\r\nnew\ntwo\r\n", 2, 2)),
+        (LineDeletion(2, 2), b"one\ntwo\nthree\n", ChangeResult(b"one\nthree\n", 2, 1)),
+        (LineDeletion(1, 3), b"one\ntwo\nthree", ChangeResult(b"", 1, 0)),
+        (LineDeletion(2, 2), b"one\ntwo", ChangeResult(b"one\n", 2, 1)),
+        (LineDeletion(1, 1), b"\n\n", ChangeResult(b"\n", 1, 0)),
     ],
 )
 def test_a_change_gives_the_content_and_the_lines_after_it(change, before, after):
@@ -113,7 +113,7 @@ def test_exactly_the_named_lines_are_deleted(data, start, end):
             LineDeletion(start, end).apply(data)
         return
     done = LineDeletion(start, end).apply(data)
-    assert done == Changed(b"".join(lines[: start - 1] + lines[end:]), start, start - 1)
+    assert done == ChangeResult(b"".join(lines[: start - 1] + lines[end:]), start, start - 1)
 
 
 @settings(max_examples=examples(500), deadline=None)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.writing.difference import MOST_LINES, MOST_PAIRS, unified_diff
+from memoryd_server.writing.diff import MOST_LINES, MOST_PAIRS, unified_diff
 from properties import examples
 
 PLENTY = 1 << 30

@@ -15,6 +15,9 @@ MOST_PAGE_DIFF_BYTES = 768 * 2**10
 MOST_COMPARED_BYTES = 64 * 2**20
 """A page ends after contents of this size were compared, so that it does not take much longer than a second."""
 
+MOST_COMPARE_SECONDS = 1.0
+"""A page ends when its contents were compared for this time: contents can be made so that a comparison is slow."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
@@ -33,8 +36,10 @@ class HistoryPage:
     has_more: bool = False
 
 
-def load_page(history: WriteHistory, query: HistoryQuery, should_stop: Callable[[], bool]) -> HistoryPage:
-    """Return a page of the history.
+def load_page(
+    history: WriteHistory, query: HistoryQuery, should_stop: Callable[[], bool], monotonic: Callable[[], float]
+) -> HistoryPage:
+    """Return a page of the history. `monotonic` is the clock that limits the comparison of contents.
 
     Raises:
         VersionNotFound: there is no write with the requested ID.
@@ -48,20 +53,27 @@ def load_page(history: WriteHistory, query: HistoryQuery, should_stop: Callable[
         return HistoryPage((_compared(history, record) if query.include_diffs else FileVersion(record),))
     records = history.records(query.path, older_than=query.older_than, limit=query.limit + 1)
     shown = records[: query.limit]
-    versions = _compare(history, shown, should_stop) if query.include_diffs else tuple(map(FileVersion, shown))
+    versions = (
+        _compare(history, shown, should_stop, monotonic) if query.include_diffs else tuple(map(FileVersion, shown))
+    )
     return HistoryPage(versions, has_more=len(versions) < len(records))
 
 
 def _compare(
-    history: WriteHistory, records: list[WriteRecord], should_stop: Callable[[], bool]
+    history: WriteHistory,
+    records: list[WriteRecord],
+    should_stop: Callable[[], bool],
+    monotonic: Callable[[], float],
 ) -> tuple[FileVersion, ...]:
     """Return the first records with their differences, at least one."""
+    until = monotonic() + MOST_COMPARE_SECONDS
     versions: list[FileVersion] = []
     diffs = compared = 0
     for record in records:
         if should_stop():
             raise TimeoutError
-        if versions and (diffs > MOST_PAGE_DIFF_BYTES or compared > MOST_COMPARED_BYTES):
+        is_full = diffs > MOST_PAGE_DIFF_BYTES or compared > MOST_COMPARED_BYTES or monotonic() >= until
+        if versions and is_full:
             break
         version = _compared(history, record)
         versions.append(version)

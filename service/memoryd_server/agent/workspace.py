@@ -122,7 +122,8 @@ class AgentWorkspace:
             HistoryUnavailable: the history cannot be read.
         """
         query = request.resolve(self.config.roots)
-        return await deadline.limit(run_on(self._slow, load_page, self.history, query, deadline.has_passed))
+        load = run_on(self._slow, load_page, self.history, query, deadline.has_passed, self._clock.monotonic)
+        return await deadline.limit(load)
 
     async def _write(self, path: str, work: Callable[[], _T], deadline: Deadline) -> _T:
         until = deadline.within(LOCK_SECONDS)

@@ -2,7 +2,8 @@
 
 The lines that both contents have at the start and at the end are skipped as bytes. Between them, lines that occur once
 in each content and in the same order are equal (the patience diff), and `difflib` compares the lines between two of
-these. Its time grows with the product of the numbers of lines, so above a limit the lines are shown as replaced.
+these. Its time grows with the product of the numbers of equal lines and of matches, so above a limit the lines are
+shown as replaced.
 """
 
 from bisect import bisect_left
@@ -17,14 +18,18 @@ CONTEXT_LINES = 3
 MOST_LINES = 20_000
 """The most lines of both contents, without the common start and end, that are compared."""
 
-MOST_PAIRS = 1_000_000
-"""The most pairs of lines that `difflib` compares for one diff."""
+MOST_STEPS = 5_000_000
+"""The most steps of the inner loops of `difflib` for one diff, a fraction of a second."""
 
 NO_FILE = "/dev/null"
 """The name of a file that does not exist."""
 
 _NO_NEWLINE = "\\ No newline at end of file\n"
 _STEP_BYTES = 1 << 16
+
+# From this number of lines on, `difflib` ignores a line of the second content that occurs more often than once in 100
+# lines.
+_AUTOJUNK_LINES = 200
 
 # No character is longer in UTF-8.
 _MOST_CHARACTER_BYTES = 4
@@ -152,21 +157,34 @@ def _edits(before: bytes, after: bytes) -> list[_Edit]:
 
 def _line_edits(before: Sequence[bytes], after: Sequence[bytes]) -> Iterator[tuple[int, int, int, int]]:
     """Return the replaced ranges of lines, as the start and end in `before` and then in `after`."""
-    pairs_left = MOST_PAIRS
+    steps_left = MOST_STEPS
     for (before_anchor, after_anchor), (before_end, after_end) in pairwise(
         [(-1, -1), *_anchors(before, after), (len(before), len(after))]
     ):
         before_start, after_start = before_anchor + 1, after_anchor + 1
-        pairs = (before_end - before_start) * (after_end - after_start)
-        if pairs > pairs_left:
+        old_lines, new_lines = before[before_start:before_end], after[after_start:after_end]
+        steps = _most_steps(old_lines, new_lines)
+        if steps > steps_left:
             yield before_start, before_end, after_start, after_end
             continue
-        pairs_left -= pairs
-        matcher = SequenceMatcher(None, before[before_start:before_end], after[after_start:after_end])
-        for tag, old_start, old_end, new_start, new_end in matcher.get_opcodes():
+        steps_left -= steps
+        for tag, old_start, old_end, new_start, new_end in SequenceMatcher(None, old_lines, new_lines).get_opcodes():
             if tag != "equal":
                 old = before_start + old_start, before_start + old_end
                 yield *old, after_start + new_start, after_start + new_end
+
+
+def _most_steps(before: Sequence[bytes], after: Sequence[bytes]) -> int:
+    """Return a bound of the steps of `difflib`.
+
+    It searches the longest match about once for each match that it finds, and each search visits the lines of `before`
+    and, for each of them, the equal lines of `after`.
+    """
+    counts = Counter(after)
+    most = len(after) // 100 + 1 if len(after) >= _AUTOJUNK_LINES else len(after)
+    pairs = sum(count for line in before if (count := counts[line]) <= most)
+    searches = 2 * min(len(before), len(after), pairs) + 1
+    return searches * (len(before) + pairs)
 
 
 def _anchors(before: Sequence[bytes], after: Sequence[bytes]) -> list[tuple[int, int]]:

@@ -1,6 +1,7 @@
 """A page of the history ends before its differences become too large, and at the deadline."""
 
 import hashlib
+import itertools
 
 import pytest
 
@@ -38,8 +39,8 @@ def record(history, number, before, after):
     history.finish(made.version_id)
 
 
-def load(history, *, limit=100, diffs=True, version_id="", stops=lambda: False):
-    return load_page(history, HistoryQuery("", version_id, diffs, limit, None), stops)
+def load(history, *, limit=100, diffs=True, version_id="", stops=lambda: False, monotonic=lambda: 0.0):
+    return load_page(history, HistoryQuery("", version_id, diffs, limit, None), stops, monotonic)
 
 
 def ids(page):
@@ -72,6 +73,17 @@ def test_a_page_ends_when_large_contents_were_compared(history):
         record(history, number, b"x\n" * (size // 2) + b"%d" % number, b"x\n" * (size // 2) + b"%d" % (number + 1))
     page = load(history)
     assert (ids(page), page.has_more) == (["v4", "v3"], True)
+
+
+def test_a_page_ends_when_the_comparison_has_taken_its_time(history):
+    for number in range(4):
+        record(history, number, b"%d\n" % number, b"%d\n" % (number + 1))
+    clock = itertools.count(step=pages.MOST_COMPARE_SECONDS / 3)
+    page = load(history, monotonic=lambda: next(clock))
+    assert (ids(page), page.has_more) == (["v3", "v2"], True)
+    # Each page has at least one write.
+    clock = itertools.count(step=2 * pages.MOST_COMPARE_SECONDS)
+    assert ids(load(history, monotonic=lambda: next(clock))) == ["v3"]
 
 
 def test_the_comparison_ends_at_the_deadline(history):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.writing.diff import MOST_LINES, MOST_PAIRS, unified_diff
+from memoryd_server.writing.diff import MOST_LINES, MOST_STEPS, unified_diff
 from properties import examples
 
 PLENTY = 1 << 30
@@ -172,15 +172,15 @@ def test_patch_accepts_the_diffs(tmp_path, seed):
     assert file.read_text() == "".join(after)
 
 
-def compared_pairs(before, after, most_bytes=1 << 16):
-    """Return the diff, and the number of pairs of lines that `difflib` was given."""
-    given_pairs = 0
+def compared_steps(before, after, most_bytes=1 << 16):
+    """Return the diff, and the number of steps of the inner loops of `difflib`."""
+    steps = 0
 
     def count(frame, event, _):
-        nonlocal given_pairs
-        if event == "call" and frame.f_code is difflib.SequenceMatcher.get_opcodes.__code__:
-            matcher = frame.f_locals["self"]
-            given_pairs += len(matcher.a) * len(matcher.b)
+        nonlocal steps
+        if event == "call" and frame.f_code is difflib.SequenceMatcher.find_longest_match.__code__:
+            matcher, start, end = (frame.f_locals[name] for name in ("self", "alo", "ahi"))
+            steps += sum(1 + len(matcher.b2j.get(line, ())) for line in matcher.a[start:end])
 
     earlier = sys.getprofile()
     sys.setprofile(count)
@@ -188,7 +188,7 @@ def compared_pairs(before, after, most_bytes=1 << 16):
         found = diff(before, after, most_bytes)
     finally:
         sys.setprofile(earlier)
-    return found, given_pairs
+    return found, steps
 
 
 MIB = 1 << 20
@@ -205,6 +205,14 @@ HOSTILE = {
         )
         for seed in (0, 1000)
     ),
+    "equal lines between others": (b"x\n" * 5_000, b"".join(b"x\n%d\n" % number for number in range(99))),
+    "equal lines in the other order": tuple(
+        b"".join(b"%d\n" % (number % 90) for number in numbers) for numbers in (range(9_000), range(180, 0, -1))
+    ),
+    "few equal lines": tuple(
+        b"".join(b"x\n" if n % 9 == 0 else b"%d %d\n" % (n, side) for n in range(size))
+        for side, size in enumerate((9_000, 198))
+    ),
     "empty lines": (b"\n" * MIB, b"x\n" + b"\n\n" * MIB + b"y"),
     "one long line": (b"x" * (32 * MIB), b"y" + b"x" * (32 * MIB - 1)),
     "no common byte": (b"x\n" * (16 * MIB), b"y\n" * (16 * MIB)),
@@ -213,9 +221,9 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_few_lines_are_compared_whatever_the_contents(name):
-    (text, cut), pairs = compared_pairs(*HOSTILE[name])
-    assert pairs <= MOST_PAIRS
+def test_a_diff_has_few_steps_whatever_the_contents(name):
+    (text, cut), steps = compared_steps(*HOSTILE[name])
+    assert steps <= MOST_STEPS
     assert len(text.encode()) <= 1 << 16
     assert text.startswith("--- a/x.md\n+++ b/x.md\n@@ -")
     assert cut or text.endswith("\n")

@@ -12,7 +12,14 @@ from memoryd_server.sqlite.connection import scalar, transaction
 from memoryd_server.store import WriteKind, WriteRecord
 
 RECORD_BYTES = 512
-"""What a record without its contents counts towards the size limit: about its row and its index entries."""
+"""What a record with short texts, without its contents, counts towards the size limit: about its row and its index
+entries."""
+
+# The numbers are how often the row and the index entries of a record have each text.
+_RECORD_BYTES_OF = (
+    f"max({RECORD_BYTES}, 256 + 3 * length(CAST({{row}}.path || {{row}}.moved_from AS BLOB))"
+    " + 2 * length({row}.key) + length({row}.caller))"
+)
 
 LATEST = 2**63 - 1
 """Above every sequence number."""
@@ -44,9 +51,9 @@ TABLES = (
     """CREATE TRIGGER content_deleted AFTER DELETE ON contents BEGIN
         UPDATE totals SET bytes = bytes - old.stored_bytes; END""",
     f"""CREATE TRIGGER record_inserted AFTER INSERT ON records BEGIN
-        UPDATE totals SET bytes = bytes + {RECORD_BYTES}; END""",  # noqa: S608 -- a constant
+        UPDATE totals SET bytes = bytes + {_RECORD_BYTES_OF.format(row="new")}; END""",  # noqa: S608 -- a constant
     f"""CREATE TRIGGER record_deleted AFTER DELETE ON records BEGIN
-        UPDATE totals SET bytes = bytes - {RECORD_BYTES}; END""",  # noqa: S608 -- a constant
+        UPDATE totals SET bytes = bytes - {_RECORD_BYTES_OF.format(row="old")}; END""",  # noqa: S608 -- a constant
 )
 
 _FIELDS = (

@@ -192,6 +192,15 @@ def test_records_without_contents_count_towards_the_limit(make):
     assert len(versions(history)) == 10
 
 
+def test_long_paths_count_towards_the_limit(make, path):
+    history = make(max_bytes=500_000)
+    for number in range(1, 301):
+        old, new = (f"memory/{'é' * 1_900}{each}.md" for each in (number, number + 1))
+        write(history, number, where=new, moved_from=old, key=f"{'k' * 100}{number}")
+    history.close()
+    assert path.stat().st_size < 1_000_000
+
+
 def test_the_newest_write_can_be_undone_whatever_its_size(make):
     history = make(max_bytes=1)
     history.begin(record(1, before=noise(9_000)), noise(9_000), None)

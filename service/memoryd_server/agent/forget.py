@@ -94,17 +94,17 @@ class ForgetJob:
             return self._carry_out(request)
 
     def _carry_out(self, request: ForgetRequest) -> ForgetReceipt:
-        if request.text is not None:
-            return self._text(request.text)
+        receipt = self._source(request) if request.text is None else self._text(request.text)
+        # An edit that deleted the text can be the last change of the index, and not yet overwritten there.
+        return replace(receipt, purge_pending=self._store.has_deleted_text)
+
+    def _source(self, request: ForgetRequest) -> ForgetReceipt:
         try:
-            receipt = (
-                self._session(request.session_id or "", delete_source=request.delete_source)
-                if request.path is None
-                else self._file(request.path, delete_source=request.delete_source)
-            )
+            if request.path is None:
+                return self._session(request.session_id or "", delete_source=request.delete_source)
+            return self._file(request.path, delete_source=request.delete_source)
         except OSError as error:
             raise IndexUnavailable(f"the source cannot be read or deleted: {error}") from error
-        return replace(receipt, purge_pending=self._store.has_deleted_text)
 
     def purge(self, should_stop: Callable[[], bool]) -> bool:
         """Overwrite removed text on the disk; return False if it has to be called again."""

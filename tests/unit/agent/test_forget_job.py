@@ -167,6 +167,17 @@ def test_a_link_among_the_transcripts_is_left_alone(talked, tmp_path):
     assert (talked.sessions / "abc.jsonl.reset.9").is_symlink()
 
 
+def test_a_text_that_was_just_deleted_from_a_file_is_overwritten_before_the_answer(talked):
+    talked.write("memory/note.md", "the secret is 4711")
+    talked.sync()
+    talked.write("memory/note.md", "the harbour is calm")
+    talked.sync()
+    assert talked.store.has_deleted_text
+    # `agent.forget.forget` waits for the purge if the receipt says so.
+    assert talked.forget(text="4711").purge_pending
+    assert not talked.forget(text="4711").purge_pending
+
+
 def test_many_chunks_are_counted_as_many(index):
     index.write("memory/long.md", "\n\n".join(f"## Part {n}\n\n{WORD} {'word ' * 200}" for n in range(30)))
     index.sync()

@@ -14,7 +14,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.rpc.errors import _CODES
 from memoryd_server.rpc.wire import make_cursor, make_page_token
 from rpc.agent_calls import AGENT_CALLS, call, for_agent
-from rpc.wire import TIMEOUT, check_refused, kinds_of, refused
+from rpc.wire import TIMEOUT, check_refused, kinds_of
 from waiting import eventually
 
 VECTOR = memory_pb2.SEARCH_MODE_VECTOR
@@ -341,10 +341,11 @@ def calls(running):
 
 async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
     running = await serve({"memoryd": {"limits": {"maxConcurrentCalls": 1}}})
-    holder = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9), timeout=1)
+    holder = running.stub.MemorySearch(pb.MemorySearchRequest(query="x", min_revision=9))
     await eventually(lambda: calls(running) == 1)
     await check_refused(running.search("x"), "RESOURCE_EXHAUSTED", "TOO_MANY_REQUESTS", retry=True)
-    await refused(holder)
+    holder.cancel()
+    await eventually(lambda: calls(running) == 0)
     await running.search("x")
 
 

@@ -18,7 +18,7 @@ from memoryd_server.access.private_files import write_private
 from memoryd_server.errors import ScopeMissing
 from memoryd_server.observe import NoMeter, make_log
 from memoryd_server.rpc import LocalCaller, LocalCalls
-from memoryd_server.rpc.method_scopes import METHODS_BY_SCOPE, scope_of
+from memoryd_server.rpc.method_scopes import METHOD_SCOPES, METHODS_BY_SCOPE
 from rpc.agent_calls import AGENT_CALLS
 from rpc.callers import bearer, listed, new_token, silence, store
 from rpc.wire import TIMEOUT, check_refused, refusal
@@ -78,7 +78,7 @@ async def outcome(channel, method, **options):
 
 
 def check_missing(found, method):
-    scope = scope_of(f"/{method}").value
+    scope = METHOD_SCOPES[f"/{method}"].value
     assert found is not None, method
     assert (found.code, found.reason, found.metadata) == ("PERMISSION_DENIED", "SCOPE_MISSING", {"scope": scope}), (
         method
@@ -115,7 +115,7 @@ async def test_each_scope_allows_its_methods_and_no_other(running, home):
         allowed = expand_scopes(scopes or [ADMIN])
         for method in OWN_METHODS:
             found = await outcome(running.channel, method, **bearer(token))
-            if scope_of(f"/{method}") in allowed:
+            if METHOD_SCOPES[f"/{method}"] in allowed:
                 assert not is_missing(found), (scopes, method)
             else:
                 check_missing(found, method)
@@ -145,7 +145,7 @@ async def test_a_read_token_changes_no_byte_of_the_workspace(running, home):
     before = files_of(home)
     for method in OWN_METHODS:
         found = await outcome(running.channel, method, **bearer(token))
-        assert is_missing(found) is (scope_of(f"/{method}") is not READ)
+        assert is_missing(found) is (METHOD_SCOPES[f"/{method}"] is not READ)
     assert files_of(home) == before
     # The same calls with all scopes change it.
     _, token = new_token(home, scopes=[EDIT, ADMIN])
@@ -164,7 +164,7 @@ async def test_the_token_file_cannot_edit(running, home):
     token = (home.state_dir / "memoryd.token").read_text().strip()
     for method in OWN_METHODS:
         found = await outcome(running.channel, method, **bearer(token))
-        assert is_missing(found) is (scope_of(f"/{method}") is EDIT), method
+        assert is_missing(found) is (METHOD_SCOPES[f"/{method}"] is EDIT), method
 
 
 @pytest.mark.parametrize(("method", "scopes"), [("MemoryWrite", [APPEND]), ("MemoryForget", [EDIT])])

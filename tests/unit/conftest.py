@@ -1,6 +1,9 @@
 import pytest
 
-from index_fixture import IndexFixture
+# Before a test module imports them.
+pytest.register_assert_rewrite("unit.store.contract", "unit.store.history_contract")
+
+from index_fixture import IndexFixture  # noqa: E402 -- see above
 
 
 @pytest.fixture

@@ -19,13 +19,14 @@ from memoryd_server.access import ALL_AGENTS_GRANT, CallLimits, Credentials, Gra
 from memoryd_server.errors import (
     AgentNotFound,
     MemorydError,
+    ScopeMissing,
     ShuttingDown,
     TokenInvalid,
     TokenMissing,
 )
 from memoryd_server.observe import Meter
 from memoryd_server.rpc.errors import code_of, release_after_call
-from memoryd_server.rpc.method_scopes import require_scope
+from memoryd_server.rpc.method_scopes import METHOD_SCOPES
 from memoryd_server.rpc.requests import name_agent
 from memoryd_server.rpc.wire import Context
 
@@ -266,6 +267,17 @@ class CallRecorder:
             self._log.debug("serve-call", **call, **_caller(grant), elapsed_ms=elapsed_ms)
         finally:
             self._meter.call_ended(method.removeprefix("/"), code, time.monotonic() - began)
+
+
+def require_scope(method: str, grant: Grant) -> None:
+    """Refuse a call of a method, `/package.Service/Method`, that the caller's scopes do not allow.
+
+    Raises:
+        ScopeMissing: the caller does not have the scope.
+    """
+    scope = METHOD_SCOPES[method]
+    if not grant.may(scope):
+        raise ScopeMissing(method.rpartition(".")[2].replace("/", "."), scope.value)
 
 
 def address_request(request: Any, grant: Grant) -> None:

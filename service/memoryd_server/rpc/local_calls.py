@@ -20,7 +20,7 @@ from memoryd_server.observe import Meter
 from memoryd_server.rpc.authorization import Authorizer, CallRecorder, address_request
 from memoryd_server.rpc.health import SERVICE
 from memoryd_server.rpc.memory_service import MemoryService
-from memoryd_server.rpc.method_scopes import scope_of
+from memoryd_server.rpc.method_scopes import METHOD_SCOPES
 from memoryd_server.rpc.wire import Context
 
 _METHODS = memory_service_pb2.DESCRIPTOR.services_by_name["MemoryService"].methods_by_name
@@ -88,7 +88,7 @@ class LocalCalls:
             TokenMissing, TokenInvalid: the caller has no valid token.
         """
         grant = await self._gate.identify(_context(caller))
-        return frozenset(method for method in methods if grant.may(scope_of(_full_name(method))))
+        return frozenset(method for method in methods if grant.may(METHOD_SCOPES[_full_name(method)]))
 
     async def call(self, method: str, request: Mapping[str, Any], caller: LocalCaller) -> dict[str, Any]:
         """Call a unary method, such as `MemorySearch`, and return its response.

@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from memoryd_server.access import Grant, Scope
-from memoryd_server.errors import ScopeMissing
+from memoryd_server.access import Scope
 
 _READ_METHODS = (
     "memoryd.v1.MemoryService/MemorySearch",
@@ -49,20 +48,14 @@ METHODS_BY_SCOPE: Mapping[Scope, Sequence[str]] = {
     Scope.EDIT: _EDIT_METHODS,
     Scope.ADMIN: _ADMIN_METHODS,
 }
-_SCOPES: Mapping[str, Scope] = {f"/{method}": scope for scope, names in METHODS_BY_SCOPE.items() for method in names}
 
 
-def scope_of(method: str) -> Scope:
-    """Return the scope that `/package.Service/Method` requires: ADMIN for a method that the table does not have."""
-    return _SCOPES.get(method, Scope.ADMIN)
+class _MethodScopes(dict[str, Scope]):
+    def __missing__(self, method: str) -> Scope:
+        return Scope.ADMIN
 
 
-def require_scope(method: str, grant: Grant) -> None:
-    """Refuse a call of a method that the caller's scopes do not allow.
-
-    Raises:
-        ScopeMissing: the caller does not have the scope.
-    """
-    scope = scope_of(method)
-    if not grant.may(scope):
-        raise ScopeMissing(method.rpartition(".")[2].replace("/", "."), scope.value)
+METHOD_SCOPES: Mapping[str, Scope] = _MethodScopes(
+    {f"/{method}": scope for scope, names in METHODS_BY_SCOPE.items() for method in names}
+)
+"""The scope that `/package.Service/Method` requires: ADMIN for a method that the table does not have."""

@@ -9,7 +9,8 @@ from memoryd.v1 import entry_service_pb2, mcp_service_pb2, memory_service_pb2
 from memoryd_server.access import Grant, Scope
 from memoryd_server.access.grants import expand_scopes
 from memoryd_server.errors import ScopeMissing
-from memoryd_server.rpc.method_scopes import METHODS_BY_SCOPE, require_scope, scope_of
+from memoryd_server.rpc.authorization import require_scope
+from memoryd_server.rpc.method_scopes import METHOD_SCOPES, METHODS_BY_SCOPE
 
 OPERATIONS = Path(__file__).parents[3] / "docs" / "operations.md"
 
@@ -49,7 +50,7 @@ def test_every_scope_includes_read():
 
 def test_a_method_without_an_entry_requires_admin():
     method = "/memoryd.v1.MemoryService/NotYetListed"
-    assert scope_of(method) is Scope.ADMIN
+    assert METHOD_SCOPES[method] is Scope.ADMIN
     with pytest.raises(ScopeMissing, match=r"'admin', which MemoryService\.NotYetListed requires") as missing:
         require_scope(method, Grant(scopes=expand_scopes([Scope.EDIT])))
     assert missing.value.metadata == {"scope": "admin"}

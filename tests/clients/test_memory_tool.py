@@ -206,6 +206,17 @@ def test_all_pages_of_a_list_are_shown_without_hidden_files(daemon, client):
     ]
 
 
+def test_a_name_with_control_characters_adds_no_line_to_a_list(daemon, client):
+    for name in ("b\n9K\tc.md", "d\x1b/e.md"):
+        daemon.write(daemon.workspace / "memory", name, "x")
+    assert MemoryTool(client).execute({"command": "view", "path": "/memories"}).split("\n")[2:] == [
+        "12B\t/memories/a.md",
+        "1B\t/memories/b�9K�c.md",
+        "1B\t/memories/d�/",
+        "1B\t/memories/d�/e.md",
+    ]
+
+
 def test_a_directory_is_not_renamed_over_a_file_or_directory_or_into_itself(daemon, client):
     for name in ("d/one.md", "d/two.md", "e/one.md"):
         daemon.write(daemon.workspace / "memory", name, "x")

@@ -15,6 +15,7 @@ const MARKDOWN = ".md";
 const SUFFIX = /.\.[A-Za-z0-9]{1,16}$/su;
 const ENCODED_SEPARATOR = /%(2e|2f|5c)/iu;
 const CONTROL_OR_BACKSLASH = /[\u0000-\u001f\u007f\\]/u;
+const CONTROL = /[\u0000-\u001f\u007f]/gu;
 
 /** A call of the tool that failed. The message is its result text, which the model reads. */
 export class ToolProblem extends Error {
@@ -67,6 +68,11 @@ export function listedPath(file: string): MemoryPath {
   const parts = file.split("/").slice(1);
   const shown = [...parts.slice(0, -1), shownName(parts.at(-1) ?? "")];
   return { given: [ROOT, ...shown].join("/"), parts, isDirectory: false };
+}
+
+/** Returns the path of a memory file without control characters, which could forge lines of a list. */
+export function printable(path: string): string {
+  return path.replace(CONTROL, "\ufffd");
 }
 
 /** Returns the name by which a list shows a memory file: without an added `.md`. */

@@ -1,6 +1,6 @@
 // The texts of the memory tool: lists of files, lines with numbers, sizes.
 
-import { type MemoryPath, prefixOf, shownName } from "./memory_paths.js";
+import { type MemoryPath, prefixOf, printable, shownName } from "./memory_paths.js";
 
 export const MOST_LINES = 999_999;
 const NUMBER_WIDTH = String(MOST_LINES).length;
@@ -26,7 +26,7 @@ interface Directory {
 export function listing(path: MemoryPath, files: readonly SizedFile[]): string {
   const top = emptyDirectory();
   for (const file of files) {
-    const names = file.path.slice(prefixOf(path).length).split("/");
+    const names = printable(file.path.slice(prefixOf(path).length)).split("/");
     if (!names.some((name) => name.startsWith(".") || name === "node_modules")) {
       add(top, names, file.size);
     }

@@ -10,7 +10,7 @@ import { anyPack } from "@bufbuild/protobuf/wkt";
 import { Metadata } from "@grpc/grpc-js";
 import { ErrorInfoSchema, StatusSchema } from "#dist/gen/memoryd/client/status_pb.js";
 import { listedPath, parsePath } from "#dist/memory_paths.js";
-import { humanSize, linesOfOccurrences } from "#dist/memory_texts.js";
+import { humanSize, linesOfOccurrences, listing } from "#dist/memory_texts.js";
 import { Code, MemoryTool } from "@memoryd/client";
 import type { MemoryGetRequest, MemoryWriteRequest } from "@memoryd/client/v1";
 
@@ -141,6 +141,19 @@ test("the path in a list names the listed file", () => {
     assert.equal(named.endsWith(".md") ? named : `${named}.md`, file);
   }
   assert.equal(listedPath("memory/x/notes.txt.md").given, "/memories/x/notes.txt");
+});
+
+test("a name with control characters adds no line to a list", () => {
+  const files = [
+    { path: "memory/b\n9K\tc.md", size: 1 },
+    { path: "memory/d\u001b/e.md", size: 1 },
+  ];
+  assert.deepEqual(listing(parsePath("/memories"), files).split("\n").slice(1), [
+    "2B\t/memories",
+    "1B\t/memories/b\ufffd9K\ufffdc.md",
+    "1B\t/memories/d\ufffd/",
+    "1B\t/memories/d\ufffd/e.md",
+  ]);
 });
 
 test("sizes and lines of occurrences are texts as in the Python client", () => {

@@ -73,6 +73,11 @@ def listed_path(file: str) -> MemoryPath:
     return MemoryPath("/".join((ROOT, *folders, shown_name(name))), (*folders, name), is_directory=False)
 
 
+def printable(path: str) -> str:
+    """Return the path of a memory file without control characters, which could forge lines of a list."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", path)
+
+
 def shown_name(name: str) -> str:
     """Return the name by which a list shows a memory file: without an added `.md`."""
     rest = name.removesuffix(MARKDOWN)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from memoryd._memory_paths import MemoryPath, shown_name
+from memoryd._memory_paths import MemoryPath, printable, shown_name
 
 MOST_LINES = 999_999
 _NUMBER_WIDTH = len(str(MOST_LINES))
@@ -27,7 +27,7 @@ def listing(directory: MemoryPath, files: Iterable[tuple[str, int]]) -> str:
     """Return the list of a directory. `files` are the paths of all memory files below it and their sizes in bytes."""
     top = _Directory()
     for path, size in files:
-        names = path.removeprefix(directory.prefix).split("/")
+        names = printable(path.removeprefix(directory.prefix)).split("/")
         if not any(name.startswith(".") or name == "node_modules" for name in names):
             _add(top, names, size)
     shown = directory.given.rstrip("/")

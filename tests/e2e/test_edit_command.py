@@ -230,6 +230,15 @@ def test_an_undo_of_a_move_moves_the_file_back(served):
 
 
 @pytest.mark.slow
+def test_a_path_with_a_line_break_is_listed_on_one_line(served):
+    path = "memory/a\n2026-01-01\tb.md"
+    with connect(served.address) as client:
+        client.write(path=path, content="x\n")
+    (listed,) = check(served.memoryd("history", path)).splitlines()
+    assert listed.endswith("  local  memory/a 2026-01-01 b.md")
+
+
+@pytest.mark.slow
 def test_an_undo_that_discards_other_changes_needs_force_and_loses_nothing(served, editor):
     file = put(served, "memory/later.md", "one\n")
     editor('echo two > "$copy"')

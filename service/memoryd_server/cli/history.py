@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC
@@ -94,6 +95,8 @@ def _columns(version: messages.FileVersion) -> tuple[str, ...]:
     before = bytes_text(version.before_bytes) if version.before_sha256 else "-"
     after = bytes_text(version.after_bytes) if version.after_sha256 else "-"
     path = f"{version.moved_from} -> {version.path}" if version.moved_from else version.path
+    # A file name may contain line breaks, which would look like other writes.
+    path = re.sub(r"\s", " ", path)
     note = "" if version.restorable else "not restorable"
     kind = enum_word(version, "kind")
     return f"{time:%Y-%m-%d %H:%M:%S}", version.version_id, kind, f"{before} -> {after}", version.caller, path, note

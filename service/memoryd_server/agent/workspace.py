@@ -59,6 +59,7 @@ class AgentWorkspace:
         self._clock = clock
         self._resolver = RequestResolver(self.now)
         now_ms = lambda: clock.now_ns() // 1_000_000  # noqa: E731 -- shorter than a method
+        new_id = lambda: uuid.uuid4().hex  # noqa: E731
         self.history = resources.make_history(config, now_ms)
         self.appender = Appender(config.roots, str(config.ledger_path))
         self.editor = Editor(
@@ -66,12 +67,12 @@ class AgentWorkspace:
             self.history,
             max_file_bytes=config.sync.max_file_bytes,
             now_ms=now_ms,
-            new_id=lambda: uuid.uuid4().hex,
+            new_id=new_id,
         )
         self.writes = WriteQueue(SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
         # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
-        self._archiver = Archiver(config.agent_id)
+        self._archiver = Archiver(config.agent_id, new_id=new_id, now_ns=clock.now_ns)
 
     def recover(self) -> None:
         """Settle the appends and edits that a crash interrupted. Blocks."""

@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -37,6 +37,10 @@ from memoryd_server.writing.files import file_errors, write_new
 _MOST_BYTES = 64 << 20
 
 _DAY = timedelta(days=1)
+
+_DRAFT_SUFFIX = ".archive.tmp"
+# No archive takes so long to write. A younger temporary file can be that of another daemon with the same workspace.
+_ABANDONED_NS = 3_600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +73,15 @@ class ArchiveReceipt:
 
 
 class Archiver:
-    """Archive one agent's sessions. Thread-safe."""
+    """Archive one agent's sessions. Thread-safe, and safe with other processes.
 
-    def __init__(self, agent_id: str) -> None:
+    `new_id` returns a new random name, of letters and digits, at each call; `now_ns` is the wall clock.
+    """
+
+    def __init__(self, agent_id: str, *, new_id: Callable[[], str], now_ns: Callable[[], int]) -> None:
         self._agent_id = agent_id
-        self._draft = f".{agent_id}.archive.tmp"
+        self._new_id = new_id
+        self._now_ns = now_ns
         self._mutex = threading.Lock()
 
     def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest, database: str = "") -> ArchiveReceipt:
@@ -100,11 +108,29 @@ class Archiver:
             return ArchiveReceipt(path, len(messages))
 
     def _write(self, roots: Roots, day: date, slug: str, data: bytes) -> str:
+        self._remove_abandoned_drafts(roots)
+        draft = f".{self._agent_id}.{self._new_id()}{_DRAFT_SUFFIX}"
         for path in archive_paths(day, slug):
             with file_errors(path):
-                if write_new(resolve_for_append(roots, path), data, self._draft):
+                if write_new(resolve_for_append(roots, path), data, draft):
                     return path
         raise WorkspaceReadOnly(f"every file name for the slug {slug!r} on {day} is taken; choose another slug")
+
+    def _remove_abandoned_drafts(self, roots: Roots) -> None:
+        """Delete the temporary files that a crash has left."""
+        prefix = f".{self._agent_id}."
+        names = [name for name in _list_names(roots) if name.startswith(prefix) and name.endswith(_DRAFT_SUFFIX[1:])]
+        if not names:
+            return
+        with suppress(MemorydError, OSError):
+            folder = open_directory(roots.base(), (MEMORY_FOLDER,))
+            try:
+                for name in names:
+                    modified_ns = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
+                    if self._now_ns() - modified_ns > _ABANDONED_NS:
+                        os.unlink(name, dir_fd=folder)
+            finally:
+                os.close(folder)
 
 
 def _title(local: datetime) -> str:

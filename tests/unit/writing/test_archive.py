@@ -1,9 +1,12 @@
 """An archive holds a session's last messages in a new file, once, and no secret."""
 
+import copy
 import json
 import os
 import re
 import threading
+import time
+import uuid
 from datetime import date, datetime
 from zoneinfo import ZoneInfo
 
@@ -41,7 +44,11 @@ class ArchiveFixture:
         self.workspace.mkdir()
         self.sessions = folder / "sessions"
         self.sessions.mkdir()
-        self.archiver = Archiver("main")
+        self.archiver = self.new_archiver()
+
+    @staticmethod
+    def new_archiver():
+        return Archiver("main", new_id=lambda: uuid.uuid4().hex, now_ns=time.time_ns)
 
     def put(self, name, text, *, age=0):
         file = self.sessions / name
@@ -261,12 +268,36 @@ def test_a_write_that_fails_leaves_nothing(place, monkeypatch, links):
     assert place.files() == []
 
 
-def test_remains_of_a_crashed_write_are_deleted_by_the_next(place):
+def test_remains_of_a_crashed_write_are_deleted_by_a_later_one(place):
     (place.workspace / "memory").mkdir()
-    (place.workspace / "memory" / ".main.archive.tmp").write_text("half")
+    crashed, running = (place.workspace / "memory" / f".main.{name}archive.tmp" for name in ("", "f00d."))
+    for draft in (crashed, running):
+        draft.write_text("half")
+    os.utime(crashed, (time.time() - 4_000,) * 2)
     place.put("abc.jsonl", talk("one"))
-    assert place.files() == ["memory/.main.archive.tmp"]
-    assert [place.archive().path] == place.files()
+    # The younger one can be that of another daemon.
+    assert sorted(["memory/.main.f00d.archive.tmp", place.archive().path]) == place.files()
+
+
+def test_archives_of_two_daemons_with_one_workspace_are_all_kept(place):
+    archivers = [place.archiver, place.new_archiver()]
+    for number in range(80):
+        place.put(f"s{number}.jsonl", talk(f"talk {number} " + "and more " * 2_000))
+    paths = {}
+
+    def archive(side):
+        place_of_side = copy.copy(place)
+        place_of_side.archiver = archivers[side]
+        for number in range(side, 80, 2):
+            paths[number] = place_of_side.archive(f"s{number}", slug=f"talk-{number}").path
+
+    threads = [threading.Thread(target=archive, args=(side,)) for side in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paths) == 80
+    assert all(f"talk {number} and" in place.text(path) for number, path in paths.items())
 
 
 @pytest.mark.parametrize("name", ["a\nb.jsonl", b"\xff\xfe.jsonl"])

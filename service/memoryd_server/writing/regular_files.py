@@ -15,6 +15,9 @@ _WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 # The errors of opening a link, a folder, a device or a socket for reading and writing.
 _REFUSED = frozenset({errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV, errno.ENOTDIR})
 # The kernel's signatures of a content, which another content must not have.
+# Takes less than a second. A larger file is not hashed, so that it does not delay the writes of its agent.
+_MOST_HASHED_BYTES = 1 << 28
+
 _SIGNATURES = frozenset({"security.ima", "security.evm"})
 
 
@@ -70,7 +73,7 @@ def digest_now(location: Location) -> str:
     """Return the SHA-256 of the file in hexadecimal; empty if it is missing.
 
     Raises:
-        PathNotAllowed: a component is a link, or the file is not a regular one.
+        PathNotAllowed: a component is a link, or the file is not a regular one, or has more than 256 MiB.
     """
     try:
         folder = open_directory(location.root, location.parts[:-1])
@@ -87,8 +90,11 @@ def digest_now(location: Location) -> str:
     finally:
         os.close(folder)
     try:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
             raise _not_regular(location)
+        if status.st_size > _MOST_HASHED_BYTES:
+            raise PathNotAllowed(location.path, f"another file is there, and has {status.st_size} bytes")
         with os.fdopen(fd, "rb", closefd=False) as stream:
             return file_digest(stream, sha256).hexdigest()
     finally:

@@ -44,11 +44,12 @@ def test_a_line_that_is_too_long_is_an_error_and_not_kept():
 
 @pytest.fixture
 def pipe():
-    ends = os.pipe()
-    yield ends
-    for end in ends:
-        with suppress(OSError):
-            os.close(end)
+    reader, writer = os.pipe()
+    yield reader, writer
+    # A thread may still use the reader: if it were closed, the thread could read from the pipe of the next test, which
+    # would have the same number.
+    with suppress(OSError):
+        os.close(writer)
 
 
 async def filled(writer):

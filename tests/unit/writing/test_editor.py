@@ -183,6 +183,15 @@ def test_a_move_does_not_replace_a_file(edits):
     assert edits.history.unfinished() == []
 
 
+def test_a_huge_file_at_the_new_path_is_not_hashed(plain):
+    plain.put(NOTE, TEXT)
+    os.truncate(plain.put("MEMORY.md", b""), 1 << 40)
+    with pytest.raises(PathNotAllowed, match="another file is there, and has 1099511627776 bytes"):
+        plain.move(NOTE, "MEMORY.md")
+    assert plain.data(NOTE) == TEXT
+    assert plain.history.unfinished() == []
+
+
 def test_a_move_to_its_own_path_is_refused(plain):
     plain.put(NOTE, TEXT)
     for path in (NOTE, str(plain.file(NOTE))):

@@ -24,6 +24,7 @@ OTHER_FILES = {
         "examples/claude_code/recall_hook.py",
         "examples/gateway/gateway.py",
         "examples/gateway/progress.py",
+        "examples/memory_tool/execute_calls.py",
     },
 }
 # hatchling adds .gitignore, so that a wheel that is built from the sdist leaves out the same files.

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import apsw
 
-from memoryd_server.errors import DiskFull, HistoryUnavailable, MemorydError
+from memoryd_server.errors import DiskFull, HistoryUnavailable, MemorydError, ShuttingDown
 from memoryd_server.sqlite import opening
 from memoryd_server.sqlite.connection import (
     APPLICATION_ID,
@@ -98,14 +98,15 @@ class HistoryFile:
                     truncate_log(self._connection)
             raise self._translate(error) from error
         except MemorydError as error:
-            if isinstance(error, HistoryUnavailable | DiskFull):
+            if isinstance(error, HistoryUnavailable | DiskFull | ShuttingDown):
                 raise
             raise HistoryUnavailable(f"the history of writes {self._path} cannot be opened: {error.message}") from error
 
     def _check_usable(self) -> None:
         """Close the connection if the file was removed or replaced by another program."""
         if self._closed:
-            raise HistoryUnavailable("the history of writes is closed because the daemon is stopping")
+            words = "the history of writes is closed, because the daemon is stopping or reopens this agent; try again"
+            raise ShuttingDown(words, retry_after_seconds=1.0)
         if self._identity is None or not self._identity.has_changed(self._path):
             return
         former_log = self._identity.log

@@ -69,6 +69,7 @@ class WriteHistory(Protocol):
     Raises:
         DiskFull: the disk is full; nothing was stored.
         HistoryUnavailable: the history cannot be opened, read or written.
+        ShuttingDown: it was closed.
     """
 
     @property

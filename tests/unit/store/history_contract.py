@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from memoryd_server.errors import HistoryUnavailable
+from memoryd_server.errors import ShuttingDown
 from memoryd_server.store.history import WriteKind, WriteRecord
 
 DAY_MS = 86_400_000
@@ -326,5 +326,5 @@ class HistoryContract:
         history.close()
         history.close()
         for call in (lambda: history.get("version-1"), lambda: history.begin(record(2), None, None)):
-            with pytest.raises(HistoryUnavailable, match="closed"):
+            with pytest.raises(ShuttingDown):
                 call()

@@ -298,7 +298,7 @@ class Agent:
             MemorydError: as `AgentWorkspace.append`; nothing or all of the text was written.
         """
         receipt = await self.workspace.append(request, deadline)
-        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, receipt.path)
+        revision = await self.index.index_written(deadline.at, receipt.path)
         return replace(receipt, revision=revision)
 
     async def edit(self, request: EditRequest, deadline: Deadline) -> WriteReceipt:
@@ -311,7 +311,7 @@ class Agent:
         """
         receipt = await self.workspace.edit(request, deadline)
         paths = filter(None, (receipt.path, receipt.moved_from))
-        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, *paths)
+        revision = await self.index.index_written(deadline.at, *paths)
         return replace(receipt, revision=revision)
 
     async def read_history(self, request: HistoryRequest, deadline: Deadline) -> HistoryPage:
@@ -334,7 +334,7 @@ class Agent:
         self._recaller.forget_session(request.session_key)
         if not receipt.path:
             return receipt
-        revision = await self.index.coordinator.index_files(SyncTrigger.APPEND, deadline.at, receipt.path)
+        revision = await self.index.index_written(deadline.at, receipt.path)
         return replace(receipt, revision=revision)
 
     async def forget(self, request: ForgetRequest, deadline: Deadline) -> ForgetReceipt:

@@ -108,6 +108,11 @@ class BackgroundSync:
                 timer.cancel()
         await self._tasks.stop()
 
+    @property
+    def awaits_events(self) -> bool:
+        """Whether file events have arrived, after which a sync starts as soon as no more of them arrive."""
+        return self._timer is not None
+
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Start a sync, unless one is under way or has just failed; do not wait for it."""
         if self._coordinator.active is None and self._coordinator.seconds_since_failure() > RETRY_SECONDS:

@@ -42,6 +42,10 @@ _T = TypeVar("_T")
 _PROBE = QueryTerm("memoryd")
 
 
+OWN_EVENT_SECONDS = 2.0
+"""How long after a write of an agent file events may be those of the write. The events themselves arrive earlier."""
+
+
 async def run_on(threads: Executor, work: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
     """Return the result of `work`, called on one of `threads`."""
     return await asyncio.get_running_loop().run_in_executor(threads, partial(work, *args, **kwargs))
@@ -121,7 +125,7 @@ class AgentIndex:
         self._background: BackgroundSync | None = None
         self._starts_syncs = self._requested = True
         self._recovery: DamageRecovery | None = None
-        self._searched_at = -math.inf
+        self._searched_at = self._written_at = -math.inf
         self._released_after: float | None = None
 
     def attach(self, after_sync: AfterSync, runner: SyncRunner | None) -> None:
@@ -268,13 +272,30 @@ class AgentIndex:
         """Record that the index is in use."""
         self._searched_at = self._clock.monotonic()
 
+    async def index_written(self, deadline: float, *paths: str) -> int | None:
+        """Index memory files that a call of this agent wrote, moved or deleted; see `SyncCoordinator.index_files`."""
+        try:
+            return await self.coordinator.index_files(SyncTrigger.APPEND, deadline, *paths)
+        finally:
+            self._written_at = self._clock.monotonic()
+
     def record_answer(self, *, stale: bool) -> None:
         """Record whether a search found changed files, and start a sync if the index is outdated."""
         if stale:
             self.monitor.update(dirty=True)
         # Hidden files make every answer stale, and no sync can change that.
-        if self.monitor.current.dirty and not self.runner.last_comparison.hidden:
+        if not self.monitor.current.dirty or self.runner.last_comparison.hidden:
+            return
+        if stale or not self._is_dirty_by_own_write():
             self._sync_for_search()
+
+    def _is_dirty_by_own_write(self) -> bool:
+        """Return whether the file events that made the index dirty may be those of an indexed write of this agent.
+
+        The sync that follows the events looks at all files. An earlier one would only delay the next write.
+        """
+        is_recent = self._clock.monotonic() - self._written_at < OWN_EVENT_SECONDS
+        return is_recent and self._background is not None and self._background.awaits_events
 
     async def read(self, call: Callable[[], Awaitable[_T]], deadline: float | None = None) -> _T:
         """Return the result of `call`; if it finds the index damaged, call it again after the repair.

@@ -10,7 +10,7 @@ import pytest
 
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.lifecycle import Deadline
-from memoryd_server.agent.requests import ListFilesRequest, PageRequest
+from memoryd_server.agent.requests import AppendRequest, ListFilesRequest, PageRequest
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
@@ -25,6 +25,7 @@ from memoryd_server.sources.watcher import SharedInotify, open_inotify
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.threads import SharedPool
 from memoryd_server.writing.append import AppendJob
+from waiting import eventually
 
 QUIET = {"onSessionStart": False, "onSearch": False, "watch": False}
 NO_PROVIDER = ProviderSelection(None, "auto", "no embedding provider is configured")
@@ -138,6 +139,24 @@ async def test_a_search_that_finds_the_index_dirty_starts_a_sync_and_does_not_wa
     assert await ask(memory) == ["memory/a.md"]
     assert (await ended(memory_of, 2))[-1] is SyncTrigger.SEARCH
     assert await ask(memory, "kestrel") == ["memory/a.md"]
+
+
+async def test_a_search_after_an_append_starts_no_sync_for_the_events_of_the_append(memory_of):
+    file = write(memory_of, "memory/a.md", "heron")
+    memory = await memory_of(background=True, onSearch=True, watch=True, debounce_seconds=60.0)
+    await ended(memory_of, 1)
+    await memory.append(AppendRequest(text="kestrel", path="memory/a.md"), soon())
+    await eventually(lambda: memory.index.monitor.current.dirty)
+    assert await ask(memory, "kestrel") == ["memory/a.md"]
+    # A sync of the search would begin in a task.
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert memory.index.coordinator.active is None
+    assert await ended(memory_of, 2) == [SyncTrigger.STARTUP, SyncTrigger.APPEND]
+    # A file that another program has changed since is another matter.
+    file.write_text("heron and sparrow")
+    await ask(memory)
+    assert (await ended(memory_of, 3))[-1] is SyncTrigger.SEARCH
 
 
 async def test_a_search_never_waits_for_the_sync_under_way(memory_of):

@@ -19,6 +19,7 @@ from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.history import FileVersion, HistoryPage
 from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
+from memoryd_server.agent.miss import MissExplanation, MissRequest
 from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.agent.recall import RecallAnswer
 from memoryd_server.agent.recall_request import MemoryRecallRequest
@@ -130,6 +131,8 @@ __all__ = [
     "ListFilesRequest",
     "ListedFile",
     "MemoryRecallRequest",
+    "MissExplanation",
+    "MissRequest",
     "MoveRequest",
     "NewContent",
     "PageRequest",

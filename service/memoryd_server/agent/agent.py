@@ -33,6 +33,7 @@ from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
 from memoryd_server.agent.history import HistoryPage
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.lifecycle import Deadline
+from memoryd_server.agent.miss import MissExplainer, MissExplanation, MissRequest
 from memoryd_server.agent.recall import RecallAnswer, Recaller
 from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
@@ -52,9 +53,9 @@ from memoryd_server.agent.status import AgentStatus, make_status
 from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
 from memoryd_server.agent.threads import SharedResources
 from memoryd_server.agent.workspace import AgentWorkspace
-from memoryd_server.errors import CursorExpired, ShuttingDown
+from memoryd_server.errors import CursorExpired, NotImplementedYet, ShuttingDown
 from memoryd_server.model import Clock
-from memoryd_server.observe import Meter, NoMeter, SearchFinished
+from memoryd_server.observe import Meter, NoMeter
 from memoryd_server.providers import ProviderSelection
 from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery
 from memoryd_server.sessions import SeenSessions
@@ -195,8 +196,22 @@ class Agent:
         if request.entries:
             answer = with_entries(answer, await self._find_entries(query), query)
         result = self._search.result(answer, self._clock.monotonic() - began)
-        self._count_search(result)
+        self._meter.search_ended(result.measurement(self.config.agent_id))
         return result
+
+    async def explain_miss(self, request: MissRequest, deadline: Deadline) -> MissExplanation:
+        """Return why a search does not find a file or a line. No metric counts this search.
+
+        Raises:
+            NotImplementedYet: a search backend answers, whose ranking is unknown.
+            MemorydError: as `search`.
+        """
+        query = request.resolve(self.config, self._now(), deadline.at)
+        if self._backend is not None:
+            raise NotImplementedYet("qmd answers this agent's searches and does not report how it ranks texts")
+        await self.prepare_search("", request.search.min_revision, deadline.at)
+        explainer = MissExplainer(self.config, self.index, self._search, self._find_entries, self._clock.monotonic)
+        return await deadline.limit(explainer.explain(request, query))
 
     async def recall(self, request: MemoryRecallRequest, deadline: Deadline) -> RecallAnswer:
         """Return what the memory contains about a turn, as a block to insert before it, or why that is nothing.
@@ -208,7 +223,7 @@ class Agent:
         counts = self.index.store.last_counts
         languages = () if counts is None else counts.languages
         result = await deadline.limit(self._recaller.recall(plan, self.config, languages, self.index.quick))
-        self._count_search(result.search)
+        self._meter.search_ended(result.search.measurement(self.config.agent_id))
         return result
 
     async def _answer(self, query: SearchQuery, session_key: str, min_revision: int | None = None) -> SearchAnswer:
@@ -227,25 +242,6 @@ class Agent:
             until=query.files.until,
         )
         return await self._threads.entries.find(self.config, wanted)
-
-    def _count_search(self, result: SearchResult) -> None:
-        answer = result.answer
-        retriever_seconds = {
-            str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran
-        }
-        if answer.reranking is not None and answer.reranking.candidates:
-            retriever_seconds["RERANKING"] = answer.reranking.elapsed_seconds
-        kinds = [degradation.kind for degradation in result.degradations]
-        self._meter.search_ended(
-            SearchFinished(
-                self.config.agent_id,
-                answer.served_mode,
-                result.elapsed_seconds,
-                kinds,
-                retriever_seconds,
-                answer.empty_reason or "",
-            )
-        )
 
     async def search_builtin(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
         """Return the answer of memoryd's own index.

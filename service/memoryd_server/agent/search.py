@@ -20,6 +20,7 @@ from memoryd_server.agent.reranking import RerankOutcome, SharedReranking
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import SyncRun
 from memoryd_server.model import Degradation, DegradationKind
+from memoryd_server.observe import SearchFinished
 from memoryd_server.search import (
     BUILTIN,
     EarlyKeywordHits,
@@ -28,6 +29,7 @@ from memoryd_server.search import (
     SearchEngine,
     SearchMode,
     SearchQuery,
+    SearchTrace,
 )
 from memoryd_server.sync import SyncOutcome
 
@@ -53,6 +55,16 @@ class SearchResult:
     model: str
     elapsed_seconds: float
 
+    def measurement(self, agent_id: str) -> SearchFinished:
+        """Return what the metrics count of a search of this agent."""
+        answer = self.answer
+        seconds = {str(report.retriever): report.elapsed_seconds for report in answer.retrievers if report.ran}
+        if answer.reranking is not None and answer.reranking.candidates:
+            seconds["RERANKING"] = answer.reranking.elapsed_seconds
+        kinds = [degradation.kind for degradation in self.degradations]
+        empty = answer.empty_reason or ""
+        return SearchFinished(agent_id, answer.served_mode, self.elapsed_seconds, kinds, seconds, empty)
+
 
 class IndexSearch:
     """Searches `index` by `engine`; `reranking` has the reranker. On the event loop's thread."""
@@ -62,8 +74,8 @@ class IndexSearch:
         self._index = index
         self._reranking = reranking
 
-    async def search(self, query: SearchQuery) -> SearchAnswer:
-        """Return the hits, and what impairs the index.
+    async def search(self, query: SearchQuery, trace: SearchTrace | None = None) -> SearchAnswer:
+        """Return the hits, and what impairs the index. Fill in `trace`, if there is one.
 
         A query without a mode is a hybrid one if a provider is configured, so that an answer by keywords alone names
         the degradation.
@@ -91,14 +103,14 @@ class IndexSearch:
         arguments = (query, vector.vector, vector.reason, early, vector.identity)
         reranker = self._reranking.current if query.rerank else None
         if reranker is None:
-            search = partial(self.engine.search, *arguments)
+            search = partial(self.engine.search, *arguments, trace=trace)
             answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
         else:
             most = reranker.candidates
-            prepare = partial(self.engine.prepare, *arguments, candidates=most)
+            prepare = partial(self.engine.prepare, *arguments, candidates=most, trace=trace)
             prepared, _ = await index.read(lambda: self._consistent(prepare), query.deadline)
             outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
-            finish = partial(self._finish, prepare, prepared, outcome)
+            finish = partial(self._finish, prepare, prepared, outcome, trace)
             answer, impairments = await index.read(lambda: self._consistent(finish), query.deadline)
         index.record_answer(stale=answer.stale)
         return replace(answer, degradations=(*answer.degradations, *impairments))
@@ -115,7 +127,11 @@ class IndexSearch:
         return result, impairments
 
     def _finish(
-        self, prepare: Callable[[], PreparedSearch], prepared: PreparedSearch, outcome: RerankOutcome
+        self,
+        prepare: Callable[[], PreparedSearch],
+        prepared: PreparedSearch,
+        outcome: RerankOutcome,
+        trace: SearchTrace | None,
     ) -> SearchAnswer:
         """Return the answer in the order of the reranker, if that scored the results in time. Blocks.
 
@@ -128,7 +144,7 @@ class IndexSearch:
             by_text = dict(zip(prepared.passages, scores or (), strict=False))
             prepared = prepare()
             scores = None if scores is None else tuple(by_text.get(text) for text in prepared.passages)
-        answer = self.engine.finish(prepared, scores)
+        answer = self.engine.finish(prepared, scores, trace=trace)
         skipped = () if outcome.degradation is None else (outcome.degradation,)
         return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 

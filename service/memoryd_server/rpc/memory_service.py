@@ -40,6 +40,12 @@ class MemoryService(MemoryServiceServicer):
             result = await agent.search(requests.search_request(request), self.deadline(context))
             return responses.search_response(result, explain=request.explain)
 
+    async def ExplainMiss(self, request: pb.ExplainMissRequest, context: Context) -> pb.ExplainMissResponse:
+        """Return why a search does not find a file or a line."""
+        async with self._agents.use(request.agent_id) as agent:
+            explanation = await agent.explain_miss(requests.miss_request(request), self.deadline(context))
+            return responses.miss_response(explanation)
+
     async def MemoryRecall(self, request: pb.MemoryRecallRequest, context: Context) -> pb.MemoryRecallResponse:
         """Return what the memory contains about a turn, as a block to insert before it."""
         async with self._agents.use(request.agent_id) as agent:

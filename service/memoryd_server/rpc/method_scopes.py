@@ -6,6 +6,7 @@ from memoryd_server.access import Scope
 
 _READ_METHODS = (
     "memoryd.v1.MemoryService/MemorySearch",
+    "memoryd.v1.MemoryService/ExplainMiss",
     "memoryd.v1.MemoryService/MemoryRecall",
     "memoryd.v1.MemoryService/MemoryGet",
     "memoryd.v1.MemoryService/MemoryHistory",

@@ -18,6 +18,7 @@ from memoryd_server.observe import Log
 _READING = frozenset(
     {
         "MemorySearch",
+        "ExplainMiss",
         "MemoryGet",
         "MemoryHistory",
         "Status",

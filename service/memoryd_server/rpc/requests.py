@@ -26,6 +26,7 @@ from memoryd_server.agent import (
     ForgetRequest,
     ListFilesRequest,
     MemoryRecallRequest,
+    MissRequest,
     PageRequest,
     PromptMode,
     ReadRequest,
@@ -279,6 +280,16 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         active_projects=tuple(message.active_projects),
         abstain_below=fields.value("abstain_below"),
         unreadable=tuple(fields.violations),
+    )
+
+
+def miss_request(message: memory_service_pb2.ExplainMissRequest) -> MissRequest:
+    """Return the request of an ExplainMiss."""
+    return MissRequest(
+        search=search_request(message.search),
+        path=message.path,
+        line=FieldReader(message).value("line"),
+        search_agent_id=message.search.agent_id,
     )
 
 

@@ -17,6 +17,7 @@ from memoryd_server.agent import (
     Hit,
     IndexUpdate,
     ListedFile,
+    MissExplanation,
     Passage,
     RecallAnswer,
     RerankReport,
@@ -48,6 +49,24 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
     """Return the answer to a search; `explain` adds the details of scores and legs."""
     return memory_service_pb2.MemorySearchResponse(
         results=[search_result(hit, explain) for hit in value.answer.hits], info=_search_info(value, explain=explain)
+    )
+
+
+def miss_response(value: MissExplanation) -> memory_service_pb2.ExplainMissResponse:
+    """Return why a search does not find a file or a line."""
+    miss = value.miss
+    return build_message(
+        memory_service_pb2.ExplainMissResponse,
+        path=value.path,
+        reason=f"MISS_REASON_{miss.reason}",
+        explanation=cut_text(miss.explanation),
+        rank=miss.rank,
+        max_rank=miss.max_rank,
+        value=miss.value,
+        limit=miss.limit,
+        rule=cut_text(miss.rule),
+        chunk=None if value.hit is None else search_result(value.hit, explain=True),
+        info=None if value.result is None else _search_info(value.result, explain=True),
     )
 
 

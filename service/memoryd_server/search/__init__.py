@@ -4,6 +4,7 @@ from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.dates import DateRange, dates_in, is_date_word
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
+from memoryd_server.search.miss import Miss, MissReason, explain_miss
 from memoryd_server.search.query import (
     BUILTIN,
     NO_ANSWER,
@@ -21,6 +22,7 @@ from memoryd_server.search.ranking import decay_of
 from memoryd_server.search.results import citation, cited, within_budget
 from memoryd_server.search.retrieval import EarlyKeywordHits
 from memoryd_server.search.snippet import cut_text
+from memoryd_server.search.trace import SearchTrace, Target
 
 __all__ = [
     "BUILTIN",
@@ -33,6 +35,8 @@ __all__ = [
     "EarlyKeywordHits",
     "EmptyReason",
     "Hit",
+    "Miss",
+    "MissReason",
     "PreparedSearch",
     "RankingConfig",
     "RerankReport",
@@ -41,12 +45,15 @@ __all__ = [
     "SearchEngine",
     "SearchMode",
     "SearchQuery",
+    "SearchTrace",
+    "Target",
     "citation",
     "cited",
     "cut_text",
     "dates_in",
     "decay_of",
     "derived_scale",
+    "explain_miss",
     "is_date_word",
     "known_scale",
     "names_in",

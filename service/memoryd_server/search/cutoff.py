@@ -110,13 +110,15 @@ def scale_of(reader: Reader, vector: Vectors, identity: VectorIdentity | None) -
 class Cutoff(NamedTuple):
     """The candidates that passed, the number that did not, and the scale of cosines; None if none was used.
 
-    `near` are the chunks that passed by their cosine, the nearest first.
+    `near` are the chunks that passed by their cosine, the nearest first. `least_cosine` is the cosine from which chunks
+    passed, infinity if none did by their cosine; None if a least score decided.
     """
 
     candidates: list[Candidate]
     dropped: int
     scale: CosineScale | None
     near: Sequence[int] = ()
+    least_cosine: float | None = None
 
     def with_nearest(self, max_results: int) -> "Cutoff":
         """Return the candidates with a third of the first `max_results` places reserved for the nearest.
@@ -182,4 +184,4 @@ def default_cut(candidates: Sequence[Candidate], scale: CosineScale) -> Cutoff:
         # MMR may have put a lower score first.
         (good if reaches_default else low).append(candidate)
     passed = good + low
-    return Cutoff(passed, len(candidates) - len(passed), scale, [chunk_id for _, chunk_id in sorted(near)])
+    return Cutoff(passed, len(candidates) - len(passed), scale, [chunk_id for _, chunk_id in sorted(near)], least)

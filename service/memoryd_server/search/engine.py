@@ -25,7 +25,6 @@ from memoryd_server.search.diversity import diversified
 from memoryd_server.search.keyword import KeywordAnswer
 from memoryd_server.search.neighbours import KEYWORD_PENALTY, VECTOR_PENALTY, spread
 from memoryd_server.search.query import (
-    Candidate,
     Hit,
     RankingConfig,
     RetrieverReport,
@@ -56,6 +55,7 @@ from memoryd_server.search.retrieval import (
     retrieve,
     runs_early,
 )
+from memoryd_server.search.trace import RankedOrders, SearchTrace
 from memoryd_server.search.windows import LineMatcher, window_scores
 from memoryd_server.store import ChunkFilter, IndexCounts, Store, VectorIdentity
 from memoryd_server.text import Analyzer
@@ -135,9 +135,11 @@ class SearchEngine:
         no_vector: str = "",
         early: EarlyKeywordHits | None = None,
         identity: VectorIdentity | None = None,
+        *,
+        trace: SearchTrace | None = None,
     ) -> SearchAnswer:
         """Answer `query` from the last committed state of the index, without a reranker: `prepare`, then `finish`."""
-        return self.finish(self.prepare(query, vector, no_vector, early, identity))
+        return self.finish(self.prepare(query, vector, no_vector, early, identity, trace=trace), trace=trace)
 
     def prepare(
         self,
@@ -148,12 +150,14 @@ class SearchEngine:
         identity: VectorIdentity | None = None,
         *,
         candidates: int = 0,
+        trace: SearchTrace | None = None,
     ) -> PreparedSearch:
         """Find and rank the chunks that answer `query`. Blocks; takes milliseconds. The snapshot is closed afterwards.
 
         `vector` is the query's vector, made by the provider and model of `identity`; it is ignored if the index's
         vectors have another identity. `no_vector` is the reason why there is none. `early` is used if the index has not
-        changed since. `candidates` is the number of results for a reranker, if that is more than the query's.
+        changed since. `candidates` is the number of results for a reranker, if that is more than the query's. `trace`
+        is filled in, if there is one.
 
         Raises:
             DeadlineTooShort: `query.deadline` passed.
@@ -177,12 +181,13 @@ class SearchEngine:
             adjusted = NO_ADJUSTMENTS
             if counts.annotated or ranking.decay or analyzed.dates:
                 adjusted = adjustments(heads(), analyzed.dates, analyzed.now, ranking, query.active_projects)
-            ranked = self._rank(retrieved, adjusted, rows, matcher)
+            by_score = self._rank(retrieved, adjusted, rows, matcher)
+            ranked = self._diversified(by_score, rows) if ranking.mmr else by_score
             scale = None
             if vector is not None and retrieved.vector_hits:
                 scale = scale_of(reader, vector, identity)
             wanted = max(candidates, query.max_results)
-            cutoff = apply_cutoff(ranked.candidates, query, scale)
+            passed = cutoff = apply_cutoff(ranked.candidates, query, scale)
             if not ranking.mmr:
                 places = 2 * wanted + _MORE_PLACES
                 best = rows.get([candidate.chunk_id for candidate in cutoff.candidates[:places]])
@@ -191,14 +196,23 @@ class SearchEngine:
                 cutoff = cutoff._replace(
                     candidates=spread(cutoff.candidates, by_id, penalty, places, ranking.merged_chars)
                 )
-            cutoff = cutoff.with_nearest(query.max_results)
+            placed, cutoff = cutoff.candidates, cutoff.with_nearest(query.max_results)
             checked = LazyRows(rows, [candidate.chunk_id for candidate in cutoff.candidates], self._check)
             by_source = heads() if len(analyzed.groups) > 1 else None
             selected = select(cutoff.candidates, checked, wanted, ranking.merged_chars, by_source)
+            if trace is not None:
+                orders = RankedOrders(by_score.candidates, passed, placed, cutoff.candidates, selected.rows)
+                trace.record_ranking(reader, ranking, (analyzed, retrieved), orders, checked)
         return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher, scale)
 
-    def finish(self, prepared: PreparedSearch, scores: Sequence[float | None] | None = None) -> SearchAnswer:
-        """Return the answer of a prepared search, with snippets. Does not read the index.
+    def finish(
+        self,
+        prepared: PreparedSearch,
+        scores: Sequence[float | None] | None = None,
+        *,
+        trace: SearchTrace | None = None,
+    ) -> SearchAnswer:
+        """Return the answer of a prepared search, with snippets. Does not read the index. Fill in `trace`.
 
         `scores` are those of a reranker for the passages, in their order; None for a passage that it did not score, and
         None instead of all of them if the results keep their order.
@@ -211,7 +225,12 @@ class SearchEngine:
             rows = [rows[place] for place in reranked_order(own, scores, self._ranking.rerank_weight)]
         rows = best_rows(rows, analyzed.query.max_results, share=len(analyzed.groups) > 1)
         renderer = HitRenderer(analyzed, prepared.retrieved.keyword, prepared.matcher)
-        return self._answer(prepared, hits(rows, renderer, prepared.ranked, rerank))
+        found = hits(rows, renderer, prepared.ranked, rerank)
+        answer = self._answer(prepared, found)
+        if trace is not None:
+            trace.record_answer(found, answer, self._least_confidence(prepared))
+            trace.render(lambda candidate, row: hits([(candidate, row)], renderer, prepared.ranked, rerank)[0])
+        return answer
 
     def _rank(self, retrieved: RetrievalResult, adjusted: Adjustments, rows: RowCache, matcher: LineMatcher) -> Ranked:
         known = _known_weights(retrieved.keyword)
@@ -219,10 +238,7 @@ class SearchEngine:
         def windows_of(ids: Sequence[int]) -> Mapping[int, float]:
             return window_scores(rows.get(ids), matcher, known)
 
-        ranked = rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
-        if self._ranking.mmr:
-            return replace(ranked, candidates=self._diversified(ranked.candidates, rows, self._ranking.mmr_lambda))
-        return ranked
+        return rank(retrieved.candidates, adjusted, windows_of, retrieved.vector_share)
 
     def _analyze(self, query: SearchQuery, counts: IndexCounts) -> AnalyzedQuery:
         terms = self._analyzer.query_terms(query.text, counts.languages)
@@ -245,11 +261,14 @@ class SearchEngine:
         sources = () if self._sources <= set(query.sources) else query.sources
         return (ChunkFilter(query.files, sources, query.origins),)
 
-    def _diversified(self, candidates: Sequence[Candidate], rows: RowCache, trade_off: float) -> list[Candidate]:
+    def _diversified(self, ranked: Ranked, rows: RowCache) -> Ranked:
+        """Return the ranking in MMR order."""
+        candidates, trade_off = ranked.candidates, self._ranking.mmr_lambda
         texts = {row.id: row.text for row in rows.get([candidate.chunk_id for candidate in candidates])}
         # Relevance is relative to the best score. A date adds so much that the others would seem equally irrelevant.
         known = [c._replace(score=clamp(c.score)) for c in candidates if c.chunk_id in texts]
-        return diversified(known, texts, trade_off, lambda text: self._analyzer.index_tokens(text).split())
+        order = diversified(known, texts, trade_off, lambda text: self._analyzer.index_tokens(text).split())
+        return replace(ranked, candidates=order)
 
     def _answer(self, prepared: PreparedSearch, found: Sequence[Hit]) -> SearchAnswer:
         analyzed, counts, retrieved = prepared.analyzed, prepared.counts, prepared.retrieved

@@ -133,7 +133,7 @@ def keyword_answer(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConf
             analyzed.terms,
             among,
             enough=analyzed.query.max_results,
-            limit=_limit(analyzed, ranking, KEYWORD_CANDIDATES),
+            limit=candidate_limit(analyzed, ranking, KEYWORD_CANDIDATES),
             chunk_count=analyzed.chunk_count,
         )
         for among in analyzed.groups
@@ -151,12 +151,13 @@ def _vector_alone(analyzed: AnalyzedQuery, ranking: RankingConfig) -> bool:
 def _vector_hits(reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig) -> Sequence[VectorHit]:
     if analyzed.vector is None:
         return ()
-    limit = _limit(analyzed, ranking, VECTOR_CANDIDATES)
+    limit = candidate_limit(analyzed, ranking, VECTOR_CANDIDATES)
     hits = [reader.vector_hits(analyzed.vector, limit, among) for among in analyzed.groups]
     return hits[0] if len(hits) == 1 else sorted(itertools.chain(*hits), key=lambda hit: -hit.cosine)
 
 
-def _limit(analyzed: AnalyzedQuery, ranking: RankingConfig, least: int) -> int:
+def candidate_limit(analyzed: AnalyzedQuery, ranking: RankingConfig, least: int) -> int:
+    """Return how many chunks of each group a retriever returns, which is `least` or more."""
     return max(least, ranking.candidate_multiplier * analyzed.query.max_results)
 
 
@@ -190,6 +191,25 @@ def _fused(
         true_bm25=bm25,
         others=others,
     )
+
+
+def uncounted(
+    reader: Reader, analyzed: AnalyzedQuery, ranking: RankingConfig, retrieved: RetrievalResult, ids: Sequence[int]
+) -> list[Candidate]:
+    """Return chunks that are not among the candidates with the scores that `retrieve` would give them, best first."""
+    answer, hits, wanted = retrieved.keyword, retrieved.vector_hits, set(ids)
+    cosines = reader.cosines(ids, analyzed.vector) if hits and analyzed.vector is not None else {}
+    bm25 = reader.keyword_scores(answer.searched, ids) if answer.searched else {}
+    fused = fuse(
+        answer.hits,
+        hits or None,
+        vector_weight=ranking.vector_weight,
+        text_weight=ranking.text_weight,
+        true_cosine=cosines,
+        true_bm25=bm25,
+        others=ids,
+    )
+    return [candidate for candidate in fused if candidate.chunk_id in wanted]
 
 
 def _dated(reader: Reader, analyzed: AnalyzedQuery) -> list[int]:

@@ -2,8 +2,14 @@
 
 from memoryd_server.sources.archive_reader import ReadStopped
 from memoryd_server.sources.compression import DamagedArchive
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.discover import Discovery, UnreadableFolder, discover_files, is_discoverable
+from memoryd_server.sources.corpus import Corpus, is_session_path
+from memoryd_server.sources.discover import (
+    Discovery,
+    UnreadableFolder,
+    discover_files,
+    ignoring_rule,
+    is_discoverable,
+)
 from memoryd_server.sources.files import (
     FileTooLarge,
     file_stat,
@@ -103,11 +109,13 @@ __all__ = [
     "file_stat",
     "file_system_of",
     "has_session",
+    "ignoring_rule",
     "is_curated",
     "is_deleted",
     "is_discoverable",
     "is_named_by",
     "is_remote",
+    "is_session_path",
     "is_too_deep",
     "last_messages",
     "last_session_messages",

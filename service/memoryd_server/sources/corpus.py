@@ -159,6 +159,11 @@ def transcript_name(path: str) -> str | None:
     return name if folder == SESSIONS_FOLDER and "/" not in name and is_transcript(name) else None
 
 
+def is_session_path(path: str) -> bool:
+    """Return whether a display path is in the folder of transcripts, whether or not they are indexed."""
+    return path.startswith(f"{SESSIONS_FOLDER}/") and not path.endswith(".md")
+
+
 def _is_stored(file: SourceFile, live: set[str], excluded: frozenset[str]) -> bool:
     """Return whether the database has the current transcript of a file's session, or excludes the session."""
     name = file.parts[-1]

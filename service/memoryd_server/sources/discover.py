@@ -31,6 +31,7 @@ from memoryd_server.sources.roots import (
     Location,
     Roots,
     is_in_repair_folder,
+    is_own_memory,
     is_too_deep,
     path_problem,
 )
@@ -120,6 +121,23 @@ def is_discoverable(roots: Roots, file: Location) -> bool:
     except IgnoreFileUnusable:
         return False
     return not (rules.ignores_folder(file.parts[:-1]) or rules.ignores(file.parts, folder=False))
+
+
+def ignoring_rule(roots: Roots, file: Location) -> str:
+    """Return the line of a `.memoryignore` that keeps discovery from finding a file; empty if none does. Blocks.
+
+    Raises:
+        IgnoreFileUnusable: a `.memoryignore` cannot be used, so that its folder gets no new files.
+    """
+    absolute = posixpath.join(file.root, *file.parts)
+    tops: list[tuple[str, tuple[str, ...]]] = [(roots.base(), ())] if is_own_memory(roots, absolute) else []
+    tops += [roots.anchor(extra) for extra in roots.extras_above(absolute) if extra != absolute]
+    lines = []
+    for root, folder in tops:
+        above = (root, *folder)
+        names = absolute.removeprefix(posixpath.join(*above)).strip("/").split("/")
+        lines.append(read_rules(root, folder).rule_for_file(names))
+    return next(iter(lines), "") if all(lines) else ""
 
 
 @dataclass(slots=True)

@@ -30,8 +30,9 @@ class IgnoreFileUnusable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One line: its pattern, whether it matches folders only, and whether it re-includes matches."""
+    """One line: its text, its pattern, whether it matches folders only, and whether it re-includes matches."""
 
+    text: str
     pattern: NamePattern
     folders_only: bool
     negated: bool
@@ -57,9 +58,21 @@ class IgnoreRules:
 
         The last matching rule decides.
         """
+        return self._ignoring(names, folder=folder) is not None
+
+    def _ignoring(self, names: Sequence[str], *, folder: bool) -> _Rule | None:
+        """Return the last rule that matches the path `names`; None if it re-includes the path, or none matches."""
         matching = (rule for rule in reversed(self.rules) if (folder or not rule.folders_only) and rule.matches(names))
         last = next(matching, None)
-        return last is not None and not last.negated
+        return None if last is None or last.negated else last
+
+    def rule_for_file(self, names: Sequence[str]) -> str:
+        """Return the line that ignores the file `names`, or a folder that contains it; empty if it is not ignored."""
+        for end in range(1, len(names) + 1):
+            rule = self._ignoring(names[:end], folder=end < len(names))
+            if rule is not None:
+                return rule.text
+        return ""
 
     def ignores_folder(self, names: Sequence[str]) -> bool:
         """Return whether the folder `names` below the root, or a folder that contains it, is ignored."""
@@ -126,7 +139,7 @@ def _parse_rule(line: str) -> _Rule | None:
     if segments[-1] is FOLDERS:
         # The pattern matches the contents of a folder, but not the folder itself.
         segments.append(_ANY)
-    return _Rule(NamePattern(tuple(segments if anchored else [FOLDERS, *segments])), folders_only, negated)
+    return _Rule(line, NamePattern(tuple(segments if anchored else [FOLDERS, *segments])), folders_only, negated)
 
 
 def _without_trailing_spaces(line: str) -> str:

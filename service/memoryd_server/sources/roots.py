@@ -75,6 +75,10 @@ class Roots:
         """Return the extra paths, absolute and normalized, without duplicates, in the configured order."""
         return tuple(self._extras)
 
+    def extras_above(self, absolute: str) -> tuple[str, ...]:
+        """Return the extra paths that are or contain a normalized path, the outermost first."""
+        return tuple(self._extras_above(absolute))
+
     def patterns(self, extra: str) -> tuple[Glob, ...]:
         """Return the patterns of an extra path of `extras`; none if all its files are memory."""
         return self._extras[extra]
@@ -95,6 +99,16 @@ class Roots:
         return is_own_memory(self, absolute) or any(
             self._selects(extra, absolute) for extra in self._extras_above(absolute)
         )
+
+    def unmatched_patterns(self, path: str) -> tuple[str, ...]:
+        """Return the patterns of the extra paths that contain a display path, none of which matches it.
+
+        Empty if the path is memory, or in no extra path with a pattern.
+        """
+        absolute = posixpath.normpath(posixpath.join(self.base(), path))
+        if self.includes(absolute):
+            return ()
+        return tuple(glob.text for extra in self._extras_above(absolute) for glob in self._extras[extra])
 
     def may_include_below(self, absolute: str) -> bool:
         """Return whether a file below this normalized folder may be memory because of an extra path that contains it.

@@ -351,6 +351,15 @@ class SqliteReader(VectorRows):
         rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
         return {row[0]: _chunk_row(row) for row in rows}
 
+    def chunks_of(self, file: FileKey, line: int | None, limit: int) -> list[int]:
+        """Return up to `limit` chunks of a file, or those of them whose lines include `line`, by id."""
+        rows: list[tuple[Any, ...]] = self._connection.execute(
+            "SELECT chunks.id FROM files JOIN chunks ON file_id = files.id WHERE source = ? AND path = ?"
+            " AND (? IS NULL OR ? BETWEEN start_line AND end_line) ORDER BY chunks.id LIMIT ?",
+            (*file, line, line, limit),
+        ).fetchall()
+        return [row[0] for row in rows]
+
     def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
         """Return what the index stores of these files: content hashes, keyword entries and vectors."""
         return count_stored(self._connection, file_ids)

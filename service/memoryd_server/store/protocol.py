@@ -180,6 +180,9 @@ class Reader(VectorView, Protocol):
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
 
+    def chunks_of(self, file: FileKey, line: int | None, limit: int) -> list[int]:
+        """Return up to `limit` chunks of a file, or those of them whose lines include `line`, by id."""
+
     def has_chunks(self, among: ChunkFilter) -> bool:
         """Return whether the filter leaves any chunk."""
 

@@ -23,6 +23,146 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The step of indexing or searching that left out a file or a line.
+type MissReason int32
+
+const (
+	// Unknown.
+	MissReason_MISS_REASON_UNSPECIFIED MissReason = 0
+	// The search finds it.
+	MissReason_MISS_REASON_FOUND MissReason = 1
+	// The path is not that of a memory file.
+	MissReason_MISS_REASON_NOT_MEMORY MissReason = 2
+	// The path is or leads through a symbolic link, or is not a regular file. Such files are not read.
+	MissReason_MISS_REASON_LINK MissReason = 3
+	// A rule of `.memoryignore`, or the patterns of an extra path, exclude the file; see `rule`. Also a file that the index
+	// has under another name, and a transcript that is not indexed because of its kind.
+	MissReason_MISS_REASON_EXCLUDED MissReason = 4
+	// The file does not exist.
+	MissReason_MISS_REASON_NOT_ON_DISK MissReason = 5
+	// MemoryForget excluded the file or the session.
+	MissReason_MISS_REASON_FORGOTTEN MissReason = 6
+	// The file, or its last change, is not indexed yet.
+	MissReason_MISS_REASON_PENDING MissReason = 7
+	// The file cannot be indexed.
+	MissReason_MISS_REASON_FAILED MissReason = 8
+	// The file is indexed and has no text, or no text at this line.
+	MissReason_MISS_REASON_NO_TEXT MissReason = 9
+	// The file belongs to a source that the settings do not name.
+	MissReason_MISS_REASON_SOURCE_NOT_CONFIGURED MissReason = 10
+	// The file belongs to a source that this search does not search.
+	MissReason_MISS_REASON_SOURCE_NOT_SEARCHED MissReason = 11
+	// A condition of `filter` excludes the file; see `rule`.
+	MissReason_MISS_REASON_FILTERED MissReason = 12
+	// The text has none of the words that were searched, and no vector that was compared.
+	MissReason_MISS_REASON_NO_MATCH MissReason = 13
+	// The text is further down in keyword search and in vector search than the candidates that they return; see `rank` and
+	// `max_rank`.
+	MissReason_MISS_REASON_NOT_RETRIEVED MissReason = 14
+	// The score (`value`) is below the minimum score (`limit`) of the request or of the settings.
+	MissReason_MISS_REASON_BELOW_MIN_SCORE MissReason = 15
+	// Only vector search found the text, and its cosine similarity (`value`) is below the minimum (`limit`) of the model.
+	MissReason_MISS_REASON_BELOW_CUTOFF MissReason = 16
+	// MMR moved the text down, because it is similar to better results.
+	MissReason_MISS_REASON_DIVERSITY MissReason = 17
+	// The text was moved down, because better results are adjacent chunks of the same file.
+	MissReason_MISS_REASON_ADJACENT MissReason = 18
+	// The place of the text was reserved for the best results of vector search, of another source or of entries.
+	MissReason_MISS_REASON_RESERVED MissReason = 19
+	// More than `max_results` results are better; see `rank` and `max_rank`. `value` is the score, `limit` that of the last
+	// result.
+	MissReason_MISS_REASON_BELOW_MAX_RESULTS MissReason = 20
+	// The reranker moved the text down.
+	MissReason_MISS_REASON_RERANKED MissReason = 21
+	// The text would be a result, but the confidence of the answer (`value`) is below the minimum (`limit`).
+	MissReason_MISS_REASON_ABSTAINED MissReason = 22
+	// The text would be a result, but `max_total_chars` left no room for its snippet.
+	MissReason_MISS_REASON_TEXT_LIMIT MissReason = 23
+)
+
+// Enum value maps for MissReason.
+var (
+	MissReason_name = map[int32]string{
+		0:  "MISS_REASON_UNSPECIFIED",
+		1:  "MISS_REASON_FOUND",
+		2:  "MISS_REASON_NOT_MEMORY",
+		3:  "MISS_REASON_LINK",
+		4:  "MISS_REASON_EXCLUDED",
+		5:  "MISS_REASON_NOT_ON_DISK",
+		6:  "MISS_REASON_FORGOTTEN",
+		7:  "MISS_REASON_PENDING",
+		8:  "MISS_REASON_FAILED",
+		9:  "MISS_REASON_NO_TEXT",
+		10: "MISS_REASON_SOURCE_NOT_CONFIGURED",
+		11: "MISS_REASON_SOURCE_NOT_SEARCHED",
+		12: "MISS_REASON_FILTERED",
+		13: "MISS_REASON_NO_MATCH",
+		14: "MISS_REASON_NOT_RETRIEVED",
+		15: "MISS_REASON_BELOW_MIN_SCORE",
+		16: "MISS_REASON_BELOW_CUTOFF",
+		17: "MISS_REASON_DIVERSITY",
+		18: "MISS_REASON_ADJACENT",
+		19: "MISS_REASON_RESERVED",
+		20: "MISS_REASON_BELOW_MAX_RESULTS",
+		21: "MISS_REASON_RERANKED",
+		22: "MISS_REASON_ABSTAINED",
+		23: "MISS_REASON_TEXT_LIMIT",
+	}
+	MissReason_value = map[string]int32{
+		"MISS_REASON_UNSPECIFIED":           0,
+		"MISS_REASON_FOUND":                 1,
+		"MISS_REASON_NOT_MEMORY":            2,
+		"MISS_REASON_LINK":                  3,
+		"MISS_REASON_EXCLUDED":              4,
+		"MISS_REASON_NOT_ON_DISK":           5,
+		"MISS_REASON_FORGOTTEN":             6,
+		"MISS_REASON_PENDING":               7,
+		"MISS_REASON_FAILED":                8,
+		"MISS_REASON_NO_TEXT":               9,
+		"MISS_REASON_SOURCE_NOT_CONFIGURED": 10,
+		"MISS_REASON_SOURCE_NOT_SEARCHED":   11,
+		"MISS_REASON_FILTERED":              12,
+		"MISS_REASON_NO_MATCH":              13,
+		"MISS_REASON_NOT_RETRIEVED":         14,
+		"MISS_REASON_BELOW_MIN_SCORE":       15,
+		"MISS_REASON_BELOW_CUTOFF":          16,
+		"MISS_REASON_DIVERSITY":             17,
+		"MISS_REASON_ADJACENT":              18,
+		"MISS_REASON_RESERVED":              19,
+		"MISS_REASON_BELOW_MAX_RESULTS":     20,
+		"MISS_REASON_RERANKED":              21,
+		"MISS_REASON_ABSTAINED":             22,
+		"MISS_REASON_TEXT_LIMIT":            23,
+	}
+)
+
+func (x MissReason) Enum() *MissReason {
+	p := new(MissReason)
+	*p = x
+	return p
+}
+
+func (x MissReason) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (MissReason) Descriptor() protoreflect.EnumDescriptor {
+	return file_memoryd_v1_memory_service_proto_enumTypes[0].Descriptor()
+}
+
+func (MissReason) Type() protoreflect.EnumType {
+	return &file_memoryd_v1_memory_service_proto_enumTypes[0]
+}
+
+func (x MissReason) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use MissReason.Descriptor instead.
+func (MissReason) EnumDescriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{0}
+}
+
 // Why a recall block is empty.
 type RecallSilentReason int32
 
@@ -77,11 +217,11 @@ func (x RecallSilentReason) String() string {
 }
 
 func (RecallSilentReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[0].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[1].Descriptor()
 }
 
 func (RecallSilentReason) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[0]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[1]
 }
 
 func (x RecallSilentReason) Number() protoreflect.EnumNumber {
@@ -90,7 +230,7 @@ func (x RecallSilentReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use RecallSilentReason.Descriptor instead.
 func (RecallSilentReason) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{0}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
 }
 
 // Whether the agent's tools can write to its workspace during the turn.
@@ -134,11 +274,11 @@ func (x WorkspaceAccess) String() string {
 }
 
 func (WorkspaceAccess) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[1].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[2].Descriptor()
 }
 
 func (WorkspaceAccess) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[1]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[2]
 }
 
 func (x WorkspaceAccess) Number() protoreflect.EnumNumber {
@@ -147,7 +287,7 @@ func (x WorkspaceAccess) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WorkspaceAccess.Descriptor instead.
 func (WorkspaceAccess) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{1}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
 }
 
 // What started the turn.
@@ -191,11 +331,11 @@ func (x TurnKind) String() string {
 }
 
 func (TurnKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[2].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[3].Descriptor()
 }
 
 func (TurnKind) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[2]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[3]
 }
 
 func (x TurnKind) Number() protoreflect.EnumNumber {
@@ -204,7 +344,7 @@ func (x TurnKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use TurnKind.Descriptor instead.
 func (TurnKind) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
 }
 
 // Reason for a flush decision.
@@ -276,11 +416,11 @@ func (x FlushReason) String() string {
 }
 
 func (FlushReason) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[3].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
 }
 
 func (FlushReason) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[3]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
 }
 
 func (x FlushReason) Number() protoreflect.EnumNumber {
@@ -289,7 +429,7 @@ func (x FlushReason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FlushReason.Descriptor instead.
 func (FlushReason) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
 }
 
 // What a write did to a file.
@@ -353,11 +493,11 @@ func (x WriteKind) String() string {
 }
 
 func (WriteKind) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[4].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[5].Descriptor()
 }
 
 func (WriteKind) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[4]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[5]
 }
 
 func (x WriteKind) Number() protoreflect.EnumNumber {
@@ -366,7 +506,7 @@ func (x WriteKind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WriteKind.Descriptor instead.
 func (WriteKind) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
 }
 
 // How much of a system prompt the gateway writes for the session.
@@ -410,11 +550,11 @@ func (x PromptMode) String() string {
 }
 
 func (PromptMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[5].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[6].Descriptor()
 }
 
 func (PromptMode) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[5]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[6]
 }
 
 func (x PromptMode) Number() protoreflect.EnumNumber {
@@ -423,7 +563,7 @@ func (x PromptMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PromptMode.Descriptor instead.
 func (PromptMode) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
 }
 
 // Whether a file is indexed.
@@ -479,11 +619,11 @@ func (x FileState) String() string {
 }
 
 func (FileState) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_service_proto_enumTypes[6].Descriptor()
+	return file_memoryd_v1_memory_service_proto_enumTypes[7].Descriptor()
 }
 
 func (FileState) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_service_proto_enumTypes[6]
+	return &file_memoryd_v1_memory_service_proto_enumTypes[7]
 }
 
 func (x FileState) Number() protoreflect.EnumNumber {
@@ -492,7 +632,7 @@ func (x FileState) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use FileState.Descriptor instead.
 func (FileState) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
 }
 
 // Request message for MemorySearch.
@@ -889,6 +1029,211 @@ func (x *MemoryFilter) GetFrontMatter() []*FrontMatterCondition {
 	return nil
 }
 
+// Request message for ExplainMiss.
+type ExplainMissRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// The search to explain. Its `agent_id` must be empty or that of this agent, and so must the agent that its
+	// `session_key` names. The session key does not start a sync. `explain` is ignored.
+	Search *MemorySearchRequest `protobuf:"bytes,2,opt,name=search,proto3" json:"search,omitempty"`
+	// Path of a file, as in search results or for MemoryGet, 1..4,096 bytes. The file need not exist.
+	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
+	// Line of the file, at least 1. If unset, any part of the file counts.
+	Line          *int32 `protobuf:"varint,4,opt,name=line,proto3,oneof" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainMissRequest) Reset() {
+	*x = ExplainMissRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainMissRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainMissRequest) ProtoMessage() {}
+
+func (x *ExplainMissRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainMissRequest.ProtoReflect.Descriptor instead.
+func (*ExplainMissRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ExplainMissRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *ExplainMissRequest) GetSearch() *MemorySearchRequest {
+	if x != nil {
+		return x.Search
+	}
+	return nil
+}
+
+func (x *ExplainMissRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ExplainMissRequest) GetLine() int32 {
+	if x != nil && x.Line != nil {
+		return *x.Line
+	}
+	return 0
+}
+
+// Response message for ExplainMiss.
+type ExplainMissResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path relative to the workspace, or the path of the request if it is not that of a memory file.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// The step that left out the file or the line.
+	Reason MissReason `protobuf:"varint,2,opt,name=reason,proto3,enum=memoryd.v1.MissReason" json:"reason,omitempty"`
+	// The reason, in one or two sentences.
+	Explanation string `protobuf:"bytes,3,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	// Rank, starting at 1. FOUND: the rank of the result. NOT_RETRIEVED: the rank in the search in which the text comes
+	// closest, unset if it is above 1,000. Otherwise the rank among all texts that pass the minimum score. Unset if the text
+	// did not get that far.
+	Rank *int32 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
+	// The largest rank that would be enough in the step that left out the text. Unset if the step has none.
+	MaxRank *int32 `protobuf:"varint,5,opt,name=max_rank,json=maxRank,proto3,oneof" json:"max_rank,omitempty"`
+	// The value that was compared with `limit`: a score, a cosine similarity or a confidence, depending on `reason`.
+	Value *float64 `protobuf:"fixed64,6,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// The least value that would be enough. Unset if the step compares no value.
+	Limit *float64 `protobuf:"fixed64,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The line of `.memoryignore`, the patterns of the extra path or the condition of `filter` that excludes the file.
+	Rule string `protobuf:"bytes,8,opt,name=rule,proto3" json:"rule,omitempty"`
+	// The result, if the search finds it. Otherwise the chunk of the file, or of those with the line, that came furthest:
+	// its lines, its score and the parts of the score. `score` is that before the minimum score was applied. Of a chunk that
+	// was not retrieved, it is the mean of its scores in both searches. Unset if no such chunk was compared.
+	Chunk *SearchResult `protobuf:"bytes,9,opt,name=chunk,proto3" json:"chunk,omitempty"`
+	// How the search ran, as in MemorySearchResponse. Unset if it did not run.
+	Info          *SearchInfo `protobuf:"bytes,10,opt,name=info,proto3" json:"info,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainMissResponse) Reset() {
+	*x = ExplainMissResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainMissResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainMissResponse) ProtoMessage() {}
+
+func (x *ExplainMissResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainMissResponse.ProtoReflect.Descriptor instead.
+func (*ExplainMissResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *ExplainMissResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *ExplainMissResponse) GetReason() MissReason {
+	if x != nil {
+		return x.Reason
+	}
+	return MissReason_MISS_REASON_UNSPECIFIED
+}
+
+func (x *ExplainMissResponse) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
+func (x *ExplainMissResponse) GetRank() int32 {
+	if x != nil && x.Rank != nil {
+		return *x.Rank
+	}
+	return 0
+}
+
+func (x *ExplainMissResponse) GetMaxRank() int32 {
+	if x != nil && x.MaxRank != nil {
+		return *x.MaxRank
+	}
+	return 0
+}
+
+func (x *ExplainMissResponse) GetValue() float64 {
+	if x != nil && x.Value != nil {
+		return *x.Value
+	}
+	return 0
+}
+
+func (x *ExplainMissResponse) GetLimit() float64 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ExplainMissResponse) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
+func (x *ExplainMissResponse) GetChunk() *SearchResult {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+func (x *ExplainMissResponse) GetInfo() *SearchInfo {
+	if x != nil {
+		return x.Info
+	}
+	return nil
+}
+
 // A passage that a session has already seen.
 type MemoryReference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -904,7 +1249,7 @@ type MemoryReference struct {
 
 func (x *MemoryReference) Reset() {
 	*x = MemoryReference{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -916,7 +1261,7 @@ func (x *MemoryReference) String() string {
 func (*MemoryReference) ProtoMessage() {}
 
 func (x *MemoryReference) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -929,7 +1274,7 @@ func (x *MemoryReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryReference.ProtoReflect.Descriptor instead.
 func (*MemoryReference) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *MemoryReference) GetPath() string {
@@ -1000,7 +1345,7 @@ type MemoryRecallRequest struct {
 
 func (x *MemoryRecallRequest) Reset() {
 	*x = MemoryRecallRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1012,7 +1357,7 @@ func (x *MemoryRecallRequest) String() string {
 func (*MemoryRecallRequest) ProtoMessage() {}
 
 func (x *MemoryRecallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1025,7 +1370,7 @@ func (x *MemoryRecallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRecallRequest.ProtoReflect.Descriptor instead.
 func (*MemoryRecallRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MemoryRecallRequest) GetAgentId() string {
@@ -1157,7 +1502,7 @@ type RecalledItem struct {
 
 func (x *RecalledItem) Reset() {
 	*x = RecalledItem{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1169,7 +1514,7 @@ func (x *RecalledItem) String() string {
 func (*RecalledItem) ProtoMessage() {}
 
 func (x *RecalledItem) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1182,7 +1527,7 @@ func (x *RecalledItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecalledItem.ProtoReflect.Descriptor instead.
 func (*RecalledItem) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RecalledItem) GetPath() string {
@@ -1279,7 +1624,7 @@ type MemoryRecallResponse struct {
 
 func (x *MemoryRecallResponse) Reset() {
 	*x = MemoryRecallResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1291,7 +1636,7 @@ func (x *MemoryRecallResponse) String() string {
 func (*MemoryRecallResponse) ProtoMessage() {}
 
 func (x *MemoryRecallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1304,7 +1649,7 @@ func (x *MemoryRecallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRecallResponse.ProtoReflect.Descriptor instead.
 func (*MemoryRecallResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *MemoryRecallResponse) GetBlock() string {
@@ -1376,7 +1721,7 @@ type MemoryGetRequest struct {
 
 func (x *MemoryGetRequest) Reset() {
 	*x = MemoryGetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1388,7 +1733,7 @@ func (x *MemoryGetRequest) String() string {
 func (*MemoryGetRequest) ProtoMessage() {}
 
 func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1401,7 +1746,7 @@ func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryGetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MemoryGetRequest) GetAgentId() string {
@@ -1473,7 +1818,7 @@ type MemoryGetResponse struct {
 
 func (x *MemoryGetResponse) Reset() {
 	*x = MemoryGetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1830,7 @@ func (x *MemoryGetResponse) String() string {
 func (*MemoryGetResponse) ProtoMessage() {}
 
 func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1843,7 @@ func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryGetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemoryGetResponse) GetPath() string {
@@ -1570,7 +1915,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1927,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1940,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *StatusRequest) GetAgentId() string {
@@ -1658,7 +2003,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +2015,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +2028,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StatusResponse) GetService() *ServiceStatus {
@@ -1829,7 +2174,7 @@ type ActiveSync struct {
 
 func (x *ActiveSync) Reset() {
 	*x = ActiveSync{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1841,7 +2186,7 @@ func (x *ActiveSync) String() string {
 func (*ActiveSync) ProtoMessage() {}
 
 func (x *ActiveSync) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1854,7 +2199,7 @@ func (x *ActiveSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActiveSync.ProtoReflect.Descriptor instead.
 func (*ActiveSync) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ActiveSync) GetSyncId() string {
@@ -1928,7 +2273,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +2285,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1953,7 +2298,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SyncRequest) GetAgentId() string {
@@ -2069,7 +2414,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2426,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2439,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SyncResponse) GetSyncId() string {
@@ -2230,7 +2575,7 @@ type WatchIndexRequest struct {
 
 func (x *WatchIndexRequest) Reset() {
 	*x = WatchIndexRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2587,7 @@ func (x *WatchIndexRequest) String() string {
 func (*WatchIndexRequest) ProtoMessage() {}
 
 func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2600,7 @@ func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexRequest.ProtoReflect.Descriptor instead.
 func (*WatchIndexRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *WatchIndexRequest) GetAgentId() string {
@@ -2300,7 +2645,7 @@ type WatchIndexResponse struct {
 
 func (x *WatchIndexResponse) Reset() {
 	*x = WatchIndexResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2312,7 +2657,7 @@ func (x *WatchIndexResponse) String() string {
 func (*WatchIndexResponse) ProtoMessage() {}
 
 func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2325,7 +2670,7 @@ func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexResponse.ProtoReflect.Descriptor instead.
 func (*WatchIndexResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchIndexResponse) GetAgentId() string {
@@ -2438,7 +2783,7 @@ type FlushDecisionRequest struct {
 
 func (x *FlushDecisionRequest) Reset() {
 	*x = FlushDecisionRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2450,7 +2795,7 @@ func (x *FlushDecisionRequest) String() string {
 func (*FlushDecisionRequest) ProtoMessage() {}
 
 func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2463,7 +2808,7 @@ func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionRequest.ProtoReflect.Descriptor instead.
 func (*FlushDecisionRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FlushDecisionRequest) GetAgentId() string {
@@ -2593,7 +2938,7 @@ type FlushPrompts struct {
 
 func (x *FlushPrompts) Reset() {
 	*x = FlushPrompts{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2605,7 +2950,7 @@ func (x *FlushPrompts) String() string {
 func (*FlushPrompts) ProtoMessage() {}
 
 func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2618,7 +2963,7 @@ func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushPrompts.ProtoReflect.Descriptor instead.
 func (*FlushPrompts) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FlushPrompts) GetSystem() string {
@@ -2671,7 +3016,7 @@ type FlushDecisionResponse struct {
 
 func (x *FlushDecisionResponse) Reset() {
 	*x = FlushDecisionResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2683,7 +3028,7 @@ func (x *FlushDecisionResponse) String() string {
 func (*FlushDecisionResponse) ProtoMessage() {}
 
 func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2696,7 +3041,7 @@ func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionResponse.ProtoReflect.Descriptor instead.
 func (*FlushDecisionResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FlushDecisionResponse) GetFlush() bool {
@@ -2790,7 +3135,7 @@ type MemoryAppendRequest struct {
 
 func (x *MemoryAppendRequest) Reset() {
 	*x = MemoryAppendRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2802,7 +3147,7 @@ func (x *MemoryAppendRequest) String() string {
 func (*MemoryAppendRequest) ProtoMessage() {}
 
 func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2815,7 +3160,7 @@ func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendRequest.ProtoReflect.Descriptor instead.
 func (*MemoryAppendRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *MemoryAppendRequest) GetAgentId() string {
@@ -2887,7 +3232,7 @@ type MemoryAppendResponse struct {
 
 func (x *MemoryAppendResponse) Reset() {
 	*x = MemoryAppendResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2899,7 +3244,7 @@ func (x *MemoryAppendResponse) String() string {
 func (*MemoryAppendResponse) ProtoMessage() {}
 
 func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2912,7 +3257,7 @@ func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendResponse.ProtoReflect.Descriptor instead.
 func (*MemoryAppendResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MemoryAppendResponse) GetPath() string {
@@ -2964,7 +3309,7 @@ type TextReplacement struct {
 
 func (x *TextReplacement) Reset() {
 	*x = TextReplacement{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2976,7 +3321,7 @@ func (x *TextReplacement) String() string {
 func (*TextReplacement) ProtoMessage() {}
 
 func (x *TextReplacement) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2989,7 +3334,7 @@ func (x *TextReplacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextReplacement.ProtoReflect.Descriptor instead.
 func (*TextReplacement) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TextReplacement) GetOldText() string {
@@ -3021,7 +3366,7 @@ type LineInsertion struct {
 
 func (x *LineInsertion) Reset() {
 	*x = LineInsertion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3378,7 @@ func (x *LineInsertion) String() string {
 func (*LineInsertion) ProtoMessage() {}
 
 func (x *LineInsertion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3391,7 @@ func (x *LineInsertion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineInsertion.ProtoReflect.Descriptor instead.
 func (*LineInsertion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LineInsertion) GetAfterLine() int32 {
@@ -3076,7 +3421,7 @@ type LineDeletion struct {
 
 func (x *LineDeletion) Reset() {
 	*x = LineDeletion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3433,7 @@ func (x *LineDeletion) String() string {
 func (*LineDeletion) ProtoMessage() {}
 
 func (x *LineDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3446,7 @@ func (x *LineDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineDeletion.ProtoReflect.Descriptor instead.
 func (*LineDeletion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LineDeletion) GetStartLine() int32 {
@@ -3127,7 +3472,7 @@ type FileDeletion struct {
 
 func (x *FileDeletion) Reset() {
 	*x = FileDeletion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3139,7 +3484,7 @@ func (x *FileDeletion) String() string {
 func (*FileDeletion) ProtoMessage() {}
 
 func (x *FileDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3152,7 +3497,7 @@ func (x *FileDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileDeletion.ProtoReflect.Descriptor instead.
 func (*FileDeletion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
 }
 
 // Request message for MemoryWrite. Exactly one operation must be set.
@@ -3187,7 +3532,7 @@ type MemoryWriteRequest struct {
 
 func (x *MemoryWriteRequest) Reset() {
 	*x = MemoryWriteRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3199,7 +3544,7 @@ func (x *MemoryWriteRequest) String() string {
 func (*MemoryWriteRequest) ProtoMessage() {}
 
 func (x *MemoryWriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3212,7 +3557,7 @@ func (x *MemoryWriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryWriteRequest.ProtoReflect.Descriptor instead.
 func (*MemoryWriteRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *MemoryWriteRequest) GetAgentId() string {
@@ -3358,7 +3703,7 @@ type MemoryWriteResponse struct {
 
 func (x *MemoryWriteResponse) Reset() {
 	*x = MemoryWriteResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3370,7 +3715,7 @@ func (x *MemoryWriteResponse) String() string {
 func (*MemoryWriteResponse) ProtoMessage() {}
 
 func (x *MemoryWriteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3383,7 +3728,7 @@ func (x *MemoryWriteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryWriteResponse.ProtoReflect.Descriptor instead.
 func (*MemoryWriteResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MemoryWriteResponse) GetPath() string {
@@ -3455,7 +3800,7 @@ type MemoryMoveRequest struct {
 
 func (x *MemoryMoveRequest) Reset() {
 	*x = MemoryMoveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3812,7 @@ func (x *MemoryMoveRequest) String() string {
 func (*MemoryMoveRequest) ProtoMessage() {}
 
 func (x *MemoryMoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3825,7 @@ func (x *MemoryMoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryMoveRequest.ProtoReflect.Descriptor instead.
 func (*MemoryMoveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MemoryMoveRequest) GetAgentId() string {
@@ -3537,7 +3882,7 @@ type MemoryMoveResponse struct {
 
 func (x *MemoryMoveResponse) Reset() {
 	*x = MemoryMoveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3894,7 @@ func (x *MemoryMoveResponse) String() string {
 func (*MemoryMoveResponse) ProtoMessage() {}
 
 func (x *MemoryMoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3907,7 @@ func (x *MemoryMoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryMoveResponse.ProtoReflect.Descriptor instead.
 func (*MemoryMoveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemoryMoveResponse) GetPath() string {
@@ -3623,7 +3968,7 @@ type MemoryHistoryRequest struct {
 
 func (x *MemoryHistoryRequest) Reset() {
 	*x = MemoryHistoryRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3635,7 +3980,7 @@ func (x *MemoryHistoryRequest) String() string {
 func (*MemoryHistoryRequest) ProtoMessage() {}
 
 func (x *MemoryHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3648,7 +3993,7 @@ func (x *MemoryHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHistoryRequest.ProtoReflect.Descriptor instead.
 func (*MemoryHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MemoryHistoryRequest) GetAgentId() string {
@@ -3730,7 +4075,7 @@ type FileVersion struct {
 
 func (x *FileVersion) Reset() {
 	*x = FileVersion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3742,7 +4087,7 @@ func (x *FileVersion) String() string {
 func (*FileVersion) ProtoMessage() {}
 
 func (x *FileVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3755,7 +4100,7 @@ func (x *FileVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileVersion.ProtoReflect.Descriptor instead.
 func (*FileVersion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *FileVersion) GetVersionId() string {
@@ -3862,7 +4207,7 @@ type MemoryHistoryResponse struct {
 
 func (x *MemoryHistoryResponse) Reset() {
 	*x = MemoryHistoryResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3874,7 +4219,7 @@ func (x *MemoryHistoryResponse) String() string {
 func (*MemoryHistoryResponse) ProtoMessage() {}
 
 func (x *MemoryHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3887,7 +4232,7 @@ func (x *MemoryHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHistoryResponse.ProtoReflect.Descriptor instead.
 func (*MemoryHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *MemoryHistoryResponse) GetVersions() []*FileVersion {
@@ -3925,7 +4270,7 @@ type MemoryRestoreRequest struct {
 
 func (x *MemoryRestoreRequest) Reset() {
 	*x = MemoryRestoreRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4282,7 @@ func (x *MemoryRestoreRequest) String() string {
 func (*MemoryRestoreRequest) ProtoMessage() {}
 
 func (x *MemoryRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4295,7 @@ func (x *MemoryRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRestoreRequest.ProtoReflect.Descriptor instead.
 func (*MemoryRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryRestoreRequest) GetAgentId() string {
@@ -4007,7 +4352,7 @@ type MemoryRestoreResponse struct {
 
 func (x *MemoryRestoreResponse) Reset() {
 	*x = MemoryRestoreResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4019,7 +4364,7 @@ func (x *MemoryRestoreResponse) String() string {
 func (*MemoryRestoreResponse) ProtoMessage() {}
 
 func (x *MemoryRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4032,7 +4377,7 @@ func (x *MemoryRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRestoreResponse.ProtoReflect.Descriptor instead.
 func (*MemoryRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryRestoreResponse) GetPath() string {
@@ -4094,7 +4439,7 @@ type MemoryForgetRequest struct {
 
 func (x *MemoryForgetRequest) Reset() {
 	*x = MemoryForgetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4106,7 +4451,7 @@ func (x *MemoryForgetRequest) String() string {
 func (*MemoryForgetRequest) ProtoMessage() {}
 
 func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4119,7 +4464,7 @@ func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryForgetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemoryForgetRequest) GetAgentId() string {
@@ -4227,7 +4572,7 @@ type MemoryForgetResponse struct {
 
 func (x *MemoryForgetResponse) Reset() {
 	*x = MemoryForgetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4239,7 +4584,7 @@ func (x *MemoryForgetResponse) String() string {
 func (*MemoryForgetResponse) ProtoMessage() {}
 
 func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4252,7 +4597,7 @@ func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryForgetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{36}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemoryForgetResponse) GetChunks() int32 {
@@ -4352,7 +4697,7 @@ type SessionContextRequest struct {
 
 func (x *SessionContextRequest) Reset() {
 	*x = SessionContextRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4364,7 +4709,7 @@ func (x *SessionContextRequest) String() string {
 func (*SessionContextRequest) ProtoMessage() {}
 
 func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4377,7 +4722,7 @@ func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextRequest.ProtoReflect.Descriptor instead.
 func (*SessionContextRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{37}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SessionContextRequest) GetAgentId() string {
@@ -4467,7 +4812,7 @@ type SessionContextFile struct {
 
 func (x *SessionContextFile) Reset() {
 	*x = SessionContextFile{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4479,7 +4824,7 @@ func (x *SessionContextFile) String() string {
 func (*SessionContextFile) ProtoMessage() {}
 
 func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4492,7 +4837,7 @@ func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextFile.ProtoReflect.Descriptor instead.
 func (*SessionContextFile) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{38}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SessionContextFile) GetPath() string {
@@ -4560,7 +4905,7 @@ type ToolSchema struct {
 
 func (x *ToolSchema) Reset() {
 	*x = ToolSchema{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4572,7 +4917,7 @@ func (x *ToolSchema) String() string {
 func (*ToolSchema) ProtoMessage() {}
 
 func (x *ToolSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4585,7 +4930,7 @@ func (x *ToolSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSchema.ProtoReflect.Descriptor instead.
 func (*ToolSchema) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{39}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ToolSchema) GetName() string {
@@ -4630,7 +4975,7 @@ type SessionContextResponse struct {
 
 func (x *SessionContextResponse) Reset() {
 	*x = SessionContextResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4642,7 +4987,7 @@ func (x *SessionContextResponse) String() string {
 func (*SessionContextResponse) ProtoMessage() {}
 
 func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4655,7 +5000,7 @@ func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextResponse.ProtoReflect.Descriptor instead.
 func (*SessionContextResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{40}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SessionContextResponse) GetFiles() []*SessionContextFile {
@@ -4716,7 +5061,7 @@ type SessionArchiveRequest struct {
 
 func (x *SessionArchiveRequest) Reset() {
 	*x = SessionArchiveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4728,7 +5073,7 @@ func (x *SessionArchiveRequest) String() string {
 func (*SessionArchiveRequest) ProtoMessage() {}
 
 func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4741,7 +5086,7 @@ func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveRequest.ProtoReflect.Descriptor instead.
 func (*SessionArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{41}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SessionArchiveRequest) GetAgentId() string {
@@ -4814,7 +5159,7 @@ type SessionArchiveResponse struct {
 
 func (x *SessionArchiveResponse) Reset() {
 	*x = SessionArchiveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4826,7 +5171,7 @@ func (x *SessionArchiveResponse) String() string {
 func (*SessionArchiveResponse) ProtoMessage() {}
 
 func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4839,7 +5184,7 @@ func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveResponse.ProtoReflect.Descriptor instead.
 func (*SessionArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{42}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionArchiveResponse) GetPath() string {
@@ -4884,7 +5229,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4896,7 +5241,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4909,7 +5254,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{43}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -4951,7 +5296,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4963,7 +5308,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4976,7 +5321,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{44}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -5034,7 +5379,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5046,7 +5391,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5059,7 +5404,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{45}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -5097,7 +5442,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5109,7 +5454,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5122,7 +5467,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListFilesRequest) GetAgentId() string {
@@ -5184,7 +5529,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5196,7 +5541,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5209,7 +5554,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *File) GetPath() string {
@@ -5274,7 +5619,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5286,7 +5631,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5299,7 +5644,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListFilesResponse) GetFiles() []*File {
@@ -5359,7 +5704,29 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x05since\x18\x01 \x01(\tR\x05since\x12\x14\n" +
 	"\x05until\x18\x02 \x01(\tR\x05until\x12#\n" +
 	"\rpath_prefixes\x18\x03 \x03(\tR\fpathPrefixes\x12C\n" +
-	"\ffront_matter\x18\x04 \x03(\v2 .memoryd.v1.FrontMatterConditionR\vfrontMatter\"_\n" +
+	"\ffront_matter\x18\x04 \x03(\v2 .memoryd.v1.FrontMatterConditionR\vfrontMatter\"\x9e\x01\n" +
+	"\x12ExplainMissRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x127\n" +
+	"\x06search\x18\x02 \x01(\v2\x1f.memoryd.v1.MemorySearchRequestR\x06search\x12\x12\n" +
+	"\x04path\x18\x03 \x01(\tR\x04path\x12\x17\n" +
+	"\x04line\x18\x04 \x01(\x05H\x00R\x04line\x88\x01\x01B\a\n" +
+	"\x05_line\"\x84\x03\n" +
+	"\x13ExplainMissResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12.\n" +
+	"\x06reason\x18\x02 \x01(\x0e2\x16.memoryd.v1.MissReasonR\x06reason\x12 \n" +
+	"\vexplanation\x18\x03 \x01(\tR\vexplanation\x12\x17\n" +
+	"\x04rank\x18\x04 \x01(\x05H\x00R\x04rank\x88\x01\x01\x12\x1e\n" +
+	"\bmax_rank\x18\x05 \x01(\x05H\x01R\amaxRank\x88\x01\x01\x12\x19\n" +
+	"\x05value\x18\x06 \x01(\x01H\x02R\x05value\x88\x01\x01\x12\x19\n" +
+	"\x05limit\x18\a \x01(\x01H\x03R\x05limit\x88\x01\x01\x12\x12\n" +
+	"\x04rule\x18\b \x01(\tR\x04rule\x12.\n" +
+	"\x05chunk\x18\t \x01(\v2\x18.memoryd.v1.SearchResultR\x05chunk\x12*\n" +
+	"\x04info\x18\n" +
+	" \x01(\v2\x16.memoryd.v1.SearchInfoR\x04infoB\a\n" +
+	"\x05_rankB\v\n" +
+	"\t_max_rankB\b\n" +
+	"\x06_valueB\b\n" +
+	"\x06_limit\"_\n" +
 	"\x0fMemoryReference\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
 	"\n" +
@@ -5760,7 +6127,34 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x06chunks\x18\a \x01(\x05R\x06chunks\"c\n" +
 	"\x11ListFilesResponse\x12&\n" +
 	"\x05files\x18\x01 \x03(\v2\x10.memoryd.v1.FileR\x05files\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xa7\x02\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xaf\x05\n" +
+	"\n" +
+	"MissReason\x12\x1b\n" +
+	"\x17MISS_REASON_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11MISS_REASON_FOUND\x10\x01\x12\x1a\n" +
+	"\x16MISS_REASON_NOT_MEMORY\x10\x02\x12\x14\n" +
+	"\x10MISS_REASON_LINK\x10\x03\x12\x18\n" +
+	"\x14MISS_REASON_EXCLUDED\x10\x04\x12\x1b\n" +
+	"\x17MISS_REASON_NOT_ON_DISK\x10\x05\x12\x19\n" +
+	"\x15MISS_REASON_FORGOTTEN\x10\x06\x12\x17\n" +
+	"\x13MISS_REASON_PENDING\x10\a\x12\x16\n" +
+	"\x12MISS_REASON_FAILED\x10\b\x12\x17\n" +
+	"\x13MISS_REASON_NO_TEXT\x10\t\x12%\n" +
+	"!MISS_REASON_SOURCE_NOT_CONFIGURED\x10\n" +
+	"\x12#\n" +
+	"\x1fMISS_REASON_SOURCE_NOT_SEARCHED\x10\v\x12\x18\n" +
+	"\x14MISS_REASON_FILTERED\x10\f\x12\x18\n" +
+	"\x14MISS_REASON_NO_MATCH\x10\r\x12\x1d\n" +
+	"\x19MISS_REASON_NOT_RETRIEVED\x10\x0e\x12\x1f\n" +
+	"\x1bMISS_REASON_BELOW_MIN_SCORE\x10\x0f\x12\x1c\n" +
+	"\x18MISS_REASON_BELOW_CUTOFF\x10\x10\x12\x19\n" +
+	"\x15MISS_REASON_DIVERSITY\x10\x11\x12\x18\n" +
+	"\x14MISS_REASON_ADJACENT\x10\x12\x12\x18\n" +
+	"\x14MISS_REASON_RESERVED\x10\x13\x12!\n" +
+	"\x1dMISS_REASON_BELOW_MAX_RESULTS\x10\x14\x12\x18\n" +
+	"\x14MISS_REASON_RERANKED\x10\x15\x12\x19\n" +
+	"\x15MISS_REASON_ABSTAINED\x10\x16\x12\x1a\n" +
+	"\x16MISS_REASON_TEXT_LIMIT\x10\x17*\xa7\x02\n" +
 	"\x12RecallSilentReason\x12$\n" +
 	" RECALL_SILENT_REASON_UNSPECIFIED\x10\x00\x12!\n" +
 	"\x1dRECALL_SILENT_REASON_NO_QUERY\x10\x01\x12$\n" +
@@ -5815,10 +6209,10 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x10FILE_STATE_STALE\x10\x03\x12\x15\n" +
 	"\x11FILE_STATE_FAILED\x10\x04\x12\x13\n" +
 	"\x0fFILE_STATE_GONE\x10\x05\x12\x18\n" +
-	"\x14FILE_STATE_FORGOTTEN\x10\x062\xda\n" +
-	"\n" +
+	"\x14FILE_STATE_FORGOTTEN\x10\x062\xaa\v\n" +
 	"\rMemoryService\x12Q\n" +
-	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12Q\n" +
+	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12N\n" +
+	"\vExplainMiss\x12\x1e.memoryd.v1.ExplainMissRequest\x1a\x1f.memoryd.v1.ExplainMissResponse\x12Q\n" +
 	"\fMemoryRecall\x12\x1f.memoryd.v1.MemoryRecallRequest\x1a .memoryd.v1.MemoryRecallResponse\x12H\n" +
 	"\tMemoryGet\x12\x1c.memoryd.v1.MemoryGetRequest\x1a\x1d.memoryd.v1.MemoryGetResponse\x12?\n" +
 	"\x06Status\x12\x19.memoryd.v1.StatusRequest\x1a\x1a.memoryd.v1.StatusResponse\x12;\n" +
@@ -5852,216 +6246,225 @@ func file_memoryd_v1_memory_service_proto_rawDescGZIP() []byte {
 	return file_memoryd_v1_memory_service_proto_rawDescData
 }
 
-var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
+var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
 var file_memoryd_v1_memory_service_proto_goTypes = []any{
-	(RecallSilentReason)(0),        // 0: memoryd.v1.RecallSilentReason
-	(WorkspaceAccess)(0),           // 1: memoryd.v1.WorkspaceAccess
-	(TurnKind)(0),                  // 2: memoryd.v1.TurnKind
-	(FlushReason)(0),               // 3: memoryd.v1.FlushReason
-	(WriteKind)(0),                 // 4: memoryd.v1.WriteKind
-	(PromptMode)(0),                // 5: memoryd.v1.PromptMode
-	(FileState)(0),                 // 6: memoryd.v1.FileState
-	(*MemorySearchRequest)(nil),    // 7: memoryd.v1.MemorySearchRequest
-	(*MemorySearchResponse)(nil),   // 8: memoryd.v1.MemorySearchResponse
-	(*FrontMatterCondition)(nil),   // 9: memoryd.v1.FrontMatterCondition
-	(*MemoryFilter)(nil),           // 10: memoryd.v1.MemoryFilter
-	(*MemoryReference)(nil),        // 11: memoryd.v1.MemoryReference
-	(*MemoryRecallRequest)(nil),    // 12: memoryd.v1.MemoryRecallRequest
-	(*RecalledItem)(nil),           // 13: memoryd.v1.RecalledItem
-	(*MemoryRecallResponse)(nil),   // 14: memoryd.v1.MemoryRecallResponse
-	(*MemoryGetRequest)(nil),       // 15: memoryd.v1.MemoryGetRequest
-	(*MemoryGetResponse)(nil),      // 16: memoryd.v1.MemoryGetResponse
-	(*StatusRequest)(nil),          // 17: memoryd.v1.StatusRequest
-	(*StatusResponse)(nil),         // 18: memoryd.v1.StatusResponse
-	(*ActiveSync)(nil),             // 19: memoryd.v1.ActiveSync
-	(*SyncRequest)(nil),            // 20: memoryd.v1.SyncRequest
-	(*SyncResponse)(nil),           // 21: memoryd.v1.SyncResponse
-	(*WatchIndexRequest)(nil),      // 22: memoryd.v1.WatchIndexRequest
-	(*WatchIndexResponse)(nil),     // 23: memoryd.v1.WatchIndexResponse
-	(*FlushDecisionRequest)(nil),   // 24: memoryd.v1.FlushDecisionRequest
-	(*FlushPrompts)(nil),           // 25: memoryd.v1.FlushPrompts
-	(*FlushDecisionResponse)(nil),  // 26: memoryd.v1.FlushDecisionResponse
-	(*MemoryAppendRequest)(nil),    // 27: memoryd.v1.MemoryAppendRequest
-	(*MemoryAppendResponse)(nil),   // 28: memoryd.v1.MemoryAppendResponse
-	(*TextReplacement)(nil),        // 29: memoryd.v1.TextReplacement
-	(*LineInsertion)(nil),          // 30: memoryd.v1.LineInsertion
-	(*LineDeletion)(nil),           // 31: memoryd.v1.LineDeletion
-	(*FileDeletion)(nil),           // 32: memoryd.v1.FileDeletion
-	(*MemoryWriteRequest)(nil),     // 33: memoryd.v1.MemoryWriteRequest
-	(*MemoryWriteResponse)(nil),    // 34: memoryd.v1.MemoryWriteResponse
-	(*MemoryMoveRequest)(nil),      // 35: memoryd.v1.MemoryMoveRequest
-	(*MemoryMoveResponse)(nil),     // 36: memoryd.v1.MemoryMoveResponse
-	(*MemoryHistoryRequest)(nil),   // 37: memoryd.v1.MemoryHistoryRequest
-	(*FileVersion)(nil),            // 38: memoryd.v1.FileVersion
-	(*MemoryHistoryResponse)(nil),  // 39: memoryd.v1.MemoryHistoryResponse
-	(*MemoryRestoreRequest)(nil),   // 40: memoryd.v1.MemoryRestoreRequest
-	(*MemoryRestoreResponse)(nil),  // 41: memoryd.v1.MemoryRestoreResponse
-	(*MemoryForgetRequest)(nil),    // 42: memoryd.v1.MemoryForgetRequest
-	(*MemoryForgetResponse)(nil),   // 43: memoryd.v1.MemoryForgetResponse
-	(*SessionContextRequest)(nil),  // 44: memoryd.v1.SessionContextRequest
-	(*SessionContextFile)(nil),     // 45: memoryd.v1.SessionContextFile
-	(*ToolSchema)(nil),             // 46: memoryd.v1.ToolSchema
-	(*SessionContextResponse)(nil), // 47: memoryd.v1.SessionContextResponse
-	(*SessionArchiveRequest)(nil),  // 48: memoryd.v1.SessionArchiveRequest
-	(*SessionArchiveResponse)(nil), // 49: memoryd.v1.SessionArchiveResponse
-	(*ListAgentsRequest)(nil),      // 50: memoryd.v1.ListAgentsRequest
-	(*Agent)(nil),                  // 51: memoryd.v1.Agent
-	(*ListAgentsResponse)(nil),     // 52: memoryd.v1.ListAgentsResponse
-	(*ListFilesRequest)(nil),       // 53: memoryd.v1.ListFilesRequest
-	(*File)(nil),                   // 54: memoryd.v1.File
-	(*ListFilesResponse)(nil),      // 55: memoryd.v1.ListFilesResponse
-	(Source)(0),                    // 56: memoryd.v1.Source
-	(SearchMode)(0),                // 57: memoryd.v1.SearchMode
-	(CitationMode)(0),              // 58: memoryd.v1.CitationMode
-	(*timestamppb.Timestamp)(nil),  // 59: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 60: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 61: memoryd.v1.SearchInfo
-	(Origin)(0),                    // 62: memoryd.v1.Origin
-	(*ServiceStatus)(nil),          // 63: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 64: memoryd.v1.Backend
-	(*Degradation)(nil),            // 65: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 66: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 67: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 68: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 69: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 70: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 71: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 72: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 73: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 74: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 75: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 76: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 77: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 78: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 79: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 80: google.protobuf.Duration
-	(OnConflict)(0),                // 81: memoryd.v1.OnConflict
-	(*SyncStarted)(nil),            // 82: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 83: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 84: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 85: memoryd.v1.IndexState
+	(MissReason)(0),                // 0: memoryd.v1.MissReason
+	(RecallSilentReason)(0),        // 1: memoryd.v1.RecallSilentReason
+	(WorkspaceAccess)(0),           // 2: memoryd.v1.WorkspaceAccess
+	(TurnKind)(0),                  // 3: memoryd.v1.TurnKind
+	(FlushReason)(0),               // 4: memoryd.v1.FlushReason
+	(WriteKind)(0),                 // 5: memoryd.v1.WriteKind
+	(PromptMode)(0),                // 6: memoryd.v1.PromptMode
+	(FileState)(0),                 // 7: memoryd.v1.FileState
+	(*MemorySearchRequest)(nil),    // 8: memoryd.v1.MemorySearchRequest
+	(*MemorySearchResponse)(nil),   // 9: memoryd.v1.MemorySearchResponse
+	(*FrontMatterCondition)(nil),   // 10: memoryd.v1.FrontMatterCondition
+	(*MemoryFilter)(nil),           // 11: memoryd.v1.MemoryFilter
+	(*ExplainMissRequest)(nil),     // 12: memoryd.v1.ExplainMissRequest
+	(*ExplainMissResponse)(nil),    // 13: memoryd.v1.ExplainMissResponse
+	(*MemoryReference)(nil),        // 14: memoryd.v1.MemoryReference
+	(*MemoryRecallRequest)(nil),    // 15: memoryd.v1.MemoryRecallRequest
+	(*RecalledItem)(nil),           // 16: memoryd.v1.RecalledItem
+	(*MemoryRecallResponse)(nil),   // 17: memoryd.v1.MemoryRecallResponse
+	(*MemoryGetRequest)(nil),       // 18: memoryd.v1.MemoryGetRequest
+	(*MemoryGetResponse)(nil),      // 19: memoryd.v1.MemoryGetResponse
+	(*StatusRequest)(nil),          // 20: memoryd.v1.StatusRequest
+	(*StatusResponse)(nil),         // 21: memoryd.v1.StatusResponse
+	(*ActiveSync)(nil),             // 22: memoryd.v1.ActiveSync
+	(*SyncRequest)(nil),            // 23: memoryd.v1.SyncRequest
+	(*SyncResponse)(nil),           // 24: memoryd.v1.SyncResponse
+	(*WatchIndexRequest)(nil),      // 25: memoryd.v1.WatchIndexRequest
+	(*WatchIndexResponse)(nil),     // 26: memoryd.v1.WatchIndexResponse
+	(*FlushDecisionRequest)(nil),   // 27: memoryd.v1.FlushDecisionRequest
+	(*FlushPrompts)(nil),           // 28: memoryd.v1.FlushPrompts
+	(*FlushDecisionResponse)(nil),  // 29: memoryd.v1.FlushDecisionResponse
+	(*MemoryAppendRequest)(nil),    // 30: memoryd.v1.MemoryAppendRequest
+	(*MemoryAppendResponse)(nil),   // 31: memoryd.v1.MemoryAppendResponse
+	(*TextReplacement)(nil),        // 32: memoryd.v1.TextReplacement
+	(*LineInsertion)(nil),          // 33: memoryd.v1.LineInsertion
+	(*LineDeletion)(nil),           // 34: memoryd.v1.LineDeletion
+	(*FileDeletion)(nil),           // 35: memoryd.v1.FileDeletion
+	(*MemoryWriteRequest)(nil),     // 36: memoryd.v1.MemoryWriteRequest
+	(*MemoryWriteResponse)(nil),    // 37: memoryd.v1.MemoryWriteResponse
+	(*MemoryMoveRequest)(nil),      // 38: memoryd.v1.MemoryMoveRequest
+	(*MemoryMoveResponse)(nil),     // 39: memoryd.v1.MemoryMoveResponse
+	(*MemoryHistoryRequest)(nil),   // 40: memoryd.v1.MemoryHistoryRequest
+	(*FileVersion)(nil),            // 41: memoryd.v1.FileVersion
+	(*MemoryHistoryResponse)(nil),  // 42: memoryd.v1.MemoryHistoryResponse
+	(*MemoryRestoreRequest)(nil),   // 43: memoryd.v1.MemoryRestoreRequest
+	(*MemoryRestoreResponse)(nil),  // 44: memoryd.v1.MemoryRestoreResponse
+	(*MemoryForgetRequest)(nil),    // 45: memoryd.v1.MemoryForgetRequest
+	(*MemoryForgetResponse)(nil),   // 46: memoryd.v1.MemoryForgetResponse
+	(*SessionContextRequest)(nil),  // 47: memoryd.v1.SessionContextRequest
+	(*SessionContextFile)(nil),     // 48: memoryd.v1.SessionContextFile
+	(*ToolSchema)(nil),             // 49: memoryd.v1.ToolSchema
+	(*SessionContextResponse)(nil), // 50: memoryd.v1.SessionContextResponse
+	(*SessionArchiveRequest)(nil),  // 51: memoryd.v1.SessionArchiveRequest
+	(*SessionArchiveResponse)(nil), // 52: memoryd.v1.SessionArchiveResponse
+	(*ListAgentsRequest)(nil),      // 53: memoryd.v1.ListAgentsRequest
+	(*Agent)(nil),                  // 54: memoryd.v1.Agent
+	(*ListAgentsResponse)(nil),     // 55: memoryd.v1.ListAgentsResponse
+	(*ListFilesRequest)(nil),       // 56: memoryd.v1.ListFilesRequest
+	(*File)(nil),                   // 57: memoryd.v1.File
+	(*ListFilesResponse)(nil),      // 58: memoryd.v1.ListFilesResponse
+	(Source)(0),                    // 59: memoryd.v1.Source
+	(SearchMode)(0),                // 60: memoryd.v1.SearchMode
+	(CitationMode)(0),              // 61: memoryd.v1.CitationMode
+	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
+	(*SearchResult)(nil),           // 63: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 64: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 65: memoryd.v1.Origin
+	(*ServiceStatus)(nil),          // 66: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 67: memoryd.v1.Backend
+	(*Degradation)(nil),            // 68: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 69: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 70: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 71: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 72: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 73: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 74: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 75: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 76: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 77: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 78: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 79: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 80: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 81: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 82: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 83: google.protobuf.Duration
+	(OnConflict)(0),                // 84: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 85: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 86: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 87: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 88: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
-	56, // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
-	57, // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
-	58, // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
-	59, // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
-	10, // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	60, // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	61, // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
-	9,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
-	56, // 8: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
-	10, // 9: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	11, // 10: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
-	59, // 11: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
-	56, // 12: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
-	62, // 13: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
-	13, // 14: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
-	0,  // 15: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
-	61, // 16: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
-	63, // 17: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	64, // 18: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	64, // 19: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	65, // 20: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	66, // 21: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	67, // 22: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	68, // 23: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	69, // 24: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	70, // 25: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	71, // 26: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	72, // 27: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	73, // 28: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
-	19, // 29: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	74, // 30: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	75, // 31: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	76, // 32: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	77, // 33: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	78, // 34: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	76, // 35: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	77, // 36: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	79, // 37: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	80, // 38: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	56, // 39: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	81, // 40: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	59, // 41: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	82, // 42: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	78, // 43: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	74, // 44: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	83, // 45: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	84, // 46: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	80, // 47: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	59, // 48: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	85, // 49: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	19, // 50: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	72, // 51: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	1,  // 52: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	2,  // 53: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	59, // 54: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	3,  // 55: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	25, // 56: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	24, // 57: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	59, // 58: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	29, // 59: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
-	30, // 60: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
-	31, // 61: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
-	32, // 62: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
-	59, // 63: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
-	4,  // 64: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
-	38, // 65: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
-	59, // 66: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	5,  // 67: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	58, // 68: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	45, // 69: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	46, // 70: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	59, // 71: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	85, // 72: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	51, // 73: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	56, // 74: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
-	10, // 75: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	56, // 76: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	59, // 77: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	6,  // 78: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	54, // 79: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	7,  // 80: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	12, // 81: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
-	15, // 82: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	17, // 83: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	20, // 84: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	22, // 85: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	24, // 86: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	27, // 87: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	33, // 88: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
-	35, // 89: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
-	37, // 90: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
-	40, // 91: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
-	42, // 92: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	44, // 93: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	48, // 94: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	50, // 95: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	53, // 96: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	8,  // 97: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	14, // 98: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
-	16, // 99: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	18, // 100: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	21, // 101: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	23, // 102: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	26, // 103: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	28, // 104: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	34, // 105: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
-	36, // 106: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
-	39, // 107: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
-	41, // 108: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
-	43, // 109: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	47, // 110: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	49, // 111: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	52, // 112: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	55, // 113: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	97, // [97:114] is the sub-list for method output_type
-	80, // [80:97] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	59,  // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
+	60,  // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
+	61,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
+	62,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
+	11,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	63,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	64,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	10,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
+	8,   // 8: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
+	0,   // 9: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
+	63,  // 10: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
+	64,  // 11: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
+	59,  // 12: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	11,  // 13: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	14,  // 14: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
+	62,  // 15: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	59,  // 16: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	65,  // 17: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	16,  // 18: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
+	1,   // 19: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
+	64,  // 20: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	66,  // 21: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	67,  // 22: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	67,  // 23: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	68,  // 24: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	69,  // 25: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	70,  // 26: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	71,  // 27: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	72,  // 28: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	73,  // 29: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	74,  // 30: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	75,  // 31: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	76,  // 32: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	22,  // 33: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	77,  // 34: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	78,  // 35: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	79,  // 36: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	80,  // 37: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	81,  // 38: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	79,  // 39: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	80,  // 40: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	82,  // 41: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	83,  // 42: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	59,  // 43: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	84,  // 44: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	62,  // 45: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	85,  // 46: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	81,  // 47: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	77,  // 48: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	86,  // 49: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	87,  // 50: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	83,  // 51: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	62,  // 52: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	88,  // 53: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	22,  // 54: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	75,  // 55: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	2,   // 56: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	3,   // 57: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	62,  // 58: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	4,   // 59: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	28,  // 60: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	27,  // 61: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	62,  // 62: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	32,  // 63: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
+	33,  // 64: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
+	34,  // 65: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
+	35,  // 66: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
+	62,  // 67: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
+	5,   // 68: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
+	41,  // 69: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
+	62,  // 70: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	6,   // 71: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	61,  // 72: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	48,  // 73: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	49,  // 74: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	62,  // 75: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	88,  // 76: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	54,  // 77: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	59,  // 78: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	11,  // 79: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	59,  // 80: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	62,  // 81: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	7,   // 82: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	57,  // 83: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	8,   // 84: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	12,  // 85: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
+	15,  // 86: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
+	18,  // 87: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	20,  // 88: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	23,  // 89: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	25,  // 90: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	27,  // 91: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	30,  // 92: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	36,  // 93: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
+	38,  // 94: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
+	40,  // 95: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
+	43,  // 96: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
+	45,  // 97: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	47,  // 98: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	51,  // 99: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	53,  // 100: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	56,  // 101: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	9,   // 102: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	13,  // 103: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
+	17,  // 104: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	19,  // 105: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	21,  // 106: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	24,  // 107: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	26,  // 108: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	29,  // 109: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	31,  // 110: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	37,  // 111: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
+	39,  // 112: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
+	42,  // 113: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
+	44,  // 114: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
+	46,  // 115: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	50,  // 116: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	52,  // 117: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	55,  // 118: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	58,  // 119: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	102, // [102:120] is the sub-list for method output_type
+	84,  // [84:102] is the sub-list for method input_type
+	84,  // [84:84] is the sub-list for extension type_name
+	84,  // [84:84] is the sub-list for extension extendee
+	0,   // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }
@@ -6072,42 +6475,44 @@ func file_memoryd_v1_memory_service_proto_init() {
 	file_memoryd_v1_memory_proto_init()
 	file_memoryd_v1_sync_event_proto_init()
 	file_memoryd_v1_memory_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[5].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[8].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[14].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[7].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[10].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[16].OneofWrappers = []any{
 		(*SyncResponse_Started)(nil),
 		(*SyncResponse_Progress)(nil),
 		(*SyncResponse_FileFailed)(nil),
 		(*SyncResponse_Heartbeat)(nil),
 		(*SyncResponse_Completed)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[17].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[21].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[26].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[19].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[28].OneofWrappers = []any{
 		(*MemoryWriteRequest_Content)(nil),
 		(*MemoryWriteRequest_Replace)(nil),
 		(*MemoryWriteRequest_Insert)(nil),
 		(*MemoryWriteRequest_DeleteLines)(nil),
 		(*MemoryWriteRequest_DeleteFile)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[27].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[34].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[35].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[31].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[36].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[37].OneofWrappers = []any{
 		(*MemoryForgetRequest_Path)(nil),
 		(*MemoryForgetRequest_SessionId)(nil),
 		(*MemoryForgetRequest_Text)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[37].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[41].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[42].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[39].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[43].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_service_proto_rawDesc), len(file_memoryd_v1_memory_service_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   49,
+			NumEnums:      8,
+			NumMessages:   51,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

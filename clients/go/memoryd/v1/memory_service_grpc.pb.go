@@ -20,6 +20,7 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	MemoryService_MemorySearch_FullMethodName   = "/memoryd.v1.MemoryService/MemorySearch"
+	MemoryService_ExplainMiss_FullMethodName    = "/memoryd.v1.MemoryService/ExplainMiss"
 	MemoryService_MemoryRecall_FullMethodName   = "/memoryd.v1.MemoryService/MemoryRecall"
 	MemoryService_MemoryGet_FullMethodName      = "/memoryd.v1.MemoryService/MemoryGet"
 	MemoryService_Status_FullMethodName         = "/memoryd.v1.MemoryService/Status"
@@ -56,6 +57,10 @@ type MemoryServiceClient interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
 	MemorySearch(ctx context.Context, in *MemorySearchRequest, opts ...grpc.CallOption) (*MemorySearchResponse, error)
+	// Explains why a search does not find a file or a line of it: runs the search, and returns the step that left it out.
+	// Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if qmd answers the agent's searches. Compares the index with the files on
+	// disk if the index does not have the text. Default client deadline: 10 s.
+	ExplainMiss(ctx context.Context, in *ExplainMissRequest, opts ...grpc.CallOption) (*ExplainMissResponse, error)
 	// Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
 	// Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
 	// waits a short time only. Default client deadline: 2 s.
@@ -117,6 +122,16 @@ func (c *memoryServiceClient) MemorySearch(ctx context.Context, in *MemorySearch
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(MemorySearchResponse)
 	err := c.cc.Invoke(ctx, MemoryService_MemorySearch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *memoryServiceClient) ExplainMiss(ctx context.Context, in *ExplainMissRequest, opts ...grpc.CallOption) (*ExplainMissResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainMissResponse)
+	err := c.cc.Invoke(ctx, MemoryService_ExplainMiss_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -319,6 +334,10 @@ type MemoryServiceServer interface {
 	// Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
 	// is set. Default client deadline: 5 s.
 	MemorySearch(context.Context, *MemorySearchRequest) (*MemorySearchResponse, error)
+	// Explains why a search does not find a file or a line of it: runs the search, and returns the step that left it out.
+	// Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if qmd answers the agent's searches. Compares the index with the files on
+	// disk if the index does not have the text. Default client deadline: 10 s.
+	ExplainMiss(context.Context, *ExplainMissRequest) (*ExplainMissResponse, error)
 	// Returns what an agent's memory contains about a turn of a session, as a block of text to insert before the turn.
 	// Returns no block if nothing in the memory is relevant enough. Calls no model except the embedding model, for which it
 	// waits a short time only. Default client deadline: 2 s.
@@ -378,6 +397,9 @@ type UnimplementedMemoryServiceServer struct{}
 
 func (UnimplementedMemoryServiceServer) MemorySearch(context.Context, *MemorySearchRequest) (*MemorySearchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemorySearch not implemented")
+}
+func (UnimplementedMemoryServiceServer) ExplainMiss(context.Context, *ExplainMissRequest) (*ExplainMissResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainMiss not implemented")
 }
 func (UnimplementedMemoryServiceServer) MemoryRecall(context.Context, *MemoryRecallRequest) (*MemoryRecallResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method MemoryRecall not implemented")
@@ -462,6 +484,24 @@ func _MemoryService_MemorySearch_Handler(srv interface{}, ctx context.Context, d
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(MemoryServiceServer).MemorySearch(ctx, req.(*MemorySearchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _MemoryService_ExplainMiss_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainMissRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).ExplainMiss(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_ExplainMiss_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).ExplainMiss(ctx, req.(*ExplainMissRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -750,6 +790,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "MemorySearch",
 			Handler:    _MemoryService_MemorySearch_Handler,
+		},
+		{
+			MethodName: "ExplainMiss",
+			Handler:    _MemoryService_ExplainMiss_Handler,
 		},
 		{
 			MethodName: "MemoryRecall",

@@ -10,6 +10,33 @@ from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Map
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class MissReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    MISS_REASON_UNSPECIFIED: _ClassVar[MissReason]
+    MISS_REASON_FOUND: _ClassVar[MissReason]
+    MISS_REASON_NOT_MEMORY: _ClassVar[MissReason]
+    MISS_REASON_LINK: _ClassVar[MissReason]
+    MISS_REASON_EXCLUDED: _ClassVar[MissReason]
+    MISS_REASON_NOT_ON_DISK: _ClassVar[MissReason]
+    MISS_REASON_FORGOTTEN: _ClassVar[MissReason]
+    MISS_REASON_PENDING: _ClassVar[MissReason]
+    MISS_REASON_FAILED: _ClassVar[MissReason]
+    MISS_REASON_NO_TEXT: _ClassVar[MissReason]
+    MISS_REASON_SOURCE_NOT_CONFIGURED: _ClassVar[MissReason]
+    MISS_REASON_SOURCE_NOT_SEARCHED: _ClassVar[MissReason]
+    MISS_REASON_FILTERED: _ClassVar[MissReason]
+    MISS_REASON_NO_MATCH: _ClassVar[MissReason]
+    MISS_REASON_NOT_RETRIEVED: _ClassVar[MissReason]
+    MISS_REASON_BELOW_MIN_SCORE: _ClassVar[MissReason]
+    MISS_REASON_BELOW_CUTOFF: _ClassVar[MissReason]
+    MISS_REASON_DIVERSITY: _ClassVar[MissReason]
+    MISS_REASON_ADJACENT: _ClassVar[MissReason]
+    MISS_REASON_RESERVED: _ClassVar[MissReason]
+    MISS_REASON_BELOW_MAX_RESULTS: _ClassVar[MissReason]
+    MISS_REASON_RERANKED: _ClassVar[MissReason]
+    MISS_REASON_ABSTAINED: _ClassVar[MissReason]
+    MISS_REASON_TEXT_LIMIT: _ClassVar[MissReason]
+
 class RecallSilentReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     RECALL_SILENT_REASON_UNSPECIFIED: _ClassVar[RecallSilentReason]
@@ -76,6 +103,30 @@ class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_STATE_FAILED: _ClassVar[FileState]
     FILE_STATE_GONE: _ClassVar[FileState]
     FILE_STATE_FORGOTTEN: _ClassVar[FileState]
+MISS_REASON_UNSPECIFIED: MissReason
+MISS_REASON_FOUND: MissReason
+MISS_REASON_NOT_MEMORY: MissReason
+MISS_REASON_LINK: MissReason
+MISS_REASON_EXCLUDED: MissReason
+MISS_REASON_NOT_ON_DISK: MissReason
+MISS_REASON_FORGOTTEN: MissReason
+MISS_REASON_PENDING: MissReason
+MISS_REASON_FAILED: MissReason
+MISS_REASON_NO_TEXT: MissReason
+MISS_REASON_SOURCE_NOT_CONFIGURED: MissReason
+MISS_REASON_SOURCE_NOT_SEARCHED: MissReason
+MISS_REASON_FILTERED: MissReason
+MISS_REASON_NO_MATCH: MissReason
+MISS_REASON_NOT_RETRIEVED: MissReason
+MISS_REASON_BELOW_MIN_SCORE: MissReason
+MISS_REASON_BELOW_CUTOFF: MissReason
+MISS_REASON_DIVERSITY: MissReason
+MISS_REASON_ADJACENT: MissReason
+MISS_REASON_RESERVED: MissReason
+MISS_REASON_BELOW_MAX_RESULTS: MissReason
+MISS_REASON_RERANKED: MissReason
+MISS_REASON_ABSTAINED: MissReason
+MISS_REASON_TEXT_LIMIT: MissReason
 RECALL_SILENT_REASON_UNSPECIFIED: RecallSilentReason
 RECALL_SILENT_REASON_NO_QUERY: RecallSilentReason
 RECALL_SILENT_REASON_EMPTY_INDEX: RecallSilentReason
@@ -186,6 +237,42 @@ class MemoryFilter(_message.Message):
     path_prefixes: _containers.RepeatedScalarFieldContainer[str]
     front_matter: _containers.RepeatedCompositeFieldContainer[FrontMatterCondition]
     def __init__(self, since: _Optional[str] = ..., until: _Optional[str] = ..., path_prefixes: _Optional[_Iterable[str]] = ..., front_matter: _Optional[_Iterable[_Union[FrontMatterCondition, _Mapping]]] = ...) -> None: ...
+
+class ExplainMissRequest(_message.Message):
+    __slots__ = ("agent_id", "search", "path", "line")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    search: MemorySearchRequest
+    path: str
+    line: int
+    def __init__(self, agent_id: _Optional[str] = ..., search: _Optional[_Union[MemorySearchRequest, _Mapping]] = ..., path: _Optional[str] = ..., line: _Optional[int] = ...) -> None: ...
+
+class ExplainMissResponse(_message.Message):
+    __slots__ = ("path", "reason", "explanation", "rank", "max_rank", "value", "limit", "rule", "chunk", "info")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MAX_RANK_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    reason: MissReason
+    explanation: str
+    rank: int
+    max_rank: int
+    value: float
+    limit: float
+    rule: str
+    chunk: _memory_pb2.SearchResult
+    info: _memory_pb2.SearchInfo
+    def __init__(self, path: _Optional[str] = ..., reason: _Optional[_Union[MissReason, str]] = ..., explanation: _Optional[str] = ..., rank: _Optional[int] = ..., max_rank: _Optional[int] = ..., value: _Optional[float] = ..., limit: _Optional[float] = ..., rule: _Optional[str] = ..., chunk: _Optional[_Union[_memory_pb2.SearchResult, _Mapping]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ...) -> None: ...
 
 class MemoryReference(_message.Message):
     __slots__ = ("path", "start_line", "end_line")

@@ -49,6 +49,11 @@ class MemoryServiceStub(object):
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.SerializeToString,
                 response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.FromString,
                 _registered_method=True)
+        self.ExplainMiss = channel.unary_unary(
+                '/memoryd.v1.MemoryService/ExplainMiss',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.ExplainMissRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.ExplainMissResponse.FromString,
+                _registered_method=True)
         self.MemoryRecall = channel.unary_unary(
                 '/memoryd.v1.MemoryService/MemoryRecall',
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallRequest.SerializeToString,
@@ -147,6 +152,15 @@ class MemoryServiceServicer(object):
     def MemorySearch(self, request, context):
         """Searches an agent's memory for passages that answer a question. Does not wait for indexing, unless `min_revision`
         is set. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExplainMiss(self, request, context):
+        """Explains why a search does not find a file or a line of it: runs the search, and returns the step that left it out.
+        Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if qmd answers the agent's searches. Compares the index with the files on
+        disk if the index does not have the text. Default client deadline: 10 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -287,6 +301,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.FromString,
                     response_serializer=memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.SerializeToString,
             ),
+            'ExplainMiss': grpc.unary_unary_rpc_method_handler(
+                    servicer.ExplainMiss,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.ExplainMissRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.ExplainMissResponse.SerializeToString,
+            ),
             'MemoryRecall': grpc.unary_unary_rpc_method_handler(
                     servicer.MemoryRecall,
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.MemoryRecallRequest.FromString,
@@ -405,6 +424,33 @@ class MemoryService(object):
             '/memoryd.v1.MemoryService/MemorySearch',
             memoryd_dot_v1_dot_memory__service__pb2.MemorySearchRequest.SerializeToString,
             memoryd_dot_v1_dot_memory__service__pb2.MemorySearchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExplainMiss(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/ExplainMiss',
+            memoryd_dot_v1_dot_memory__service__pb2.ExplainMissRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.ExplainMissResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,187 @@
+"""Why a search does not find a file or a line: the step that left it out, read from the trace of the search. Pure."""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from memoryd_server.search.cutoff import Cutoff
+from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchMode, SearchQuery, clamp
+from memoryd_server.search.trace import MOST_RANKED, RetrieverPlace, SearchTrace, Target, TracedChunk
+
+
+class MissReason(StrEnum):
+    """The step of indexing or searching that left out a file or a line. The names are those of the wire's enum."""
+
+    FOUND = "FOUND"
+    NOT_MEMORY = "NOT_MEMORY"
+    LINK = "LINK"
+    EXCLUDED = "EXCLUDED"
+    NOT_ON_DISK = "NOT_ON_DISK"
+    FORGOTTEN = "FORGOTTEN"
+    PENDING = "PENDING"
+    FAILED = "FAILED"
+    NO_TEXT = "NO_TEXT"
+    SOURCE_NOT_CONFIGURED = "SOURCE_NOT_CONFIGURED"
+    SOURCE_NOT_SEARCHED = "SOURCE_NOT_SEARCHED"
+    FILTERED = "FILTERED"
+    NO_MATCH = "NO_MATCH"
+    NOT_RETRIEVED = "NOT_RETRIEVED"
+    BELOW_MIN_SCORE = "BELOW_MIN_SCORE"
+    BELOW_CUTOFF = "BELOW_CUTOFF"
+    DIVERSITY = "DIVERSITY"
+    ADJACENT = "ADJACENT"
+    RESERVED = "RESERVED"
+    BELOW_MAX_RESULTS = "BELOW_MAX_RESULTS"
+    RERANKED = "RERANKED"
+    ABSTAINED = "ABSTAINED"
+    TEXT_LIMIT = "TEXT_LIMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The step that left out a file or a line, as text and with its numbers; None for numbers that it does not have.
+
+    `rank` counts from 1, and `max_rank` is the last rank that would be enough. `value` was compared with `limit`.
+    `rule` is the rule or condition that excludes the file.
+    """
+
+    reason: MissReason
+    explanation: str
+    rank: int | None = None
+    max_rank: int | None = None
+    value: float | None = None
+    limit: float | None = None
+    rule: str = ""
+
+
+def explain_miss(trace: SearchTrace, answer: SearchAnswer, query: SearchQuery) -> Miss | None:
+    """Return the step that left out the target of `trace`; None if the index has no text of it.
+
+    `answer` is the answer that the caller gets, which may have entries among the results of the traced search.
+    """
+    target = trace.target
+    rank = _rank_among(answer, target)
+    if rank is not None:
+        hit = answer.hits[rank - 1]
+        lines = f"lines {hit.start_line}-{hit.end_line}"
+        return Miss(MissReason.FOUND, f"the search finds it: {lines} are result {rank}", rank, query.max_results)
+    if trace.answer is not None and any(map(target.is_in, trace.hits)):
+        return _withheld(trace, trace.answer, answer, query)
+    if trace.excluded_by:
+        rule = "; ".join(trace.excluded_by)
+        return Miss(MissReason.FILTERED, f"the filter of the search excludes the file: {rule}", rule=rule)
+    return None if trace.chunk is None else _step_of(trace, trace.chunk, query)
+
+
+def _step_of(trace: SearchTrace, chunk: TracedChunk, query: SearchQuery) -> Miss:
+    """Return the step that left out a chunk, which is searched and is not a result."""
+    if not chunk.is_candidate:
+        return _not_retrieved(trace, chunk, query)
+    if chunk.passed is None:
+        return _cut_off(trace.cutoff, chunk, query)
+    if chunk.merged_rank is None:
+        return Miss(MissReason.NOT_ON_DISK, "the index has the file, which has since been deleted or moved")
+    return _outranked(trace, chunk, chunk.merged_rank, query)
+
+
+def _rank_among(answer: SearchAnswer, target: Target) -> int | None:
+    return next((rank for rank, hit in enumerate(answer.hits, 1) if target.is_in(hit)), None)
+
+
+def _withheld(trace: SearchTrace, searched: SearchAnswer, answer: SearchAnswer, query: SearchQuery) -> Miss:
+    """Return why a result of the search is not in the answer."""
+    rank = next(rank for rank, hit in enumerate(trace.hits, 1) if trace.target.is_in(hit))
+    if searched.empty_reason is EmptyReason.ABSTAINED:
+        confidence, least = searched.confidence or 0.0, trace.least_confidence
+        words = f"the answer is withheld, because its confidence of {confidence:.3f} is below {least:.3f}"
+        return Miss(MissReason.ABSTAINED, f"it is result {rank}, but {words}", rank, value=confidence, limit=least)
+    if _rank_among(searched, trace.target) is not None and any(hit.source is None for hit in answer.hits):
+        words = "entries, which alternate with files, take its place"
+        return Miss(MissReason.RESERVED, f"it is result {rank} of the files, but {words}", rank, query.max_results)
+    words = f"the snippets of the results before it use all of max_total_chars ({query.max_total_chars})"
+    return Miss(MissReason.TEXT_LIMIT, f"it is result {rank}, but {words}", rank, len(answer.hits))
+
+
+def _not_retrieved(trace: SearchTrace, chunk: TracedChunk, query: SearchQuery) -> Miss:
+    if not chunk.places:
+        return Miss(MissReason.NO_MATCH, f"{_lines(chunk)} {_mismatch(trace, query)}")
+    closest = min(chunk.places, key=lambda place: (place.rank or math.inf) / place.limit)
+    if closest.rank is not None and closest.rank <= closest.limit:
+        words = "have no word of the query that is rare enough to find chunks"
+        return Miss(MissReason.NOT_RETRIEVED, f"{_lines(chunk)} {words}", max_rank=closest.limit)
+    words = " and ".join(map(_words_of, chunk.places))
+    return Miss(
+        MissReason.NOT_RETRIEVED, f"{_lines(chunk)} are not among the candidates: {words}", closest.rank, closest.limit
+    )
+
+
+def _words_of(place: RetrieverPlace) -> str:
+    rank = f"above {MOST_RANKED:,}" if place.rank is None else str(place.rank)
+    return f"their rank in {place.retriever} search is {rank}, and it returns {place.limit}"
+
+
+def _mismatch(trace: SearchTrace, query: SearchQuery) -> str:
+    words = () if trace.hit is None else trace.hit.words
+    without = f"vector search did not run ({trace.no_vector})" if trace.no_vector else "no vector of them was compared"
+    if query.mode is SearchMode.VECTOR:
+        return f"cannot be found by vector search: {without}"
+    if words:
+        common = ", ".join(words)
+        return f"have only words of the query that were not searched, because others are rarer: {common}; {without}"
+    return f"have none of the query's words, and {without}"
+
+
+def _cut_off(cutoff: Cutoff | None, chunk: TracedChunk, query: SearchQuery) -> Miss:
+    """Return why a candidate did not pass the cutoff."""
+    score, cosine, lines = chunk.candidate.score, chunk.candidate.vector_score, _lines(chunk)
+    if query.min_score is not None:
+        origin = "of the request" if query.min_score_is_requested else "of the settings"
+        words = f"the score {score:.3f} of {lines} is below the minimum score {origin}, {query.min_score:.3f}"
+        return Miss(MissReason.BELOW_MIN_SCORE, words, value=score, limit=query.min_score)
+    least = None if cutoff is None else cutoff.least_cosine
+    if cutoff is not None and cutoff.scale is not None and least is not None and math.isinf(least):
+        least = cutoff.scale.least
+        words = f"no chunk reaches {least:.3f}, the least cosine of an answer with this model"
+        return Miss(
+            MissReason.BELOW_CUTOFF, f"{lines} have the cosine {_shown(cosine)}, and {words}", value=cosine, limit=least
+        )
+    words = (
+        f"keyword search did not return {lines}, and their cosine {_shown(cosine)} is below {_shown(least)}, the least "
+        "cosine of a result with this model"
+    )
+    return Miss(MissReason.BELOW_CUTOFF, words, value=cosine, limit=least)
+
+
+def _outranked(trace: SearchTrace, chunk: TracedChunk, rank: int, query: SearchQuery) -> Miss:
+    """Return why a chunk that passed the cutoff is not a result. `rank` is its rank without a limit of results."""
+    most, lines = query.max_results, _lines(chunk)
+    last = trace.hits[-1].score if trace.hits else None
+    if _is_within(chunk.selected, most):
+        reason, words = MissReason.RERANKED, f"{lines} were result {chunk.selected}, and the reranker moved them down"
+    elif rank <= most:
+        reason, words = MissReason.RESERVED, f"{lines} have rank {rank}, but places are reserved for other sources"
+    elif _is_within(chunk.placed, most):
+        reason = MissReason.RESERVED
+        words = f"{lines} have rank {rank}, because a third of the places is reserved for the best cosines"
+    elif _is_within(chunk.passed, most):
+        reason, penalty = MissReason.ADJACENT, f"by {chunk.candidate.adjacent:.2f}"
+        words = f"{lines} have rank {rank}: they count {penalty} less, because they are adjacent to better results"
+    elif trace.is_diversified and _is_within(chunk.by_score, most):
+        reason = MissReason.DIVERSITY
+        words = f"{lines} are similar to better results, so MMR moves them from rank {chunk.by_score} to {rank}"
+    else:
+        reason = MissReason.BELOW_MAX_RESULTS
+        words = f"{lines} have rank {rank}, and the search returns {most} results, the last with score {_shown(last)}"
+    return Miss(reason, words, rank, most, clamp(chunk.candidate.score), last)
+
+
+def _is_within(rank: int | None, most: int) -> bool:
+    return rank is not None and rank <= most
+
+
+def _lines(chunk: TracedChunk) -> str:
+    return f"lines {chunk.row.start_line}-{chunk.row.end_line}"
+
+
+def _shown(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.3f}"

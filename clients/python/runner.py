@@ -18,6 +18,7 @@ from memoryd.memory_tool import AsyncMemoryTool, MemoryTool
 # The request message of each method, and its attribute of the client.
 METHODS = {
     "search": ("MemorySearchRequest", "search"),
+    "explain_miss": ("ExplainMissRequest", "explain_miss"),
     "recall": ("MemoryRecallRequest", "recall"),
     "get": ("MemoryGetRequest", "get"),
     "status": ("StatusRequest", "status"),

@@ -7,6 +7,7 @@ from memoryd import messages
 # Method: its RPC, and its part of the names of the messages.
 UNARY = {
     "search": "MemorySearch",
+    "explain_miss": "ExplainMiss",
     "recall": "MemoryRecall",
     "get": "MemoryGet",
     "status": "Status",

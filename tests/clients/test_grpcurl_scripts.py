@@ -38,6 +38,7 @@ TRANSCRIPTS = {
 
 CALLS = [
     ("memory-search", ["who is the harbour master?", "1"], ['"path": "MEMORY.md"', "Ilse"]),
+    ("explain-miss", ["memory/ropes.md", "harbour", "3"], ['"MISS_REASON_NO_MATCH"', '"path": "memory/ropes.md"']),
     # The first recall opens the entries, which takes longer than the default deadline on a busy machine.
     (
         "memory-recall",

@@ -73,6 +73,10 @@ class Servicer(stubs.MemoryServiceServicer):
         self.note(context)
         return pb.MemorySearchResponse(results=[{"path": request.query}])
 
+    def ExplainMiss(self, request, context):
+        self.note(context)
+        return pb.ExplainMissResponse(path=request.path, explanation=request.search.query)
+
     def MemoryRecall(self, request, context):
         self.note(context)
         return pb.MemoryRecallResponse(block=request.filter.path_prefixes[0])
@@ -179,6 +183,9 @@ CALLS = [
     pytest.param(lambda c, **k: c.get(path="p", **k).path, "p", 2, id="get"),
     pytest.param(lambda c, **k: c.status(agent_id="a", **k).agent_id, "a", 2, id="status"),
     pytest.param(lambda c, **k: c.status(agent_id="a", probe=True, **k).agent_id, "a", 10, id="probe"),
+    pytest.param(
+        lambda c, **k: c.explain_miss(path="p", search={"query": "q"}, **k).explanation, "q", 10, id="explain miss"
+    ),
     pytest.param(lambda c, **k: c.flush_decision(total_tokens=7, **k).projected_tokens, 7, 1, id="flush"),
     pytest.param(lambda c, **k: c.forget(path="a.md", **k).chunks, 4, 10, id="forget"),
     pytest.param(lambda c, **k: c.session_context(session_key="k", **k).recall_prompt, "k", 2, id="session context"),

@@ -21,6 +21,7 @@ ENTRY_CALLS = {
 AGENT_CALLS = {
     **ENTRY_CALLS,
     "MemorySearch": pb.MemorySearchRequest(query="x"),
+    "ExplainMiss": pb.ExplainMissRequest(search=pb.MemorySearchRequest(query="x"), path="MEMORY.md"),
     "MemoryRecall": pb.MemoryRecallRequest(text="x"),
     "MemoryGet": pb.MemoryGetRequest(path="MEMORY.md"),
     "Status": pb.StatusRequest(),

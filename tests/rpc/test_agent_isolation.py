@@ -110,6 +110,13 @@ REQUESTS = {
         agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(), session_key=session_keys,
         min_score=st.sampled_from([0.0, 0.35]), max_total_chars=st.sampled_from([10, 1_000]),
     ),
+    "ExplainMiss": st.builds(
+        lambda search, **fields: pb.ExplainMissRequest(search=pb.MemorySearchRequest(now=NOW, **search), **fields),
+        agent_id=agent_ids, path=paths, line=st.none() | st.integers(0, 50),
+        search=st.fixed_dictionaries(
+            {"query": queries, "mode": modes, "session_key": session_keys, "agent_id": st.just("") | agent_ids}
+        ),
+    ),
     "MemoryRecall": st.builds(
         lambda **fields: pb.MemoryRecallRequest(now=NOW, **fields),
         agent_id=agent_ids, text=queries, explain=st.booleans(), session_key=session_keys,

@@ -1,6 +1,4 @@
-"""ExplainMiss names the step of indexing or searching that leaves out a file or a line, and agrees with MemorySearch."""
-
-import os
+"""ExplainMiss names the step of indexing or searching that leaves out a file, and agrees with MemorySearch."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -11,7 +11,17 @@ from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS, HAS_LANCEDB, call
 from rpc.wire import TIMEOUT, check_refused, paths, refused
 from waiting import eventually
 
-REFUSED = {"MemorySearch", "MemoryRecall", "MemoryGet", "Status", "Sync", "WatchIndex", "MemoryForget", "ListFiles"}
+REFUSED = {
+    "MemorySearch",
+    "ExplainMiss",
+    "MemoryRecall",
+    "MemoryGet",
+    "Status",
+    "Sync",
+    "WatchIndex",
+    "MemoryForget",
+    "ListFiles",
+}
 ANSWERED = {
     "FlushDecision",
     "MemoryAppend",

@@ -97,6 +97,14 @@ async def lists(world):
                 return
             agent = world.any_agent()
             await world.call("Status", client.status, agent_id=agent.agent_id, probe=round_ % 10 == 0, timeout=10.0)
+            await world.call(
+                "ExplainMiss",
+                client.explain_miss,
+                agent_id=agent.agent_id,
+                path=world.chance.choice(["MEMORY.md", "memory/none.md"]),
+                search={"query": world.sentence()},
+                timeout=10.0,
+            )
             await world.call("ListAgents", client.list_agents, page_size=world.chance.randint(0, 2))
             await all_files(world, client, agent, world.chance.choice([0, 3, 1_000]))
             await world.call(

@@ -14,6 +14,7 @@ import (
 // Default deadlines, as in the protos.
 const (
 	searchDeadline  = 5 * time.Second
+	explainDeadline = 10 * time.Second
 	recallDeadline  = 2 * time.Second
 	getDeadline     = 2 * time.Second
 	statusDeadline  = 2 * time.Second
@@ -32,6 +33,14 @@ func (c *Client) Search(
 	ctx context.Context, request *memorydv1.MemorySearchRequest, options ...grpc.CallOption,
 ) (*memorydv1.MemorySearchResponse, error) {
 	return call(ctx, c, c.service.MemorySearch, searchDeadline, request, options)
+}
+
+// ExplainMiss runs a search and returns the step that leaves out a file or a line, or its rank if the search finds it.
+// The default deadline is 10 seconds.
+func (c *Client) ExplainMiss(
+	ctx context.Context, request *memorydv1.ExplainMissRequest, options ...grpc.CallOption,
+) (*memorydv1.ExplainMissResponse, error) {
+	return call(ctx, c, c.service.ExplainMiss, explainDeadline, request, options)
 }
 
 // Recall returns what an agent's memory contains about a turn of a session, as a text to insert before the turn. If a

@@ -35,6 +35,14 @@ var calls = map[string]struct {
 			return c.Search(ctx, &memorydv1.MemorySearchRequest{Query: "q", Filter: filter()})
 		},
 	},
+	"explain miss": {
+		"ExplainMiss", 10 * time.Second, &memorydv1.ExplainMissResponse{Path: "p", Explanation: "e"},
+		&memorydv1.ExplainMissRequest{Search: &memorydv1.MemorySearchRequest{Query: "q"}, Path: "p"},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			search := &memorydv1.MemorySearchRequest{Query: "q"}
+			return c.ExplainMiss(ctx, &memorydv1.ExplainMissRequest{Search: search, Path: "p"})
+		},
+	},
 	"recall": {
 		"MemoryRecall", 2 * time.Second, &memorydv1.MemoryRecallResponse{Block: "b", TokensUsed: 1},
 		&memorydv1.MemoryRecallRequest{Text: "t", SessionKey: "k", RememberShown: true, Filter: filter()},

@@ -19,17 +19,18 @@ use crate::random;
 use crate::v1::entry_service_client::EntryServiceClient;
 use crate::v1::memory_service_client::MemoryServiceClient;
 use crate::v1::{
-    FlushDecisionRequest, FlushDecisionResponse, ListAgentsRequest, ListAgentsResponse, ListFilesRequest,
-    ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse, MemoryForgetRequest, MemoryForgetResponse,
-    MemoryGetRequest, MemoryGetResponse, MemoryHistoryRequest, MemoryHistoryResponse, MemoryMoveRequest,
-    MemoryMoveResponse, MemoryRecallRequest, MemoryRecallResponse, MemoryRestoreRequest, MemoryRestoreResponse,
-    MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest, MemoryWriteResponse, SessionArchiveRequest,
-    SessionArchiveResponse, SessionContextRequest, SessionContextResponse, StatusRequest, StatusResponse, SyncRequest,
-    SyncResponse, WatchIndexRequest, WatchIndexResponse,
+    ExplainMissRequest, ExplainMissResponse, FlushDecisionRequest, FlushDecisionResponse, ListAgentsRequest,
+    ListAgentsResponse, ListFilesRequest, ListFilesResponse, MemoryAppendRequest, MemoryAppendResponse,
+    MemoryForgetRequest, MemoryForgetResponse, MemoryGetRequest, MemoryGetResponse, MemoryHistoryRequest,
+    MemoryHistoryResponse, MemoryMoveRequest, MemoryMoveResponse, MemoryRecallRequest, MemoryRecallResponse,
+    MemoryRestoreRequest, MemoryRestoreResponse, MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest,
+    MemoryWriteResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
+    StatusRequest, StatusResponse, SyncRequest, SyncResponse, WatchIndexRequest, WatchIndexResponse,
 };
 
 // Default deadlines, as in the protos.
 const SEARCH: Duration = Duration::from_secs(5);
+const EXPLAIN: Duration = Duration::from_secs(10);
 const RECALL: Duration = Duration::from_secs(2);
 const GET: Duration = Duration::from_secs(2);
 const STATUS: Duration = Duration::from_secs(2);
@@ -169,6 +170,11 @@ impl Client {
     /// As described at [`Error`], for this and all other calls.
     pub async fn search(&self, request: MemorySearchRequest) -> Result<MemorySearchResponse, Error> {
         self.unary(SEARCH, request, attempt!(self, memory_stub, memory_search)).await
+    }
+
+    /// Runs a search and returns the step that leaves out a file or a line, or its rank if the search finds it.
+    pub async fn explain_miss(&self, request: ExplainMissRequest) -> Result<ExplainMissResponse, Error> {
+        self.unary(EXPLAIN, request, attempt!(self, memory_stub, explain_miss)).await
     }
 
     /// Returns what an agent's memory contains about a turn's `text`, as a text to insert before the turn. If a reply is

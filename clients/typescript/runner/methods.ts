@@ -44,6 +44,7 @@ const entry = EntryService.method;
 /** The unary methods. */
 export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   search: unary(memory.memorySearch, (client, request, options) => client.search(request, options)),
+  explain_miss: unary(memory.explainMiss, (client, request, options) => client.explainMiss(request, options)),
   recall: unary(memory.memoryRecall, (client, request, options) => client.recall(request, options)),
   get: unary(memory.memoryGet, (client, request, options) => client.get(request, options)),
   status: unary(memory.status, (client, request, options) => client.status(request, options)),

@@ -5,6 +5,8 @@ import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { CallOptions, Calls } from "./calls.js";
 import { EntryClient } from "./entries.js";
 import {
+  type ExplainMissRequestSchema,
+  type ExplainMissResponse,
   type FlushDecisionRequestSchema,
   type FlushDecisionResponse,
   type ListAgentsRequestSchema,
@@ -46,6 +48,7 @@ import type { EventStream } from "./stream.js";
 
 // Default deadlines in milliseconds, as in the protos.
 const SEARCH = 5_000;
+const EXPLAIN = 10_000;
 const RECALL = 2_000;
 const GET = 2_000;
 const STATUS = 2_000;
@@ -96,6 +99,14 @@ export class MemorydClient {
     options?: CallOptions,
   ): Promise<MemorySearchResponse> {
     return this.#calls.unary(method.memorySearch, request, SEARCH, options);
+  }
+
+  /** Runs a search and returns the step that leaves out a file or a line, or its rank if the search finds it. */
+  explainMiss(
+    request: MessageInitShape<typeof ExplainMissRequestSchema>,
+    options?: CallOptions,
+  ): Promise<ExplainMissResponse> {
+    return this.#calls.unary(method.explainMiss, request, EXPLAIN, options);
   }
 
   /**

@@ -1,4 +1,4 @@
-"""Options that select the files and the sources of a search: `--since`, `--path`, `--tag`, `--source` and others.
+"""The options of a search: those that select files and sources (`--since`, `--path`, `--source`), and all others.
 
 Every module of a verb may import this one: it imports no gRPC.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 FILE_SOURCES = ("memory", "sessions")
 """The sources whose texts are files."""
+_MODES = ("hybrid", "keyword", "vector")
 ALL_SOURCES = (*FILE_SOURCES, "entries")
 
 _DATE = re.compile(r"[0-9]{4}(?:-[0-9]{2}){0,2}", re.ASCII)
@@ -90,6 +91,51 @@ def filter_options(command: _F) -> _F:
 def source_option(names: tuple[str, ...], text: str) -> Callable[[_F], _F]:
     """Return a decorator that adds `--source`. The verb receives the names of the enum as `sources: list[str]`."""
     return click.option("--source", "sources", multiple=True, type=click.Choice(names), callback=_enum_names, help=text)
+
+
+def search_options(command: _F) -> _F:
+    """Add the options of a search. The verb receives the fields of a `MemorySearchRequest` that are set as `given`."""
+
+    @functools.wraps(command)
+    def with_fields(
+        *args: Any,
+        max_results: int | None,
+        min_score: float | None,
+        abstain_below: float | None,
+        mode: str | None,
+        sources: list[str],
+        file_filter: dict[str, Any] | None,
+        **kwargs: Any,
+    ) -> Any:
+        fields = {
+            "max_results": max_results,
+            "min_score": min_score,
+            "abstain_below": abstain_below,
+            "mode": None if mode is None else f"SEARCH_MODE_{mode.upper()}",
+            "sources": sources or None,
+            "filter": file_filter,
+        }
+        given = {name: value for name, value in fields.items() if value is not None}
+        return command(*args, given=given, **kwargs)
+
+    decorated: Any = with_fields
+    for option in (
+        filter_options,
+        source_option(ALL_SOURCES, "Only this source. Repeated: any. Default: all configured sources except entries."),
+        click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid)."),
+        click.option(
+            "--abstain-below", type=float, help="Show no results if the confidence that they answer is lower, 0 to 1."
+        ),
+        click.option("--min-score", type=float, help="Minimum score, 0 to 1."),
+        click.option("--max-results", type=int, help="Maximum number of results."),
+    ):
+        decorated = option(decorated)
+    return decorated  # type: ignore[no-any-return]
+
+
+def needs_models(given: Mapping[str, Any]) -> bool:
+    """Return whether a search with the fields of `search_options` may need the embedding model."""
+    return given.get("mode") != "SEARCH_MODE_KEYWORD"
 
 
 def _enum_names(_: click.Context, __: click.Parameter, values: Iterable[str]) -> list[str]:

@@ -26,6 +26,7 @@ _MODULES: Mapping[str, str] = {
     "status": "status",
     "index": "index",
     "search": "search",
+    "explain": "explain",
     "recall": "recall",
     "get": "search",
     "append": "write",

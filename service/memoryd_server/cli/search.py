@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from memoryd_server.cli.filters import ALL_SOURCES, filter_options, source_option
+from memoryd_server.cli.filters import needs_models, search_options
 from memoryd_server.cli.options import (
     CommonOptions,
     agent_option,
@@ -26,21 +26,12 @@ if TYPE_CHECKING:
     from memoryd import messages
     from memoryd.client import MemorydClient
 
-_MODES = ("hybrid", "keyword", "vector")
-
 
 @click.command()
 @common_options
 @agent_option
 @json_option
-@click.option("--max-results", type=int, help="Maximum number of results.")
-@click.option("--min-score", type=float, help="Minimum score, 0 to 1.")
-@click.option(
-    "--abstain-below", type=float, help="Show no results if the confidence that they answer is lower, 0 to 1."
-)
-@click.option("--mode", type=click.Choice(_MODES), help="Search by keywords, by vectors, or by both (hybrid).")
-@source_option(ALL_SOURCES, "Only this source. Repeated: any. Default: all configured sources except entries.")
-@filter_options
+@search_options
 @click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
 @session_key_option
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
@@ -49,12 +40,7 @@ def search(
     common: CommonOptions,
     agent: str,
     as_json: bool,
-    max_results: int | None,
-    min_score: float | None,
-    abstain_below: float | None,
-    mode: str | None,
-    sources: list[str],
-    file_filter: dict[str, Any] | None,
+    given: dict[str, Any],
     explain: bool,
     session_key: str | None,
     query_option: str | None,
@@ -67,28 +53,12 @@ def search(
     text = query_option or " ".join(query)
     if not text.strip():
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
-    with searched_memory(common, agent, session_key, needs_models=mode != "keyword") as memory:
-        given: dict[str, Any] = {
-            "max_results": max_results,
-            "min_score": min_score,
-            "abstain_below": abstain_below,
-            "mode": _mode(mode),
-            "filter": file_filter,
-        }
+    with searched_memory(common, agent, session_key, needs_models=needs_models(given)) as memory:
         answer = memory.client.search(
-            agent_id=agent,
-            query=text,
-            sources=sources,
-            explain=explain,
-            session_key=memory.session_key,
-            **{k: v for k, v in given.items() if v is not None},
+            agent_id=agent, query=text, explain=explain, session_key=memory.session_key, **given
         )
         memory.name_approval(answer.info.degradations)
         show(answer, lambda: _answer_lines(answer, explain=explain), as_json=as_json)
-
-
-def _mode(name: str | None) -> str | None:
-    return None if name is None else f"SEARCH_MODE_{name.upper()}"
 
 
 def _place(result: messages.SearchResult) -> str:

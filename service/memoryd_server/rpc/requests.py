@@ -252,8 +252,8 @@ _PROMPT_MODES: Mapping[int, PromptMode] = {
 
 
 def name_agent(request: Any) -> None:
-    """Set an empty `agent_id` to the agent that the session key of the request names, if it names one."""
-    key = getattr(request, "session_key", "")
+    """Set an empty `agent_id` to the agent that the session key of the request, or of its search, names, if any."""
+    key = getattr(getattr(request, "search", request), "session_key", "")
     if key and not request.agent_id.strip():
         request.agent_id = agent_of_session(key)
 

@@ -15,6 +15,7 @@ type unaryCall func(context.Context, *memoryd.Client, json.RawMessage) (proto.Me
 
 var unary = map[string]unaryCall{
 	"search":          of((*memoryd.Client).Search),
+	"explain_miss":    of((*memoryd.Client).ExplainMiss),
 	"recall":          of((*memoryd.Client).Recall),
 	"get":             of((*memoryd.Client).Get),
 	"status":          of((*memoryd.Client).Status),

@@ -1032,10 +1032,11 @@ func (x *MemoryFilter) GetFrontMatter() []*FrontMatterCondition {
 // Request message for ExplainMiss.
 type ExplainMissRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Agent ID. Empty means `main`, or the default agent if there is no `main`.
+	// Agent ID. Empty means the agent that `search.session_key` names or, if it names none, `main`, or the default agent if
+	// there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The search to explain. Its `agent_id` must be empty or that of this agent, and so must the agent that its
-	// `session_key` names. The session key does not start a sync. `explain` is ignored.
+	// The search to explain. Its `agent_id` must be empty or that of this agent. Its `session_key` does not start a sync,
+	// and `explain` is ignored.
 	Search *MemorySearchRequest `protobuf:"bytes,2,opt,name=search,proto3" json:"search,omitempty"`
 	// Path of a file, as in search results or for MemoryGet, 1..4,096 bytes. The file need not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`

@@ -22,6 +22,13 @@ class MemoryMethods:
         5.0,
         "Search an agent's memory for `query`; the best results are first.",
     )
+    explain_miss = Unary(
+        "ExplainMiss",
+        pb.ExplainMissRequest,
+        pb.ExplainMissResponse,
+        10.0,
+        "Run the search `search`, and return the step that leaves out the file `path`, or its rank if it is found.",
+    )
     recall = Unary(
         "MemoryRecall",
         pb.MemoryRecallRequest,

@@ -16,6 +16,7 @@ pub async fn call(client: &Client, method: &str, request: &Value) -> Result<Valu
     }
     let answer = match method {
         "search" => of!(client, search),
+        "explain_miss" => of!(client, explain_miss),
         "recall" => of!(client, recall),
         "get" => of!(client, get),
         "status" => of!(client, status),

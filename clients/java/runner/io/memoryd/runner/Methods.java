@@ -7,6 +7,7 @@ import io.memoryd.client.EventStream;
 import io.memoryd.client.Memoryd;
 import io.memoryd.client.MemorydClient;
 import io.memoryd.v1.EntryServiceGrpc.EntryServiceBlockingStub;
+import io.memoryd.v1.ExplainMissRequest;
 import io.memoryd.v1.FlushDecisionRequest;
 import io.memoryd.v1.ForgetRequest;
 import io.memoryd.v1.ListAgentsRequest;
@@ -40,6 +41,7 @@ import java.util.function.BiFunction;
 final class Methods {
     private static final Map<String, Unary<?>> UNARY = Map.ofEntries(
             memory("search", MemorySearchRequest.getDefaultInstance(), MemoryServiceBlockingStub::memorySearch),
+            memory("explain_miss", ExplainMissRequest.getDefaultInstance(), MemoryServiceBlockingStub::explainMiss),
             memory("recall", MemoryRecallRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryRecall),
             memory("get", MemoryGetRequest.getDefaultInstance(), MemoryServiceBlockingStub::memoryGet),
             memory("status", StatusRequest.getDefaultInstance(), MemoryServiceBlockingStub::status),

@@ -279,15 +279,16 @@ export const MemoryFilterSchema: GenMessage<MemoryFilter> = /*@__PURE__*/
  */
 export type ExplainMissRequest = Message<"memoryd.v1.ExplainMissRequest"> & {
   /**
-   * Agent ID. Empty means `main`, or the default agent if there is no `main`.
+   * Agent ID. Empty means the agent that `search.session_key` names or, if it names none, `main`, or the default agent if
+   * there is no `main`.
    *
    * @generated from field: string agent_id = 1;
    */
   agentId: string;
 
   /**
-   * The search to explain. Its `agent_id` must be empty or that of this agent, and so must the agent that its
-   * `session_key` names. The session key does not start a sync. `explain` is ignored.
+   * The search to explain. Its `agent_id` must be empty or that of this agent. Its `session_key` does not start a sync,
+   * and `explain` is ignored.
    *
    * @generated from field: memoryd.v1.MemorySearchRequest search = 2;
    */

@@ -22,6 +22,7 @@ final class Deadlines implements ClientInterceptor {
     /** Seconds by the full name of the method; streams have no default deadline. */
     static final Map<String, Integer> DOCUMENTED = Map.ofEntries(
             seconds(MemoryServiceGrpc.getMemorySearchMethod(), 5),
+            seconds(MemoryServiceGrpc.getExplainMissMethod(), 10),
             seconds(MemoryServiceGrpc.getMemoryRecallMethod(), 2),
             seconds(MemoryServiceGrpc.getMemoryGetMethod(), 2),
             seconds(STATUS, 2),

@@ -1,5 +1,7 @@
 """ExplainMiss names the step of indexing or searching that leaves out a file, and agrees with MemorySearch."""
 
+import json
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -118,8 +120,10 @@ async def test_a_missing_and_a_deleted_file_are_not_on_the_disk(serve, home):
     running = await synced(serve)
     assert (await asked(running, "memory/missing.md"))[1] == "NOT_ON_DISK"
     (home.workspace / "memory" / "a.md").unlink()
-    answer, reason = await asked(running, "memory/a.md")
-    assert (reason, answer.chunk.path) == ("NOT_ON_DISK", "memory/a.md")
+    for search in ({}, {"min_score": 1.0}, {"query": "unheard"}, {"filter": {"until": "1990"}}):
+        answer, reason = await asked(running, "memory/a.md", **search)
+        assert reason == "NOT_ON_DISK"
+        assert not answer.HasField("chunk")
     await running.sync()
     assert (await asked(running, "memory/a.md"))[1] == "NOT_ON_DISK"
 
@@ -331,9 +335,8 @@ async def test_a_line_belongs_to_the_chunk_that_has_it(serve, home):
 
 async def test_the_fields_of_both_requests_are_checked(serve, home):
     running = await synced(serve)
-    request = pb.ExplainMissRequest(
-        search=pb.MemorySearchRequest(agent_id="other", min_score=2, session_key="agent:other:x"), path=" ", line=0
-    )
+    search = pb.MemorySearchRequest(agent_id="other", min_score=2, session_key="agent:other:x")
+    request = pb.ExplainMissRequest(agent_id="main", search=search, path=" ", line=0)
     violations = {"search.query", "search.min_score", "search.agent_id", "search.session_key", "path", "line"}
     call = running.stub.ExplainMiss(request, timeout=TIMEOUT)
     await check_refused(call, "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations)
@@ -353,10 +356,12 @@ async def test_an_explanation_starts_no_sync_and_counts_no_session(serve, home):
 
 
 WORDS = ["heron", "ferry", "lamp", "weir", "E1042", "the", "crane"]
-texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join)
+texts = st.lists(st.sampled_from(WORDS), max_size=12).map(" ".join) | st.sampled_from(WORDS).map(
+    lambda word: f"{word} " * 300
+)
 files = st.dictionaries(
     st.sampled_from([f"memory/{name}.md" for name in ("a", "b", "2026-05-01", "c/d")] + ["MEMORY.md"]),
-    st.lists(texts, max_size=4).map("\n\n".join),
+    st.lists(texts, max_size=6).map("\n\n".join),
     max_size=5,
 )
 searches = st.fixed_dictionaries(
@@ -367,27 +372,34 @@ searches = st.fixed_dictionaries(
         "min_score": st.sampled_from([0.0, 0.4, 0.9]),
         "abstain_below": st.sampled_from([0.2, 0.9]),
         "max_total_chars": st.sampled_from([5, 50]),
+        "sources": st.sampled_from([[MEMORY], [SESSIONS], [MEMORY, SESSIONS]]),
         "filter": st.sampled_from([{"path_prefixes": ["memory/"]}, {"since": "2026-05-01", "until": "2026-05-01"}]),
     },
 )
+lines = st.none() | st.integers(1, 9)
+MMR = {"query": {"hybrid": {"mmr": {"enabled": True, "lambda": 0.4}, "candidateMultiplier": 2}}}
 
 
+@pytest.mark.parametrize(
+    "more", [WITH_SESSIONS, {}, MMR, {**MMR, **WITH_SESSIONS}], ids=["sessions", "plain", "mmr", "both"]
+)
 @settings(
     max_examples=examples(100),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(corpus=files, steps=st.lists(searches, min_size=1, max_size=4), line=st.none() | st.integers(1, 9))
-async def test_the_explanation_agrees_with_the_search(explained, corpus, steps, line):
-    running = explained
+@given(memory=st.tuples(files, texts), steps=st.lists(searches, min_size=1, max_size=4), line=lines)
+async def test_the_explanation_agrees_with_the_search(indexed, more, memory, steps, line):
+    running, (corpus, said) = await indexed(more), memory
     for file in running.home.workspace.rglob("*.md"):
         file.unlink()
     for path, text in corpus.items():
         running.home.put(path, text)
+    running.home.say("s1.jsonl", json.dumps({"type": "message", "message": {"role": "user", "content": said}}) + "\n")
     await running.sync()
     for fields in steps:
         results = list((await running.search(explain=True, **fields)).results)
-        for path in (*corpus, "memory/none.md"):
+        for path in (*corpus, "sessions/s1.jsonl", "memory/none.md"):
             answer, reason = await asked(running, path, line=line, **fields)
             own = [
                 rank
@@ -403,17 +415,33 @@ async def test_the_explanation_agrees_with_the_search(explained, corpus, steps, 
 
 def check_numbers(answer, reason, results, fields):
     """Check that the numbers of an answer are those of the step that it names."""
+    most = fields.get("max_results", 6)
     if reason in {"BELOW_MIN_SCORE", "BELOW_CUTOFF", "ABSTAINED"}:
         assert answer.value < answer.limit
+    if reason == "BELOW_MIN_SCORE":
+        assert answer.limit == fields["min_score"]
     if reason == "BELOW_MAX_RESULTS":
-        assert answer.rank > answer.max_rank == fields.get("max_results", 6)
+        assert answer.rank > answer.max_rank == most
         if results and "max_total_chars" not in fields:
             assert answer.limit == results[-1].score
+            assert len(results) == most
+    if reason == "RESERVED":
+        assert answer.rank <= most or answer.info.vector_candidates
+    if reason == "NO_MATCH":
+        assert not answer.chunk.score_detail.text
     if reason == "NOT_ON_DISK":
         assert answer.path == "memory/none.md"
-    assert reason not in {"NOT_MEMORY", "LINK", "EXCLUDED", "PENDING", "FAILED", "FORGOTTEN"}
+    assert reason not in {"NOT_MEMORY", "LINK", "EXCLUDED", "PENDING", "FAILED", "FORGOTTEN", "RERANKED"}
 
 
 @pytest.fixture
-async def explained(serve, provider):
-    return await serve(by_meaning(provider))
+def indexed(serve, provider):
+    """Start one daemon for all examples of a test."""
+    started = []
+
+    async def indexed(more):
+        if not started:
+            started.append(await serve(by_meaning(provider, **more)))
+        return started[0]
+
+    return indexed

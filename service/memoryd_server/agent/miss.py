@@ -14,7 +14,7 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import EntryAnswer, with_entries
 from memoryd_server.agent.files import FileState, ListedFile, list_files
 from memoryd_server.agent.index import AgentIndex, run_on
-from memoryd_server.agent.requests import MOST_LINE_NUMBER, MOST_PATH_BYTES, FieldChecks, Request, SearchRequest
+from memoryd_server.agent.requests import MOST_PATH_BYTES, FieldChecks, Request, SearchRequest
 from memoryd_server.agent.search import IndexSearch, SearchResult
 from memoryd_server.errors import InvalidRequest, PathNotAllowed
 from memoryd_server.model import Source
@@ -54,7 +54,8 @@ class MissRequest(Request):
         """Return the query; as `SearchRequest.resolve`. Its violations are those of fields of `search`."""
         checks = FieldChecks(self, self.unreadable)
         checks.text("path", most_bytes=MOST_PATH_BYTES, required=True)
-        checks.clamped("line", 1, MOST_LINE_NUMBER)
+        if self.line is not None and self.line < 1:
+            checks.violation("line", f"is {self.line}; it must be at least 1 (leave it unset for the whole file)")
         if self.search_agent_id.strip() not in ("", config.agent_id):
             checks.violation(
                 f"{_SEARCH}.agent_id", f"is another agent than {config.agent_id!r}, for which the request is"
@@ -211,5 +212,8 @@ def _unlisted(config: AgentConfig, location: Location) -> Miss:
     if rule:
         return Miss(MissReason.EXCLUDED, f"the line {rule!r} of .memoryignore excludes it", rule=rule)
     if location.source is Source.SESSIONS:
-        return Miss(MissReason.EXCLUDED, "transcripts of scheduled runs and of the gateway itself are not indexed")
+        return Miss(
+            MissReason.EXCLUDED,
+            "it is the transcript of a scheduled run or of the gateway itself, or the database of sessions has it",
+        )
     return Miss(MissReason.EXCLUDED, "it is another name of a file that the index has under its first name")

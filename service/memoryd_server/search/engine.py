@@ -202,7 +202,7 @@ class SearchEngine:
             selected = select(cutoff.candidates, checked, wanted, ranking.merged_chars, by_source)
             if trace is not None:
                 orders = RankedOrders(by_score.candidates, passed, placed, cutoff.candidates, selected.rows)
-                trace.record_ranking(reader, ranking, (analyzed, retrieved), orders, checked)
+                trace.record_ranking(reader, ranking, (analyzed, retrieved), orders, self._check)
         return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher, scale)
 
     def finish(

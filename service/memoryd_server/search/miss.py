@@ -67,6 +67,8 @@ def explain_miss(trace: SearchTrace, answer: SearchAnswer, query: SearchQuery) -
         return Miss(MissReason.FOUND, f"the search finds it: {lines} are result {rank}", rank, query.max_results)
     if trace.answer is not None and any(map(target.is_in, trace.hits)):
         return _withheld(trace, trace.answer, answer, query)
+    if trace.is_gone:
+        return Miss(MissReason.NOT_ON_DISK, "the file has been deleted or moved since it was indexed")
     if trace.excluded_by:
         rule = "; ".join(trace.excluded_by)
         return Miss(MissReason.FILTERED, f"the filter of the search excludes the file: {rule}", rule=rule)
@@ -79,9 +81,7 @@ def _step_of(trace: SearchTrace, chunk: TracedChunk, query: SearchQuery) -> Miss
         return _not_retrieved(trace, chunk, query)
     if chunk.passed is None:
         return _cut_off(trace.cutoff, chunk, query)
-    if chunk.merged_rank is None:
-        return Miss(MissReason.NOT_ON_DISK, "the index has the file, which has since been deleted or moved")
-    return _outranked(trace, chunk, chunk.merged_rank, query)
+    return _outranked(trace, chunk, chunk.merged_rank or chunk.passed, query)
 
 
 def _rank_among(answer: SearchAnswer, target: Target) -> int | None:
@@ -122,13 +122,19 @@ def _words_of(place: RetrieverPlace) -> str:
 
 def _mismatch(trace: SearchTrace, query: SearchQuery) -> str:
     words = () if trace.hit is None else trace.hit.words
-    without = f"vector search did not run ({trace.no_vector})" if trace.no_vector else "no vector of them was compared"
+    without = "they have no vector" if _used_vectors(trace) else "vector search did not run"
+    if trace.no_vector:
+        without += f" ({trace.no_vector})"
     if query.mode is SearchMode.VECTOR:
         return f"cannot be found by vector search: {without}"
     if words:
         common = ", ".join(words)
         return f"have only words of the query that were not searched, because others are rarer: {common}; {without}"
     return f"have none of the query's words, and {without}"
+
+
+def _used_vectors(trace: SearchTrace) -> bool:
+    return trace.answer is not None and trace.answer.served_mode is not SearchMode.KEYWORD
 
 
 def _cut_off(cutoff: Cutoff | None, chunk: TracedChunk, query: SearchQuery) -> Miss:

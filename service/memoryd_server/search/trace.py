@@ -11,7 +11,7 @@ from memoryd_server.model import Source
 from memoryd_server.search.cutoff import Cutoff
 from memoryd_server.search.neighbours import RankedRow
 from memoryd_server.search.query import Candidate, Hit, RankingConfig, SearchAnswer, SearchQuery
-from memoryd_server.search.results import LazyRows, select
+from memoryd_server.search.results import FileCheck, LazyRows, RowCache, select
 from memoryd_server.search.retrieval import (
     KEYWORD_CANDIDATES,
     VECTOR_CANDIDATES,
@@ -80,15 +80,13 @@ class TracedChunk:
 
     `is_candidate` is whether a retriever returned it, and `places` its ranks in them if none did. `passed`, `placed`
     and `final` are its ranks in the `RankedOrders`, None if it is not among them, and `by_score` that by score among
-    those that passed the cutoff. `merged_rank` is its rank among all results that there would be without a limit, None
-    if its file is gone. `selected` is its rank among the rows of the answer. `has_vector` is whether its vector was
-    compared.
+    those that passed the cutoff. `merged_rank` is its rank among all results that there would be without a limit.
+    `selected` is its rank among the rows of the answer.
     """
 
     candidate: Candidate
     row: ChunkRow
     is_candidate: bool
-    has_vector: bool
     places: tuple[RetrieverPlace, ...] = ()
     by_score: int | None = None
     passed: int | None = None
@@ -101,15 +99,16 @@ class TracedChunk:
 class SearchTrace:
     """Follows `target` through one search. Filled in on the thread of the search, and read afterwards.
 
-    `excluded_by` are the conditions of the filter that exclude the file, if it is indexed. `chunk` is the chunk that
-    came furthest, and `hit` this chunk as a result; None if the index has no text of the target. `cutoff` is the cutoff
-    that was applied, and `is_diversified` whether MMR was. `hits` are the results before the answer was withheld or
-    shortened, and `least_confidence` is the confidence below which it is withheld. `no_vector` is the reason why there
-    is no vector of the query.
+    `is_gone` is whether the index has the target, and its file has been deleted. `excluded_by` are the conditions of
+    the filter that exclude the file, if it is indexed. `chunk` is the chunk that came furthest, and `hit` this chunk as
+    a result; None if the index has no text of the target. `cutoff` is the cutoff that was applied, and `is_diversified`
+    whether MMR was. `hits` are the results before the answer was withheld or shortened, and `least_confidence` is the
+    confidence below which it is withheld. `no_vector` is the reason why there is no vector of the query.
     """
 
     def __init__(self, target: Target) -> None:
         self.target = target
+        self.is_gone = False
         self.excluded_by: tuple[str, ...] = ()
         self.chunk: TracedChunk | None = None
         self.hit: Hit | None = None
@@ -126,7 +125,7 @@ class SearchTrace:
         ranking: RankingConfig,
         found: tuple[AnalyzedQuery, RetrievalResult],
         orders: RankedOrders,
-        checked: LazyRows,
+        check: FileCheck,
     ) -> None:
         """Follow the chunks of the target through the steps of a search, whose snapshot is open."""
         target, (analyzed, retrieved) = self.target, found
@@ -136,14 +135,17 @@ class SearchTrace:
         ids = reader.chunks_of((target.source, target.path), target.line, MOST_CHUNKS)
         if target.line is not None:
             ids = [row.id for row in reader.chunks(ids).values() if target.includes(row)]
+        # Nothing is shown of a deleted file.
+        self.is_gone = any(not exists for exists, _ in check(list(reader.chunks(ids[:1]).values())))
         self.excluded_by = tuple(_excluding(reader, analyzed.query, target)) if ids else ()
-        if not ids or self.excluded_by:
+        if not ids or self.is_gone or self.excluded_by:
             return
         best = _furthest(ids, orders)
         if best is None:
             self.chunk = _unretrieved(reader, ranking, analyzed, retrieved, ids)
         else:
-            everything = select(orders.final, checked, len(orders.final), ranking.merged_chars).rows
+            rows = LazyRows(RowCache(reader), [candidate.chunk_id for candidate in orders.final], check)
+            everything = select(orders.final, rows, len(orders.final), ranking.merged_chars).rows
             self.chunk = _traced(best, reader.chunks([best.chunk_id])[best.chunk_id], orders, everything)
 
     def record_answer(self, hits: Sequence[Hit], answer: SearchAnswer, least_confidence: float) -> None:
@@ -195,7 +197,6 @@ def _traced(candidate: Candidate, row: ChunkRow, orders: RankedOrders, everythin
         candidate,
         row,
         is_candidate=True,
-        has_vector=candidate.vector_score is not None,
         by_score=_rank(chunk_id, (each.chunk_id for each in orders.by_score if each.chunk_id in passed)),
         passed=_rank(chunk_id, (each.chunk_id for each in orders.passed.candidates)),
         placed=_rank(chunk_id, (each.chunk_id for each in orders.placed)),
@@ -242,4 +243,4 @@ def _unretrieved(
             near = reader.vector_hits(analyzed.vector, MOST_RANKED, among)
             rank = _rank(best.chunk_id, (hit.chunk_id for hit in near))
             places.append(RetrieverPlace("vector", rank, candidate_limit(analyzed, ranking, VECTOR_CANDIDATES)))
-    return TracedChunk(best, row, is_candidate=False, has_vector=best.vector_score is not None, places=tuple(places))
+    return TracedChunk(best, row, is_candidate=False, places=tuple(places))

@@ -164,6 +164,10 @@ async def make_detailed_calls(running):
     await running.search("heron", mode=memory_pb2.SEARCH_MODE_HYBRID)
     await running.stub.SessionContext(pb.SessionContextRequest(include_recall_prompt=True), timeout=TIMEOUT)
     await make_edits(running)
+    for path in ("memory/missing.md", "memory/stork.md", "../outside.md"):
+        request = pb.ExplainMissRequest(search=pb.MemorySearchRequest(query="stork"), path=path)
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await running.stub.ExplainMiss(request, timeout=TIMEOUT)
     for zone in ("Pacific/Chatham", "Nowhere/Land"):
         made = running.stub.FlushDecision(pb.FlushDecisionRequest(time_zone=zone), timeout=TIMEOUT)
         with contextlib.suppress(grpc.aio.AioRpcError):

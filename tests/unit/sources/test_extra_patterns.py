@@ -110,3 +110,10 @@ def test_only_changes_of_files_that_match_are_noticed(workspace, team, options):
         assert not changes.arrive(0.15)
         (team / "docs/b.md").write_text("other")
         assert changes.arrive()
+
+
+def test_the_patterns_that_do_not_match_a_path_are_named(workspace, team):
+    roots = roots_of(workspace, ExtraPath("../team", "docs/*.md"), ExtraPath("../team", "src/**"), "../other")
+    assert roots.unmatched_patterns("../team/a.md") == ("docs/*.md", "src/**")
+    for path in ("../team/docs/b.md", "../other/a.md", "../elsewhere/a.md", "memory/a.md", "a.md"):
+        assert roots.unmatched_patterns(path) == ()

@@ -122,8 +122,23 @@ def ignored_by_git(repository, cases):
 )
 def test_any_lines_mean_what_they_mean_to_git(repository, cases):
     ours = [{path for path in paths if parse_rules(text).ignores_file(path.split("/"))} for text, paths in cases]
+    ruled = [{path for path in paths if parse_rules(text).rule_for_file(path.split("/"))} for text, paths in cases]
+    assert ruled == ours
     theirs = ignored_by_git(repository, cases)
     assert list(zip(cases, ours, strict=True)) == list(zip(cases, theirs, strict=True))
+
+
+def test_the_line_that_ignores_a_file_is_the_last_that_matches_it_or_a_folder_above_it():
+    rules = parse_rules("# notes\n*.md\r\n!b.md\ndrafts/\n/old/**\n")
+    lines = {
+        "a.md": "*.md",
+        "b.md": "",
+        "drafts/b.md": "drafts/",
+        "x/drafts/y/b.md": "drafts/",
+        "old/b.md": "/old/**",
+        "x/old/b.md": "",
+    }
+    assert {path: rules.rule_for_file(path.split("/")) for path in lines} == lines
 
 
 @given(st.text(), st.lists(st.text(min_size=1), min_size=1))

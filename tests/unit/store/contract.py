@@ -230,6 +230,17 @@ class StoreContract:
         assert counts.files == 40
         assert set(counts.sources) == {Source.MEMORY, Source.SESSIONS}
 
+    def test_the_chunks_of_a_file_are_found_and_those_of_a_line(self, filled):
+        with filled.read() as reader:
+            rows = reader.chunks(chunk_ids(filled)).values()
+            for source, path in [*reader.files(), (Source.SESSIONS, "notes/0.md"), (Source.MEMORY, "absent.md")]:
+                own = sorted((row for row in rows if (row.source, row.path) == (source, path)), key=lambda row: row.id)
+                assert reader.chunks_of((source, path), None, 100) == [row.id for row in own]
+                assert reader.chunks_of((source, path), None, 1) == [row.id for row in own[:1]]
+                for line in range(5):
+                    expected = [row.id for row in own if row.start_line <= line <= row.end_line]
+                    assert reader.chunks_of((source, path), line, 100) == expected
+
     def test_unknown_ids_are_left_out(self, filled):
         ids = chunk_ids(filled)
         with filled.read() as reader:

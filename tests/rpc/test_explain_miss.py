@@ -334,6 +334,15 @@ async def test_a_line_belongs_to_the_chunk_that_has_it(serve, home):
     assert (await asked(running, "memory/a.md", "word0"))[1] == "FOUND"
 
 
+async def test_a_line_of_a_transcript_without_a_message_has_no_text(serve, home):
+    said = [json.dumps({"type": "message", "message": {"role": "user", "content": f"a heron {n}"}}) for n in range(2)]
+    home.say("s1.jsonl", f'{said[0]}\n{{"type": "session"}}\n{said[1]}\n')
+    running = await synced(serve, searching(**WITH_SESSIONS))
+    reasons = [(await asked(running, "sessions/s1.jsonl", "crane", line=line))[1] for line in (1, 2, 3, 4)]
+    assert reasons == ["NO_MATCH", "NO_TEXT", "NO_MATCH", "NO_TEXT"]
+    assert (await asked(running, "sessions/s1.jsonl", line=3))[1] == "FOUND"
+
+
 async def test_the_fields_of_both_requests_are_checked(serve, home):
     running = await synced(serve)
     search = pb.MemorySearchRequest(agent_id="other", min_score=2, session_key="agent:other:x")

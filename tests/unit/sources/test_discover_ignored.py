@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from memoryd_server.sources.discover import discover_files
+from memoryd_server.sources.discover import discover_files, ignoring_rule
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
-from memoryd_server.sources.roots import Roots
+from memoryd_server.sources.roots import Roots, resolve_path
 
 
 def fill(folder, *names, ignore=""):
@@ -79,3 +79,21 @@ def test_where_the_rules_cannot_be_read_nothing_is_found_and_nothing_counts_as_d
     (unseen,) = discovery.unseen
     assert all(unseen.would_hold(path) for path in ("MEMORY.md", "memory/a.md"))
     assert not unseen.would_hold("../team/b.md")
+
+
+def test_the_rule_of_a_file_is_named_if_discovery_does_not_find_it(workspace, tmp_path):
+    paths = ["MEMORY.md", "memory/a.md", "memory/x/b.md", "notes/a.md", "notes/inner/a.md", "notes/inner/b.md"]
+    fill(workspace, *paths, ignore="b.md\nMEMORY.md\n")
+    fill(workspace / "notes", ignore="inner/\na.md\n")
+    fill(workspace / "notes" / "inner", ignore="/b.md\n")
+    roots = Roots(os.fspath(workspace), ("notes", "notes/inner"))
+    rules = {path: ignoring_rule(roots, resolve_path(roots, path)) for path in paths}
+    assert {path for path, rule in rules.items() if not rule} == set(found(roots))
+    assert rules == {
+        "MEMORY.md": "MEMORY.md",
+        "memory/a.md": "",
+        "memory/x/b.md": "b.md",
+        "notes/a.md": "a.md",
+        "notes/inner/a.md": "",
+        "notes/inner/b.md": "inner/",
+    }

@@ -81,6 +81,14 @@ async def test_the_line_of_memoryignore_is_named(serve, home):
     assert (await asked(running, "memory/kept.tmp.md"))[1] == "FOUND"
 
 
+async def test_a_line_of_memoryignore_that_is_not_utf_8_is_shown_with_its_bytes(serve, home):
+    home.put(".memoryignore", b"[\xffa].md\n")
+    home.write(a="a heron")
+    running = await synced(serve)
+    answer, reason = await asked(running, "memory/a.md")
+    assert (reason, answer.rule) == ("EXCLUDED", r"[\xffa].md")
+
+
 async def test_the_memoryignore_of_an_extra_path_is_named(serve, home):
     home.put("notes/.memoryignore", "/old\n")
     home.put("notes/old/a.md", "a heron")

@@ -17,6 +17,7 @@ from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.requests import MOST_PATH_BYTES, FieldChecks, Request, SearchRequest
 from memoryd_server.agent.search import IndexSearch, SearchResult
 from memoryd_server.errors import InvalidRequest, PathNotAllowed
+from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import Source
 from memoryd_server.search import (
     Hit,
@@ -203,14 +204,14 @@ def _unlisted(config: AgentConfig, location: Location) -> Miss:
     try:
         if config.corpus.stat([location]) == [None] and stat_file(location) is None:
             return Miss(MissReason.NOT_ON_DISK, "the file does not exist")
-        rule = ignoring_rule(config.roots, location) if location.source is Source.MEMORY else ""
+        rule = shown_path(ignoring_rule(config.roots, location)) if location.source is Source.MEMORY else ""
     except PathNotAllowed as error:
         return Miss(MissReason.LINK, f"it is not read: {error.message}")
     except (OSError, IgnoreFileUnusable) as error:
         problem = error.strerror if isinstance(error, OSError) else f".memoryignore cannot be used: {error}"
         return Miss(MissReason.FAILED, f"it cannot be indexed: {problem}")
     if rule:
-        return Miss(MissReason.EXCLUDED, f"the line {rule!r} of .memoryignore excludes it", rule=rule)
+        return Miss(MissReason.EXCLUDED, f"the line {rule} of .memoryignore excludes it", rule=rule)
     if location.source is Source.SESSIONS:
         return Miss(
             MissReason.EXCLUDED,

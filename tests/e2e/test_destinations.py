@@ -11,7 +11,7 @@ import pytest
 from daemon_process import end, start
 from destinations import BROKEN, KEYS, SERVER, TABLE
 from e2e.daemon_fixture import client, last_event
-from memoryd.v1.sync_event_pb2 import SYNC_MODE_FULL
+from memoryd.v1.sync_event_pb2 import ON_CONFLICT_WAIT, SYNC_MODE_FULL
 from waiting import WAIT_SECONDS, wait_until
 
 pytestmark = pytest.mark.slow
@@ -85,7 +85,8 @@ def test_exactly_the_hosts_of_the_table_are_contacted(launch, recorder, referenc
             notes.mkdir(parents=True, exist_ok=True)
             (notes / "MEMORY.md").write_text("The falcon nests on the tower.")
             if agent.enabled:
-                last_event(connection, agent_id=agent.agent_id, mode=SYNC_MODE_FULL)
+                # The watcher may have started a sync.
+                last_event(connection, agent_id=agent.agent_id, mode=SYNC_MODE_FULL, on_conflict=ON_CONFLICT_WAIT)
                 connection.search(agent_id=agent.agent_id, query="falcon", timeout=WAIT_SECONDS)
         wait_until(lambda: recorder.contacted >= hosts(expected, recorder))
     assert end(served.process) == 0

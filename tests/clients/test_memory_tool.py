@@ -245,7 +245,7 @@ def test_without_edits_files_can_be_viewed_and_writes_raise_the_error_of_the_cli
 
 def test_an_agent_that_does_not_exist_raises_the_error_of_the_client(client):
     with pytest.raises(MemorydError) as caught:
-        MemoryTool(client, "nobody-7").execute({"command": "view", "path": "/memories"})
+        MemoryTool(client, "unknown-agent").execute({"command": "view", "path": "/memories"})
     assert caught.value.code == grpc.StatusCode.NOT_FOUND
 
 

@@ -41,7 +41,7 @@ async def synced(serve, settings=None):
 
 
 async def test_a_result_has_the_rank_the_score_and_the_parts_of_the_search(serve, home):
-    home.write(a="a heron and a heron", b="the heron that stands in the reeds of the weir", c="a crane")
+    home.write(a="a heron and a heron", b="the heron in the reeds near the weir of the mill", c="a crane")
     running = await synced(serve)
     found = await running.search("heron", explain=True)
     for rank, result in enumerate(found.results, 1):

@@ -133,7 +133,7 @@ def _copy_attributes(new: int, old: int) -> None:
 
 
 def _attributes(fd: int) -> dict[str, bytes]:
-    """Return the extended attributes of a file, with its access control list; none where there are none."""
+    """Return the extended attributes of a file, with its access control list; empty if the file system has none."""
     # Only Linux has these calls.
     if not hasattr(os, "listxattr"):
         return {}

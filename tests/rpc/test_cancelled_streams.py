@@ -1,9 +1,10 @@
-"""Streams whose clients cancel them at any moment: the daemon logs no error."""
+"""Calls and streams whose clients cancel them at any moment: the daemon logs no error."""
 
 import asyncio
 import gc
 
 import pytest
+from grpc_health.v1 import health_pb2
 
 from memoryd.v1 import memory_service_pb2 as pb
 from raw_http2 import RawConnection, frame
@@ -31,3 +32,21 @@ async def test_stream_that_is_cancelled_while_its_request_is_refused_logs_no_err
     await health(running, **bearer(token))
     gc.collect()
     assert "fail-background-task" not in running.log.getvalue()
+
+
+def ask_and_cancel(address):
+    request = health_pb2.HealthCheckRequest(service="unknown").SerializeToString()
+    for _ in range(20):
+        with RawConnection(address) as connection:
+            for number in range(20):
+                streams = connection.open_many("/grpc.health.v1.Health/Check", 5, None, request)
+                connection.read(number * 0.0002)
+                connection.send(b"".join(frame(RST_STREAM, 0, stream, CANCEL) for stream in streams))
+
+
+async def test_health_check_that_is_cancelled_while_it_is_refused_is_not_an_error(serve):
+    running = await serve({})
+    await asyncio.to_thread(ask_and_cancel, running.address)
+    await health(running)
+    log = running.log.getvalue()
+    assert "fail-call" not in log, log

@@ -253,7 +253,8 @@ class CallRecorder:
             code = context.code().name
             release_after_call(aborted)
             raise
-        except (asyncio.CancelledError, GeneratorExit):
+        except (asyncio.CancelledError, GeneratorExit, grpc.aio.InternalError):
+            # InternalError: gRPC could not send the status of a library's service, because the client is gone.
             code = grpc.StatusCode.CANCELLED.name
             raise
         except Exception:  # noqa: BLE001 -- the edge: a bug becomes a status and a log line

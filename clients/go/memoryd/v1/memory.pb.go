@@ -539,6 +539,84 @@ func (DegradationKind) EnumDescriptor() ([]byte, []int) {
 	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
+// What an amount of a score comes from.
+type ScorePartKind int32
+
+const (
+	// Not used.
+	ScorePartKind_SCORE_PART_KIND_UNSPECIFIED ScorePartKind = 0
+	// Keyword search: BM25 of the chunk.
+	ScorePartKind_SCORE_PART_KIND_KEYWORD ScorePartKind = 1
+	// Keyword search: the chunk's best window of lines.
+	ScorePartKind_SCORE_PART_KIND_WINDOW ScorePartKind = 2
+	// Vector search: cosine similarity.
+	ScorePartKind_SCORE_PART_KIND_VECTOR ScorePartKind = 3
+	// The importance and the projects of the chunk. May be negative.
+	ScorePartKind_SCORE_PART_KIND_ANNOTATIONS ScorePartKind = 4
+	// The age of the chunk. Negative.
+	ScorePartKind_SCORE_PART_KIND_DECAY ScorePartKind = 5
+	// A date that the query names.
+	ScorePartKind_SCORE_PART_KIND_DATE ScorePartKind = 6
+	// Better results are adjacent chunks. Negative; lowers the order, and is no part of the score.
+	ScorePartKind_SCORE_PART_KIND_ADJACENT ScorePartKind = 7
+	// Better results are similar, and MMR is enabled. Negative; lowers the order, and is no part of the score. It is
+	// relative to the difference between the highest and the lowest score of this search.
+	ScorePartKind_SCORE_PART_KIND_DIVERSITY ScorePartKind = 8
+)
+
+// Enum value maps for ScorePartKind.
+var (
+	ScorePartKind_name = map[int32]string{
+		0: "SCORE_PART_KIND_UNSPECIFIED",
+		1: "SCORE_PART_KIND_KEYWORD",
+		2: "SCORE_PART_KIND_WINDOW",
+		3: "SCORE_PART_KIND_VECTOR",
+		4: "SCORE_PART_KIND_ANNOTATIONS",
+		5: "SCORE_PART_KIND_DECAY",
+		6: "SCORE_PART_KIND_DATE",
+		7: "SCORE_PART_KIND_ADJACENT",
+		8: "SCORE_PART_KIND_DIVERSITY",
+	}
+	ScorePartKind_value = map[string]int32{
+		"SCORE_PART_KIND_UNSPECIFIED": 0,
+		"SCORE_PART_KIND_KEYWORD":     1,
+		"SCORE_PART_KIND_WINDOW":      2,
+		"SCORE_PART_KIND_VECTOR":      3,
+		"SCORE_PART_KIND_ANNOTATIONS": 4,
+		"SCORE_PART_KIND_DECAY":       5,
+		"SCORE_PART_KIND_DATE":        6,
+		"SCORE_PART_KIND_ADJACENT":    7,
+		"SCORE_PART_KIND_DIVERSITY":   8,
+	}
+)
+
+func (x ScorePartKind) Enum() *ScorePartKind {
+	p := new(ScorePartKind)
+	*p = x
+	return p
+}
+
+func (x ScorePartKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ScorePartKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_memoryd_v1_memory_proto_enumTypes[8].Descriptor()
+}
+
+func (ScorePartKind) Type() protoreflect.EnumType {
+	return &file_memoryd_v1_memory_proto_enumTypes[8]
+}
+
+func (x ScorePartKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ScorePartKind.Descriptor instead.
+func (ScorePartKind) EnumDescriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
+}
+
 // How changes to the files of a root are detected.
 type WatcherMode int32
 
@@ -585,11 +663,11 @@ func (x WatcherMode) String() string {
 }
 
 func (WatcherMode) Descriptor() protoreflect.EnumDescriptor {
-	return file_memoryd_v1_memory_proto_enumTypes[8].Descriptor()
+	return file_memoryd_v1_memory_proto_enumTypes[9].Descriptor()
 }
 
 func (WatcherMode) Type() protoreflect.EnumType {
-	return &file_memoryd_v1_memory_proto_enumTypes[8]
+	return &file_memoryd_v1_memory_proto_enumTypes[9]
 }
 
 func (x WatcherMode) Number() protoreflect.EnumNumber {
@@ -598,7 +676,7 @@ func (x WatcherMode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatcherMode.Descriptor instead.
 func (WatcherMode) EnumDescriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 // A way in which a response or the service differs from what was requested or configured.
@@ -937,7 +1015,10 @@ type ScoreDetail struct {
 	// same file that are not merged with this one. Unset if there is none.
 	Adjacent *float64 `protobuf:"fixed64,10,opt,name=adjacent,proto3,oneof" json:"adjacent,omitempty"`
 	// Score of the reranker, 0..1. Unset if no reranker scored the result.
-	Rerank        *float64 `protobuf:"fixed64,11,opt,name=rerank,proto3,oneof" json:"rerank,omitempty"`
+	Rerank *float64 `protobuf:"fixed64,11,opt,name=rerank,proto3,oneof" json:"rerank,omitempty"`
+	// What the score is made of. The amounts of all kinds but ADJACENT and DIVERSITY add up to the score, before it is
+	// limited to 1. Parts of amount 0 are left out. Empty for the qmd backend and for entries.
+	Parts         []*ScorePart `protobuf:"bytes,12,rep,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1049,6 +1130,68 @@ func (x *ScoreDetail) GetRerank() float64 {
 	return 0
 }
 
+func (x *ScoreDetail) GetParts() []*ScorePart {
+	if x != nil {
+		return x.Parts
+	}
+	return nil
+}
+
+// A part of a score.
+type ScorePart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What it comes from.
+	Kind ScorePartKind `protobuf:"varint,1,opt,name=kind,proto3,enum=memoryd.v1.ScorePartKind" json:"kind,omitempty"`
+	// The amount by which it changes the score.
+	Amount        float64 `protobuf:"fixed64,2,opt,name=amount,proto3" json:"amount,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScorePart) Reset() {
+	*x = ScorePart{}
+	mi := &file_memoryd_v1_memory_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScorePart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScorePart) ProtoMessage() {}
+
+func (x *ScorePart) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScorePart.ProtoReflect.Descriptor instead.
+func (*ScorePart) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *ScorePart) GetKind() ScorePartKind {
+	if x != nil {
+		return x.Kind
+	}
+	return ScorePartKind_SCORE_PART_KIND_UNSPECIFIED
+}
+
+func (x *ScorePart) GetAmount() float64 {
+	if x != nil {
+		return x.Amount
+	}
+	return 0
+}
+
 // Report on the keyword search or the vector search of a request. Set only if `explain` is set in the request.
 type LegReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1070,7 +1213,7 @@ type LegReport struct {
 
 func (x *LegReport) Reset() {
 	*x = LegReport{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1082,7 +1225,7 @@ func (x *LegReport) String() string {
 func (*LegReport) ProtoMessage() {}
 
 func (x *LegReport) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1095,7 +1238,7 @@ func (x *LegReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LegReport.ProtoReflect.Descriptor instead.
 func (*LegReport) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LegReport) GetLeg() SearchMode {
@@ -1153,7 +1296,7 @@ type EmbeddingInfo struct {
 
 func (x *EmbeddingInfo) Reset() {
 	*x = EmbeddingInfo{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1165,7 +1308,7 @@ func (x *EmbeddingInfo) String() string {
 func (*EmbeddingInfo) ProtoMessage() {}
 
 func (x *EmbeddingInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1178,7 +1321,7 @@ func (x *EmbeddingInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingInfo.ProtoReflect.Descriptor instead.
 func (*EmbeddingInfo) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *EmbeddingInfo) GetProvider() string {
@@ -1244,7 +1387,7 @@ type SearchInfo struct {
 
 func (x *SearchInfo) Reset() {
 	*x = SearchInfo{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1256,7 +1399,7 @@ func (x *SearchInfo) String() string {
 func (*SearchInfo) ProtoMessage() {}
 
 func (x *SearchInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1269,7 +1412,7 @@ func (x *SearchInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchInfo.ProtoReflect.Descriptor instead.
 func (*SearchInfo) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{6}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SearchInfo) GetBackend() Backend {
@@ -1417,7 +1560,7 @@ type RerankInfo struct {
 
 func (x *RerankInfo) Reset() {
 	*x = RerankInfo{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1429,7 +1572,7 @@ func (x *RerankInfo) String() string {
 func (*RerankInfo) ProtoMessage() {}
 
 func (x *RerankInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1442,7 +1585,7 @@ func (x *RerankInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RerankInfo.ProtoReflect.Descriptor instead.
 func (*RerankInfo) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{7}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RerankInfo) GetProvider() string {
@@ -1495,7 +1638,7 @@ type WatcherStatus struct {
 
 func (x *WatcherStatus) Reset() {
 	*x = WatcherStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1507,7 +1650,7 @@ func (x *WatcherStatus) String() string {
 func (*WatcherStatus) ProtoMessage() {}
 
 func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1520,7 +1663,7 @@ func (x *WatcherStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatcherStatus.ProtoReflect.Descriptor instead.
 func (*WatcherStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *WatcherStatus) GetRoot() string {
@@ -1563,7 +1706,7 @@ type SourceStatus struct {
 
 func (x *SourceStatus) Reset() {
 	*x = SourceStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1718,7 @@ func (x *SourceStatus) String() string {
 func (*SourceStatus) ProtoMessage() {}
 
 func (x *SourceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1731,7 @@ func (x *SourceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceStatus.ProtoReflect.Descriptor instead.
 func (*SourceStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{9}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SourceStatus) GetSource() Source {
@@ -1654,7 +1797,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1809,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1822,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{10}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Identity) GetProvider() string {
@@ -1760,7 +1903,7 @@ type IdentityMismatch struct {
 
 func (x *IdentityMismatch) Reset() {
 	*x = IdentityMismatch{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1915,7 @@ func (x *IdentityMismatch) String() string {
 func (*IdentityMismatch) ProtoMessage() {}
 
 func (x *IdentityMismatch) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1928,7 @@ func (x *IdentityMismatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityMismatch.ProtoReflect.Descriptor instead.
 func (*IdentityMismatch) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{11}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *IdentityMismatch) GetField() string {
@@ -1851,14 +1994,16 @@ type IndexStatus struct {
 	Path string `protobuf:"bytes,16,opt,name=path,proto3" json:"path,omitempty"`
 	// Identity of the vectors that replace those of `identity` when they are complete. Set while a change of the provider
 	// or the model is under way.
-	NextIdentity  *Identity `protobuf:"bytes,17,opt,name=next_identity,json=nextIdentity,proto3" json:"next_identity,omitempty"`
+	NextIdentity *Identity `protobuf:"bytes,17,opt,name=next_identity,json=nextIdentity,proto3" json:"next_identity,omitempty"`
+	// Counts by root: the workspace, each extra path, and the folder of the transcripts.
+	Roots         []*RootStatus `protobuf:"bytes,18,rep,name=roots,proto3" json:"roots,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *IndexStatus) Reset() {
 	*x = IndexStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2015,7 @@ func (x *IndexStatus) String() string {
 func (*IndexStatus) ProtoMessage() {}
 
 func (x *IndexStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2028,7 @@ func (x *IndexStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IndexStatus.ProtoReflect.Descriptor instead.
 func (*IndexStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{12}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *IndexStatus) GetState() IndexState {
@@ -2005,6 +2150,113 @@ func (x *IndexStatus) GetNextIdentity() *Identity {
 	return nil
 }
 
+func (x *IndexStatus) GetRoots() []*RootStatus {
+	if x != nil {
+		return x.Roots
+	}
+	return nil
+}
+
+// Counts of one root: a folder that is indexed, or a single file.
+type RootStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path relative to the workspace; "." is the workspace itself.
+	Root string `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"`
+	// Source of its files.
+	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
+	// Number of files currently on disk.
+	FilesOnDisk int32 `protobuf:"varint,3,opt,name=files_on_disk,json=filesOnDisk,proto3" json:"files_on_disk,omitempty"`
+	// Number of files in the index.
+	FilesIndexed int32 `protobuf:"varint,4,opt,name=files_indexed,json=filesIndexed,proto3" json:"files_indexed,omitempty"`
+	// Number of files whose last change is not in the index yet, as in `pending_files` of the index.
+	PendingFiles int32 `protobuf:"varint,5,opt,name=pending_files,json=pendingFiles,proto3" json:"pending_files,omitempty"`
+	// Number of files that could not be indexed.
+	FilesFailed int32 `protobuf:"varint,6,opt,name=files_failed,json=filesFailed,proto3" json:"files_failed,omitempty"`
+	// Maximum time for which the oldest pending file can have been waiting. Unset if there are no pending files.
+	OldestUnindexedAge *durationpb.Duration `protobuf:"bytes,7,opt,name=oldest_unindexed_age,json=oldestUnindexedAge,proto3" json:"oldest_unindexed_age,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
+}
+
+func (x *RootStatus) Reset() {
+	*x = RootStatus{}
+	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RootStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RootStatus) ProtoMessage() {}
+
+func (x *RootStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RootStatus.ProtoReflect.Descriptor instead.
+func (*RootStatus) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RootStatus) GetRoot() string {
+	if x != nil {
+		return x.Root
+	}
+	return ""
+}
+
+func (x *RootStatus) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *RootStatus) GetFilesOnDisk() int32 {
+	if x != nil {
+		return x.FilesOnDisk
+	}
+	return 0
+}
+
+func (x *RootStatus) GetFilesIndexed() int32 {
+	if x != nil {
+		return x.FilesIndexed
+	}
+	return 0
+}
+
+func (x *RootStatus) GetPendingFiles() int32 {
+	if x != nil {
+		return x.PendingFiles
+	}
+	return 0
+}
+
+func (x *RootStatus) GetFilesFailed() int32 {
+	if x != nil {
+		return x.FilesFailed
+	}
+	return 0
+}
+
+func (x *RootStatus) GetOldestUnindexedAge() *durationpb.Duration {
+	if x != nil {
+		return x.OldestUnindexedAge
+	}
+	return nil
+}
+
 // Status of the embedding provider.
 type EmbeddingStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2035,7 +2287,7 @@ type EmbeddingStatus struct {
 
 func (x *EmbeddingStatus) Reset() {
 	*x = EmbeddingStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2047,7 +2299,7 @@ func (x *EmbeddingStatus) String() string {
 func (*EmbeddingStatus) ProtoMessage() {}
 
 func (x *EmbeddingStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2060,7 +2312,7 @@ func (x *EmbeddingStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EmbeddingStatus.ProtoReflect.Descriptor instead.
 func (*EmbeddingStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{13}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EmbeddingStatus) GetRequestedProvider() string {
@@ -2154,7 +2406,7 @@ type ProviderUsage struct {
 
 func (x *ProviderUsage) Reset() {
 	*x = ProviderUsage{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2418,7 @@ func (x *ProviderUsage) String() string {
 func (*ProviderUsage) ProtoMessage() {}
 
 func (x *ProviderUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2431,7 @@ func (x *ProviderUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProviderUsage.ProtoReflect.Descriptor instead.
 func (*ProviderUsage) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{14}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ProviderUsage) GetProvider() string {
@@ -2241,7 +2493,7 @@ type ProbeResult struct {
 
 func (x *ProbeResult) Reset() {
 	*x = ProbeResult{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2253,7 +2505,7 @@ func (x *ProbeResult) String() string {
 func (*ProbeResult) ProtoMessage() {}
 
 func (x *ProbeResult) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2266,7 +2518,7 @@ func (x *ProbeResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeResult.ProtoReflect.Descriptor instead.
 func (*ProbeResult) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{15}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ProbeResult) GetOk() bool {
@@ -2326,7 +2578,7 @@ type VectorStatus struct {
 
 func (x *VectorStatus) Reset() {
 	*x = VectorStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2338,7 +2590,7 @@ func (x *VectorStatus) String() string {
 func (*VectorStatus) ProtoMessage() {}
 
 func (x *VectorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2351,7 +2603,7 @@ func (x *VectorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VectorStatus.ProtoReflect.Descriptor instead.
 func (*VectorStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{16}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *VectorStatus) GetEnabled() bool {
@@ -2425,7 +2677,7 @@ type FulltextStatus struct {
 
 func (x *FulltextStatus) Reset() {
 	*x = FulltextStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2437,7 +2689,7 @@ func (x *FulltextStatus) String() string {
 func (*FulltextStatus) ProtoMessage() {}
 
 func (x *FulltextStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2450,7 +2702,7 @@ func (x *FulltextStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FulltextStatus.ProtoReflect.Descriptor instead.
 func (*FulltextStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{17}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FulltextStatus) GetAvailable() bool {
@@ -2489,7 +2741,7 @@ type CacheStatus struct {
 
 func (x *CacheStatus) Reset() {
 	*x = CacheStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2501,7 +2753,7 @@ func (x *CacheStatus) String() string {
 func (*CacheStatus) ProtoMessage() {}
 
 func (x *CacheStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2514,7 +2766,7 @@ func (x *CacheStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CacheStatus.ProtoReflect.Descriptor instead.
 func (*CacheStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{18}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CacheStatus) GetEnabled() bool {
@@ -2557,7 +2809,7 @@ type BatchStatus struct {
 
 func (x *BatchStatus) Reset() {
 	*x = BatchStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2569,7 +2821,7 @@ func (x *BatchStatus) String() string {
 func (*BatchStatus) ProtoMessage() {}
 
 func (x *BatchStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2582,7 +2834,7 @@ func (x *BatchStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BatchStatus.ProtoReflect.Descriptor instead.
 func (*BatchStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{19}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BatchStatus) GetEnabled() bool {
@@ -2651,7 +2903,7 @@ type RerankerStatus struct {
 
 func (x *RerankerStatus) Reset() {
 	*x = RerankerStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2663,7 +2915,7 @@ func (x *RerankerStatus) String() string {
 func (*RerankerStatus) ProtoMessage() {}
 
 func (x *RerankerStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2676,7 +2928,7 @@ func (x *RerankerStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RerankerStatus.ProtoReflect.Descriptor instead.
 func (*RerankerStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{20}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RerankerStatus) GetProvider() string {
@@ -2773,7 +3025,7 @@ type QmdStatus struct {
 
 func (x *QmdStatus) Reset() {
 	*x = QmdStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +3037,7 @@ func (x *QmdStatus) String() string {
 func (*QmdStatus) ProtoMessage() {}
 
 func (x *QmdStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +3050,7 @@ func (x *QmdStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QmdStatus.ProtoReflect.Descriptor instead.
 func (*QmdStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{21}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QmdStatus) GetConfigured() bool {
@@ -2855,7 +3107,7 @@ type ServiceStatus struct {
 
 func (x *ServiceStatus) Reset() {
 	*x = ServiceStatus{}
-	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3119,7 @@ func (x *ServiceStatus) String() string {
 func (*ServiceStatus) ProtoMessage() {}
 
 func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3132,7 @@ func (x *ServiceStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServiceStatus.ProtoReflect.Descriptor instead.
 func (*ServiceStatus) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{22}
+	return file_memoryd_v1_memory_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ServiceStatus) GetVersion() string {
@@ -2974,7 +3226,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"importance\x88\x01\x01\x12\x1a\n" +
 	"\btriggers\x18\x0e \x03(\tR\btriggers\x12\x1a\n" +
 	"\bprojects\x18\x0f \x03(\tR\bprojectsB\r\n" +
-	"\v_importance\"\xf0\x03\n" +
+	"\v_importance\"\x9d\x04\n" +
 	"\vScoreDetail\x12\x1b\n" +
 	"\x06vector\x18\x01 \x01(\x01H\x00R\x06vector\x88\x01\x01\x12\x17\n" +
 	"\x04text\x18\x02 \x01(\x01H\x01R\x04text\x88\x01\x01\x12\x1f\n" +
@@ -2989,7 +3241,8 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\badjacent\x18\n" +
 	" \x01(\x01H\tR\badjacent\x88\x01\x01\x12\x1b\n" +
 	"\x06rerank\x18\v \x01(\x01H\n" +
-	"R\x06rerank\x88\x01\x01B\t\n" +
+	"R\x06rerank\x88\x01\x01\x12+\n" +
+	"\x05parts\x18\f \x03(\v2\x15.memoryd.v1.ScorePartR\x05partsB\t\n" +
 	"\a_vectorB\a\n" +
 	"\x05_textB\v\n" +
 	"\t_coverageB\b\n" +
@@ -3000,7 +3253,10 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\a_windowB\a\n" +
 	"\x05_dateB\v\n" +
 	"\t_adjacentB\t\n" +
-	"\a_rerank\"\xc6\x01\n" +
+	"\a_rerank\"R\n" +
+	"\tScorePart\x12-\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x19.memoryd.v1.ScorePartKindR\x04kind\x12\x16\n" +
+	"\x06amount\x18\x02 \x01(\x01R\x06amount\"\xc6\x01\n" +
 	"\tLegReport\x12(\n" +
 	"\x03leg\x18\x01 \x01(\x0e2\x16.memoryd.v1.SearchModeR\x03leg\x12\x10\n" +
 	"\x03ran\x18\x02 \x01(\bR\x03ran\x12\x1e\n" +
@@ -3076,7 +3332,7 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x05field\x18\x01 \x01(\tR\x05field\x12\x1f\n" +
 	"\vindex_value\x18\x02 \x01(\tR\n" +
 	"indexValue\x12!\n" +
-	"\fwanted_value\x18\x03 \x01(\tR\vwantedValue\"\xf3\x05\n" +
+	"\fwanted_value\x18\x03 \x01(\tR\vwantedValue\"\xa1\x06\n" +
 	"\vIndexStatus\x12,\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x16.memoryd.v1.IndexStateR\x05state\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12%\n" +
@@ -3096,7 +3352,17 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"\x12pending_embeddings\x18\x0e \x01(\x05R\x11pendingEmbeddings\x12)\n" +
 	"\x10analyzer_version\x18\x0f \x01(\tR\x0fanalyzerVersion\x12\x12\n" +
 	"\x04path\x18\x10 \x01(\tR\x04path\x129\n" +
-	"\rnext_identity\x18\x11 \x01(\v2\x14.memoryd.v1.IdentityR\fnextIdentity\"\xdd\x02\n" +
+	"\rnext_identity\x18\x11 \x01(\v2\x14.memoryd.v1.IdentityR\fnextIdentity\x12,\n" +
+	"\x05roots\x18\x12 \x03(\v2\x16.memoryd.v1.RootStatusR\x05roots\"\xaa\x02\n" +
+	"\n" +
+	"RootStatus\x12\x12\n" +
+	"\x04root\x18\x01 \x01(\tR\x04root\x12*\n" +
+	"\x06source\x18\x02 \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12\"\n" +
+	"\rfiles_on_disk\x18\x03 \x01(\x05R\vfilesOnDisk\x12#\n" +
+	"\rfiles_indexed\x18\x04 \x01(\x05R\ffilesIndexed\x12#\n" +
+	"\rpending_files\x18\x05 \x01(\x05R\fpendingFiles\x12!\n" +
+	"\ffiles_failed\x18\x06 \x01(\x05R\vfilesFailed\x12K\n" +
+	"\x14oldest_unindexed_age\x18\a \x01(\v2\x19.google.protobuf.DurationR\x12oldestUnindexedAge\"\xdd\x02\n" +
 	"\x0fEmbeddingStatus\x12-\n" +
 	"\x12requested_provider\x18\x01 \x01(\tR\x11requestedProvider\x12\x1a\n" +
 	"\bprovider\x18\x02 \x01(\tR\bprovider\x12\x14\n" +
@@ -3243,7 +3509,17 @@ const file_memoryd_v1_memory_proto_rawDesc = "" +
 	"!DEGRADATION_KIND_WATCHER_IMPAIRED\x10\n" +
 	"\x12$\n" +
 	" DEGRADATION_KIND_VECTORS_PENDING\x10\v\x12&\n" +
-	"\"DEGRADATION_KIND_RERANKING_SKIPPED\x10\f*\x8b\x01\n" +
+	"\"DEGRADATION_KIND_RERANKING_SKIPPED\x10\f*\x98\x02\n" +
+	"\rScorePartKind\x12\x1f\n" +
+	"\x1bSCORE_PART_KIND_UNSPECIFIED\x10\x00\x12\x1b\n" +
+	"\x17SCORE_PART_KIND_KEYWORD\x10\x01\x12\x1a\n" +
+	"\x16SCORE_PART_KIND_WINDOW\x10\x02\x12\x1a\n" +
+	"\x16SCORE_PART_KIND_VECTOR\x10\x03\x12\x1f\n" +
+	"\x1bSCORE_PART_KIND_ANNOTATIONS\x10\x04\x12\x19\n" +
+	"\x15SCORE_PART_KIND_DECAY\x10\x05\x12\x18\n" +
+	"\x14SCORE_PART_KIND_DATE\x10\x06\x12\x1c\n" +
+	"\x18SCORE_PART_KIND_ADJACENT\x10\a\x12\x1d\n" +
+	"\x19SCORE_PART_KIND_DIVERSITY\x10\b*\x8b\x01\n" +
 	"\vWatcherMode\x12\x1c\n" +
 	"\x18WATCHER_MODE_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13WATCHER_MODE_NATIVE\x10\x01\x12\x18\n" +
@@ -3264,8 +3540,8 @@ func file_memoryd_v1_memory_proto_rawDescGZIP() []byte {
 	return file_memoryd_v1_memory_proto_rawDescData
 }
 
-var file_memoryd_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_memoryd_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_memoryd_v1_memory_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
+var file_memoryd_v1_memory_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_memoryd_v1_memory_proto_goTypes = []any{
 	(Source)(0),                   // 0: memoryd.v1.Source
 	(Origin)(0),                   // 1: memoryd.v1.Origin
@@ -3275,70 +3551,78 @@ var file_memoryd_v1_memory_proto_goTypes = []any{
 	(IndexState)(0),               // 5: memoryd.v1.IndexState
 	(EmptyReason)(0),              // 6: memoryd.v1.EmptyReason
 	(DegradationKind)(0),          // 7: memoryd.v1.DegradationKind
-	(WatcherMode)(0),              // 8: memoryd.v1.WatcherMode
-	(*Degradation)(nil),           // 9: memoryd.v1.Degradation
-	(*LineRange)(nil),             // 10: memoryd.v1.LineRange
-	(*SearchResult)(nil),          // 11: memoryd.v1.SearchResult
-	(*ScoreDetail)(nil),           // 12: memoryd.v1.ScoreDetail
-	(*LegReport)(nil),             // 13: memoryd.v1.LegReport
-	(*EmbeddingInfo)(nil),         // 14: memoryd.v1.EmbeddingInfo
-	(*SearchInfo)(nil),            // 15: memoryd.v1.SearchInfo
-	(*RerankInfo)(nil),            // 16: memoryd.v1.RerankInfo
-	(*WatcherStatus)(nil),         // 17: memoryd.v1.WatcherStatus
-	(*SourceStatus)(nil),          // 18: memoryd.v1.SourceStatus
-	(*Identity)(nil),              // 19: memoryd.v1.Identity
-	(*IdentityMismatch)(nil),      // 20: memoryd.v1.IdentityMismatch
-	(*IndexStatus)(nil),           // 21: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),       // 22: memoryd.v1.EmbeddingStatus
-	(*ProviderUsage)(nil),         // 23: memoryd.v1.ProviderUsage
-	(*ProbeResult)(nil),           // 24: memoryd.v1.ProbeResult
-	(*VectorStatus)(nil),          // 25: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),        // 26: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),           // 27: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),           // 28: memoryd.v1.BatchStatus
-	(*RerankerStatus)(nil),        // 29: memoryd.v1.RerankerStatus
-	(*QmdStatus)(nil),             // 30: memoryd.v1.QmdStatus
-	(*ServiceStatus)(nil),         // 31: memoryd.v1.ServiceStatus
-	(*timestamppb.Timestamp)(nil), // 32: google.protobuf.Timestamp
-	(*durationpb.Duration)(nil),   // 33: google.protobuf.Duration
+	(ScorePartKind)(0),            // 8: memoryd.v1.ScorePartKind
+	(WatcherMode)(0),              // 9: memoryd.v1.WatcherMode
+	(*Degradation)(nil),           // 10: memoryd.v1.Degradation
+	(*LineRange)(nil),             // 11: memoryd.v1.LineRange
+	(*SearchResult)(nil),          // 12: memoryd.v1.SearchResult
+	(*ScoreDetail)(nil),           // 13: memoryd.v1.ScoreDetail
+	(*ScorePart)(nil),             // 14: memoryd.v1.ScorePart
+	(*LegReport)(nil),             // 15: memoryd.v1.LegReport
+	(*EmbeddingInfo)(nil),         // 16: memoryd.v1.EmbeddingInfo
+	(*SearchInfo)(nil),            // 17: memoryd.v1.SearchInfo
+	(*RerankInfo)(nil),            // 18: memoryd.v1.RerankInfo
+	(*WatcherStatus)(nil),         // 19: memoryd.v1.WatcherStatus
+	(*SourceStatus)(nil),          // 20: memoryd.v1.SourceStatus
+	(*Identity)(nil),              // 21: memoryd.v1.Identity
+	(*IdentityMismatch)(nil),      // 22: memoryd.v1.IdentityMismatch
+	(*IndexStatus)(nil),           // 23: memoryd.v1.IndexStatus
+	(*RootStatus)(nil),            // 24: memoryd.v1.RootStatus
+	(*EmbeddingStatus)(nil),       // 25: memoryd.v1.EmbeddingStatus
+	(*ProviderUsage)(nil),         // 26: memoryd.v1.ProviderUsage
+	(*ProbeResult)(nil),           // 27: memoryd.v1.ProbeResult
+	(*VectorStatus)(nil),          // 28: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),        // 29: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),           // 30: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),           // 31: memoryd.v1.BatchStatus
+	(*RerankerStatus)(nil),        // 32: memoryd.v1.RerankerStatus
+	(*QmdStatus)(nil),             // 33: memoryd.v1.QmdStatus
+	(*ServiceStatus)(nil),         // 34: memoryd.v1.ServiceStatus
+	(*timestamppb.Timestamp)(nil), // 35: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),   // 36: google.protobuf.Duration
 }
 var file_memoryd_v1_memory_proto_depIdxs = []int32{
 	7,  // 0: memoryd.v1.Degradation.kind:type_name -> memoryd.v1.DegradationKind
 	0,  // 1: memoryd.v1.SearchResult.source:type_name -> memoryd.v1.Source
-	32, // 2: memoryd.v1.SearchResult.modified_time:type_name -> google.protobuf.Timestamp
-	12, // 3: memoryd.v1.SearchResult.score_detail:type_name -> memoryd.v1.ScoreDetail
+	35, // 2: memoryd.v1.SearchResult.modified_time:type_name -> google.protobuf.Timestamp
+	13, // 3: memoryd.v1.SearchResult.score_detail:type_name -> memoryd.v1.ScoreDetail
 	1,  // 4: memoryd.v1.SearchResult.origin:type_name -> memoryd.v1.Origin
-	2,  // 5: memoryd.v1.LegReport.leg:type_name -> memoryd.v1.SearchMode
-	33, // 6: memoryd.v1.LegReport.elapsed:type_name -> google.protobuf.Duration
-	4,  // 7: memoryd.v1.SearchInfo.backend:type_name -> memoryd.v1.Backend
-	2,  // 8: memoryd.v1.SearchInfo.served_mode:type_name -> memoryd.v1.SearchMode
-	14, // 9: memoryd.v1.SearchInfo.embedding:type_name -> memoryd.v1.EmbeddingInfo
-	9,  // 10: memoryd.v1.SearchInfo.degradations:type_name -> memoryd.v1.Degradation
-	5,  // 11: memoryd.v1.SearchInfo.index_state:type_name -> memoryd.v1.IndexState
-	33, // 12: memoryd.v1.SearchInfo.elapsed:type_name -> google.protobuf.Duration
-	6,  // 13: memoryd.v1.SearchInfo.empty_reason:type_name -> memoryd.v1.EmptyReason
-	13, // 14: memoryd.v1.SearchInfo.legs:type_name -> memoryd.v1.LegReport
-	16, // 15: memoryd.v1.SearchInfo.reranking:type_name -> memoryd.v1.RerankInfo
-	33, // 16: memoryd.v1.RerankInfo.elapsed:type_name -> google.protobuf.Duration
-	8,  // 17: memoryd.v1.WatcherStatus.mode:type_name -> memoryd.v1.WatcherMode
-	0,  // 18: memoryd.v1.SourceStatus.source:type_name -> memoryd.v1.Source
-	5,  // 19: memoryd.v1.IndexStatus.state:type_name -> memoryd.v1.IndexState
-	32, // 20: memoryd.v1.IndexStatus.last_sync_time:type_name -> google.protobuf.Timestamp
-	19, // 21: memoryd.v1.IndexStatus.identity:type_name -> memoryd.v1.Identity
-	20, // 22: memoryd.v1.IndexStatus.identity_mismatches:type_name -> memoryd.v1.IdentityMismatch
-	18, // 23: memoryd.v1.IndexStatus.sources:type_name -> memoryd.v1.SourceStatus
-	33, // 24: memoryd.v1.IndexStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
-	19, // 25: memoryd.v1.IndexStatus.next_identity:type_name -> memoryd.v1.Identity
-	24, // 26: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
-	23, // 27: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
-	33, // 28: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
-	32, // 29: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
-	32, // 30: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
-	31, // [31:31] is the sub-list for method output_type
-	31, // [31:31] is the sub-list for method input_type
-	31, // [31:31] is the sub-list for extension type_name
-	31, // [31:31] is the sub-list for extension extendee
-	0,  // [0:31] is the sub-list for field type_name
+	14, // 5: memoryd.v1.ScoreDetail.parts:type_name -> memoryd.v1.ScorePart
+	8,  // 6: memoryd.v1.ScorePart.kind:type_name -> memoryd.v1.ScorePartKind
+	2,  // 7: memoryd.v1.LegReport.leg:type_name -> memoryd.v1.SearchMode
+	36, // 8: memoryd.v1.LegReport.elapsed:type_name -> google.protobuf.Duration
+	4,  // 9: memoryd.v1.SearchInfo.backend:type_name -> memoryd.v1.Backend
+	2,  // 10: memoryd.v1.SearchInfo.served_mode:type_name -> memoryd.v1.SearchMode
+	16, // 11: memoryd.v1.SearchInfo.embedding:type_name -> memoryd.v1.EmbeddingInfo
+	10, // 12: memoryd.v1.SearchInfo.degradations:type_name -> memoryd.v1.Degradation
+	5,  // 13: memoryd.v1.SearchInfo.index_state:type_name -> memoryd.v1.IndexState
+	36, // 14: memoryd.v1.SearchInfo.elapsed:type_name -> google.protobuf.Duration
+	6,  // 15: memoryd.v1.SearchInfo.empty_reason:type_name -> memoryd.v1.EmptyReason
+	15, // 16: memoryd.v1.SearchInfo.legs:type_name -> memoryd.v1.LegReport
+	18, // 17: memoryd.v1.SearchInfo.reranking:type_name -> memoryd.v1.RerankInfo
+	36, // 18: memoryd.v1.RerankInfo.elapsed:type_name -> google.protobuf.Duration
+	9,  // 19: memoryd.v1.WatcherStatus.mode:type_name -> memoryd.v1.WatcherMode
+	0,  // 20: memoryd.v1.SourceStatus.source:type_name -> memoryd.v1.Source
+	5,  // 21: memoryd.v1.IndexStatus.state:type_name -> memoryd.v1.IndexState
+	35, // 22: memoryd.v1.IndexStatus.last_sync_time:type_name -> google.protobuf.Timestamp
+	21, // 23: memoryd.v1.IndexStatus.identity:type_name -> memoryd.v1.Identity
+	22, // 24: memoryd.v1.IndexStatus.identity_mismatches:type_name -> memoryd.v1.IdentityMismatch
+	20, // 25: memoryd.v1.IndexStatus.sources:type_name -> memoryd.v1.SourceStatus
+	36, // 26: memoryd.v1.IndexStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
+	21, // 27: memoryd.v1.IndexStatus.next_identity:type_name -> memoryd.v1.Identity
+	24, // 28: memoryd.v1.IndexStatus.roots:type_name -> memoryd.v1.RootStatus
+	0,  // 29: memoryd.v1.RootStatus.source:type_name -> memoryd.v1.Source
+	36, // 30: memoryd.v1.RootStatus.oldest_unindexed_age:type_name -> google.protobuf.Duration
+	27, // 31: memoryd.v1.EmbeddingStatus.probe:type_name -> memoryd.v1.ProbeResult
+	26, // 32: memoryd.v1.EmbeddingStatus.usage:type_name -> memoryd.v1.ProviderUsage
+	36, // 33: memoryd.v1.ProbeResult.elapsed:type_name -> google.protobuf.Duration
+	35, // 34: memoryd.v1.ServiceStatus.start_time:type_name -> google.protobuf.Timestamp
+	35, // 35: memoryd.v1.ServiceStatus.settings_load_time:type_name -> google.protobuf.Timestamp
+	36, // [36:36] is the sub-list for method output_type
+	36, // [36:36] is the sub-list for method input_type
+	36, // [36:36] is the sub-list for extension type_name
+	36, // [36:36] is the sub-list for extension extendee
+	0,  // [0:36] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_proto_init() }
@@ -3348,14 +3632,14 @@ func file_memoryd_v1_memory_proto_init() {
 	}
 	file_memoryd_v1_memory_proto_msgTypes[2].OneofWrappers = []any{}
 	file_memoryd_v1_memory_proto_msgTypes[3].OneofWrappers = []any{}
-	file_memoryd_v1_memory_proto_msgTypes[6].OneofWrappers = []any{}
+	file_memoryd_v1_memory_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_proto_rawDesc), len(file_memoryd_v1_memory_proto_rawDesc)),
-			NumEnums:      9,
-			NumMessages:   23,
+			NumEnums:      10,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

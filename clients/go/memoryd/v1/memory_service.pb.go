@@ -584,6 +584,9 @@ const (
 	FileState_FILE_STATE_GONE FileState = 5
 	// MemoryForget removed the file from the index. It is not indexed again until its content changes.
 	FileState_FILE_STATE_FORGOTTEN FileState = 6
+	// A rule excludes the file. Listed only if `include_excluded` is set in the request. An excluded folder is listed
+	// without the files in it; its path ends with "/".
+	FileState_FILE_STATE_EXCLUDED FileState = 7
 )
 
 // Enum value maps for FileState.
@@ -596,6 +599,7 @@ var (
 		4: "FILE_STATE_FAILED",
 		5: "FILE_STATE_GONE",
 		6: "FILE_STATE_FORGOTTEN",
+		7: "FILE_STATE_EXCLUDED",
 	}
 	FileState_value = map[string]int32{
 		"FILE_STATE_UNSPECIFIED": 0,
@@ -605,6 +609,7 @@ var (
 		"FILE_STATE_FAILED":      4,
 		"FILE_STATE_GONE":        5,
 		"FILE_STATE_FORGOTTEN":   6,
+		"FILE_STATE_EXCLUDED":    7,
 	}
 )
 
@@ -660,7 +665,7 @@ type MemorySearchRequest struct {
 	// Maximum length of a snippet in code points. Default: 700. Values above 4,000 are treated as 4,000; values below 1
 	// are an error.
 	MaxSnippetChars *int32 `protobuf:"varint,7,opt,name=max_snippet_chars,json=maxSnippetChars,proto3,oneof" json:"max_snippet_chars,omitempty"`
-	// Whether to set `info.legs`, and `score_detail` in each result.
+	// Whether to set `info.legs`, `dropped`, and `score_detail` in each result.
 	Explain bool `protobuf:"varint,8,opt,name=explain,proto3" json:"explain,omitempty"`
 	// Key of the session on whose behalf the search runs, at most 1,024 bytes. Example: `agent:main:telegram:direct:42`,
 	// which names the agent `main`. The effects of CITATION_MODE_AUTO and of the setting `memory.qmd.scope` depend on the
@@ -841,7 +846,10 @@ type MemorySearchResponse struct {
 	// Results, best first.
 	Results []*SearchResult `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
 	// How the results were found or, if there are none, the reason why.
-	Info          *SearchInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	Info *SearchInfo `protobuf:"bytes,2,opt,name=info,proto3" json:"info,omitempty"`
+	// The best candidates that are not results, at most 20, best first. Set only if `explain` is set in the request, and
+	// only by the builtin backend.
+	Dropped       []*DroppedCandidate `protobuf:"bytes,3,rep,name=dropped,proto3" json:"dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -890,6 +898,113 @@ func (x *MemorySearchResponse) GetInfo() *SearchInfo {
 	return nil
 }
 
+func (x *MemorySearchResponse) GetDropped() []*DroppedCandidate {
+	if x != nil {
+		return x.Dropped
+	}
+	return nil
+}
+
+// A chunk that keyword search or vector search returned, and that is not a result.
+type DroppedCandidate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path, as in search results.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// First line of the chunk.
+	StartLine int32 `protobuf:"varint,2,opt,name=start_line,json=startLine,proto3" json:"start_line,omitempty"`
+	// Last line of the chunk.
+	EndLine int32 `protobuf:"varint,3,opt,name=end_line,json=endLine,proto3" json:"end_line,omitempty"`
+	// Source of the chunk.
+	Source Source `protobuf:"varint,4,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`
+	// Score, as in search results.
+	Score float64 `protobuf:"fixed64,5,opt,name=score,proto3" json:"score,omitempty"`
+	// Why it is not a result.
+	Reason MissReason `protobuf:"varint,6,opt,name=reason,proto3,enum=memoryd.v1.MissReason" json:"reason,omitempty"`
+	// The reason as text, as in ExplainMissResponse.
+	Explanation   string `protobuf:"bytes,7,opt,name=explanation,proto3" json:"explanation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DroppedCandidate) Reset() {
+	*x = DroppedCandidate{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DroppedCandidate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DroppedCandidate) ProtoMessage() {}
+
+func (x *DroppedCandidate) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DroppedCandidate.ProtoReflect.Descriptor instead.
+func (*DroppedCandidate) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *DroppedCandidate) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *DroppedCandidate) GetStartLine() int32 {
+	if x != nil {
+		return x.StartLine
+	}
+	return 0
+}
+
+func (x *DroppedCandidate) GetEndLine() int32 {
+	if x != nil {
+		return x.EndLine
+	}
+	return 0
+}
+
+func (x *DroppedCandidate) GetSource() Source {
+	if x != nil {
+		return x.Source
+	}
+	return Source_SOURCE_UNSPECIFIED
+}
+
+func (x *DroppedCandidate) GetScore() float64 {
+	if x != nil {
+		return x.Score
+	}
+	return 0
+}
+
+func (x *DroppedCandidate) GetReason() MissReason {
+	if x != nil {
+		return x.Reason
+	}
+	return MissReason_MISS_REASON_UNSPECIFIED
+}
+
+func (x *DroppedCandidate) GetExplanation() string {
+	if x != nil {
+		return x.Explanation
+	}
+	return ""
+}
+
 // A condition on the front matter of a file, that is, on the YAML block at its start.
 type FrontMatterCondition struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -906,7 +1021,7 @@ type FrontMatterCondition struct {
 
 func (x *FrontMatterCondition) Reset() {
 	*x = FrontMatterCondition{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -918,7 +1033,7 @@ func (x *FrontMatterCondition) String() string {
 func (*FrontMatterCondition) ProtoMessage() {}
 
 func (x *FrontMatterCondition) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[2]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -931,7 +1046,7 @@ func (x *FrontMatterCondition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FrontMatterCondition.ProtoReflect.Descriptor instead.
 func (*FrontMatterCondition) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{2}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *FrontMatterCondition) GetKey() string {
@@ -973,7 +1088,7 @@ type MemoryFilter struct {
 
 func (x *MemoryFilter) Reset() {
 	*x = MemoryFilter{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -985,7 +1100,7 @@ func (x *MemoryFilter) String() string {
 func (*MemoryFilter) ProtoMessage() {}
 
 func (x *MemoryFilter) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[3]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -998,7 +1113,7 @@ func (x *MemoryFilter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryFilter.ProtoReflect.Descriptor instead.
 func (*MemoryFilter) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{3}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *MemoryFilter) GetSince() string {
@@ -1048,7 +1163,7 @@ type ExplainMissRequest struct {
 
 func (x *ExplainMissRequest) Reset() {
 	*x = ExplainMissRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1060,7 +1175,7 @@ func (x *ExplainMissRequest) String() string {
 func (*ExplainMissRequest) ProtoMessage() {}
 
 func (x *ExplainMissRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[4]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1073,7 +1188,7 @@ func (x *ExplainMissRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMissRequest.ProtoReflect.Descriptor instead.
 func (*ExplainMissRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{4}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *ExplainMissRequest) GetAgentId() string {
@@ -1137,7 +1252,7 @@ type ExplainMissResponse struct {
 
 func (x *ExplainMissResponse) Reset() {
 	*x = ExplainMissResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1149,7 +1264,7 @@ func (x *ExplainMissResponse) String() string {
 func (*ExplainMissResponse) ProtoMessage() {}
 
 func (x *ExplainMissResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[5]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1162,7 +1277,7 @@ func (x *ExplainMissResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainMissResponse.ProtoReflect.Descriptor instead.
 func (*ExplainMissResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{5}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ExplainMissResponse) GetPath() string {
@@ -1250,7 +1365,7 @@ type MemoryReference struct {
 
 func (x *MemoryReference) Reset() {
 	*x = MemoryReference{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1377,7 @@ func (x *MemoryReference) String() string {
 func (*MemoryReference) ProtoMessage() {}
 
 func (x *MemoryReference) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[6]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1390,7 @@ func (x *MemoryReference) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryReference.ProtoReflect.Descriptor instead.
 func (*MemoryReference) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{6}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *MemoryReference) GetPath() string {
@@ -1346,7 +1461,7 @@ type MemoryRecallRequest struct {
 
 func (x *MemoryRecallRequest) Reset() {
 	*x = MemoryRecallRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1473,7 @@ func (x *MemoryRecallRequest) String() string {
 func (*MemoryRecallRequest) ProtoMessage() {}
 
 func (x *MemoryRecallRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[7]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1486,7 @@ func (x *MemoryRecallRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRecallRequest.ProtoReflect.Descriptor instead.
 func (*MemoryRecallRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{7}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *MemoryRecallRequest) GetAgentId() string {
@@ -1503,7 +1618,7 @@ type RecalledItem struct {
 
 func (x *RecalledItem) Reset() {
 	*x = RecalledItem{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1630,7 @@ func (x *RecalledItem) String() string {
 func (*RecalledItem) ProtoMessage() {}
 
 func (x *RecalledItem) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[8]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1643,7 @@ func (x *RecalledItem) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecalledItem.ProtoReflect.Descriptor instead.
 func (*RecalledItem) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{8}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RecalledItem) GetPath() string {
@@ -1625,7 +1740,7 @@ type MemoryRecallResponse struct {
 
 func (x *MemoryRecallResponse) Reset() {
 	*x = MemoryRecallResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1752,7 @@ func (x *MemoryRecallResponse) String() string {
 func (*MemoryRecallResponse) ProtoMessage() {}
 
 func (x *MemoryRecallResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[9]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1765,7 @@ func (x *MemoryRecallResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRecallResponse.ProtoReflect.Descriptor instead.
 func (*MemoryRecallResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{9}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MemoryRecallResponse) GetBlock() string {
@@ -1715,14 +1830,16 @@ type MemoryGetRequest struct {
 	// Another name for `start_line`, as in OpenClaw's tool. Ignored if `start_line` is set.
 	FromLine *int32 `protobuf:"varint,5,opt,name=from_line,json=from,proto3,oneof" json:"from_line,omitempty"`
 	// Another name for `line_count`, as in OpenClaw's tool. Ignored if `line_count` is set.
-	Lines         *int32 `protobuf:"varint,6,opt,name=lines,proto3,oneof" json:"lines,omitempty"`
+	Lines *int32 `protobuf:"varint,6,opt,name=lines,proto3,oneof" json:"lines,omitempty"`
+	// Whether to set `chunks`.
+	IncludeChunks bool `protobuf:"varint,7,opt,name=include_chunks,json=includeChunks,proto3" json:"include_chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemoryGetRequest) Reset() {
 	*x = MemoryGetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1734,7 +1851,7 @@ func (x *MemoryGetRequest) String() string {
 func (*MemoryGetRequest) ProtoMessage() {}
 
 func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[10]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1747,7 +1864,7 @@ func (x *MemoryGetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryGetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{10}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemoryGetRequest) GetAgentId() string {
@@ -1792,6 +1909,13 @@ func (x *MemoryGetRequest) GetLines() int32 {
 	return 0
 }
 
+func (x *MemoryGetRequest) GetIncludeChunks() bool {
+	if x != nil {
+		return x.IncludeChunks
+	}
+	return false
+}
+
 // Response message for MemoryGet.
 type MemoryGetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1813,13 +1937,16 @@ type MemoryGetResponse struct {
 	// SHA-256 of the whole file, 64 lower-case hexadecimal digits: `expected_sha256` of MemoryWrite, MemoryMove and
 	// MemoryRestore. Empty for a transcript.
 	ContentSha256 string `protobuf:"bytes,8,opt,name=content_sha256,json=contentSha256,proto3" json:"content_sha256,omitempty"`
+	// Lines of the chunks that the index has of these lines of the file, at most 2,000, in their order. Chunks can overlap.
+	// They are those of the file as it was when it was indexed. Set only if `include_chunks` is set in the request.
+	Chunks        []*LineRange `protobuf:"bytes,9,rep,name=chunks,proto3" json:"chunks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemoryGetResponse) Reset() {
 	*x = MemoryGetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1831,7 +1958,7 @@ func (x *MemoryGetResponse) String() string {
 func (*MemoryGetResponse) ProtoMessage() {}
 
 func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[11]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1844,7 +1971,7 @@ func (x *MemoryGetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryGetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryGetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{11}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *MemoryGetResponse) GetPath() string {
@@ -1903,6 +2030,13 @@ func (x *MemoryGetResponse) GetContentSha256() string {
 	return ""
 }
 
+func (x *MemoryGetResponse) GetChunks() []*LineRange {
+	if x != nil {
+		return x.Chunks
+	}
+	return nil
+}
+
 // Request message for Status.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1916,7 +2050,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2062,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[12]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2075,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{12}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *StatusRequest) GetAgentId() string {
@@ -2004,7 +2138,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2150,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[13]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2163,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{13}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StatusResponse) GetService() *ServiceStatus {
@@ -2175,7 +2309,7 @@ type ActiveSync struct {
 
 func (x *ActiveSync) Reset() {
 	*x = ActiveSync{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2187,7 +2321,7 @@ func (x *ActiveSync) String() string {
 func (*ActiveSync) ProtoMessage() {}
 
 func (x *ActiveSync) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[14]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2200,7 +2334,7 @@ func (x *ActiveSync) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ActiveSync.ProtoReflect.Descriptor instead.
 func (*ActiveSync) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{14}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ActiveSync) GetSyncId() string {
@@ -2274,7 +2408,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2420,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[15]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2433,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{15}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SyncRequest) GetAgentId() string {
@@ -2415,7 +2549,7 @@ type SyncResponse struct {
 
 func (x *SyncResponse) Reset() {
 	*x = SyncResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2427,7 +2561,7 @@ func (x *SyncResponse) String() string {
 func (*SyncResponse) ProtoMessage() {}
 
 func (x *SyncResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[16]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2440,7 +2574,7 @@ func (x *SyncResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncResponse.ProtoReflect.Descriptor instead.
 func (*SyncResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{16}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SyncResponse) GetSyncId() string {
@@ -2576,7 +2710,7 @@ type WatchIndexRequest struct {
 
 func (x *WatchIndexRequest) Reset() {
 	*x = WatchIndexRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2588,7 +2722,7 @@ func (x *WatchIndexRequest) String() string {
 func (*WatchIndexRequest) ProtoMessage() {}
 
 func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[17]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2601,7 +2735,7 @@ func (x *WatchIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexRequest.ProtoReflect.Descriptor instead.
 func (*WatchIndexRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{17}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *WatchIndexRequest) GetAgentId() string {
@@ -2646,7 +2780,7 @@ type WatchIndexResponse struct {
 
 func (x *WatchIndexResponse) Reset() {
 	*x = WatchIndexResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2658,7 +2792,7 @@ func (x *WatchIndexResponse) String() string {
 func (*WatchIndexResponse) ProtoMessage() {}
 
 func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[18]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2671,7 +2805,7 @@ func (x *WatchIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchIndexResponse.ProtoReflect.Descriptor instead.
 func (*WatchIndexResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{18}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchIndexResponse) GetAgentId() string {
@@ -2784,7 +2918,7 @@ type FlushDecisionRequest struct {
 
 func (x *FlushDecisionRequest) Reset() {
 	*x = FlushDecisionRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2796,7 +2930,7 @@ func (x *FlushDecisionRequest) String() string {
 func (*FlushDecisionRequest) ProtoMessage() {}
 
 func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[19]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2809,7 +2943,7 @@ func (x *FlushDecisionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionRequest.ProtoReflect.Descriptor instead.
 func (*FlushDecisionRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{19}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FlushDecisionRequest) GetAgentId() string {
@@ -2939,7 +3073,7 @@ type FlushPrompts struct {
 
 func (x *FlushPrompts) Reset() {
 	*x = FlushPrompts{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3085,7 @@ func (x *FlushPrompts) String() string {
 func (*FlushPrompts) ProtoMessage() {}
 
 func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[20]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3098,7 @@ func (x *FlushPrompts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushPrompts.ProtoReflect.Descriptor instead.
 func (*FlushPrompts) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{20}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FlushPrompts) GetSystem() string {
@@ -3017,7 +3151,7 @@ type FlushDecisionResponse struct {
 
 func (x *FlushDecisionResponse) Reset() {
 	*x = FlushDecisionResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3029,7 +3163,7 @@ func (x *FlushDecisionResponse) String() string {
 func (*FlushDecisionResponse) ProtoMessage() {}
 
 func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[21]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3042,7 +3176,7 @@ func (x *FlushDecisionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FlushDecisionResponse.ProtoReflect.Descriptor instead.
 func (*FlushDecisionResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{21}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FlushDecisionResponse) GetFlush() bool {
@@ -3136,7 +3270,7 @@ type MemoryAppendRequest struct {
 
 func (x *MemoryAppendRequest) Reset() {
 	*x = MemoryAppendRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3148,7 +3282,7 @@ func (x *MemoryAppendRequest) String() string {
 func (*MemoryAppendRequest) ProtoMessage() {}
 
 func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[22]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3161,7 +3295,7 @@ func (x *MemoryAppendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendRequest.ProtoReflect.Descriptor instead.
 func (*MemoryAppendRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{22}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *MemoryAppendRequest) GetAgentId() string {
@@ -3233,7 +3367,7 @@ type MemoryAppendResponse struct {
 
 func (x *MemoryAppendResponse) Reset() {
 	*x = MemoryAppendResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3245,7 +3379,7 @@ func (x *MemoryAppendResponse) String() string {
 func (*MemoryAppendResponse) ProtoMessage() {}
 
 func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[23]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3258,7 +3392,7 @@ func (x *MemoryAppendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryAppendResponse.ProtoReflect.Descriptor instead.
 func (*MemoryAppendResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{23}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *MemoryAppendResponse) GetPath() string {
@@ -3310,7 +3444,7 @@ type TextReplacement struct {
 
 func (x *TextReplacement) Reset() {
 	*x = TextReplacement{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3456,7 @@ func (x *TextReplacement) String() string {
 func (*TextReplacement) ProtoMessage() {}
 
 func (x *TextReplacement) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[24]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3469,7 @@ func (x *TextReplacement) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TextReplacement.ProtoReflect.Descriptor instead.
 func (*TextReplacement) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{24}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TextReplacement) GetOldText() string {
@@ -3367,7 +3501,7 @@ type LineInsertion struct {
 
 func (x *LineInsertion) Reset() {
 	*x = LineInsertion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3513,7 @@ func (x *LineInsertion) String() string {
 func (*LineInsertion) ProtoMessage() {}
 
 func (x *LineInsertion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[25]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3526,7 @@ func (x *LineInsertion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineInsertion.ProtoReflect.Descriptor instead.
 func (*LineInsertion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{25}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *LineInsertion) GetAfterLine() int32 {
@@ -3422,7 +3556,7 @@ type LineDeletion struct {
 
 func (x *LineDeletion) Reset() {
 	*x = LineDeletion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3568,7 @@ func (x *LineDeletion) String() string {
 func (*LineDeletion) ProtoMessage() {}
 
 func (x *LineDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[26]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3581,7 @@ func (x *LineDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LineDeletion.ProtoReflect.Descriptor instead.
 func (*LineDeletion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{26}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *LineDeletion) GetStartLine() int32 {
@@ -3473,7 +3607,7 @@ type FileDeletion struct {
 
 func (x *FileDeletion) Reset() {
 	*x = FileDeletion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3485,7 +3619,7 @@ func (x *FileDeletion) String() string {
 func (*FileDeletion) ProtoMessage() {}
 
 func (x *FileDeletion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[27]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3498,7 +3632,7 @@ func (x *FileDeletion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileDeletion.ProtoReflect.Descriptor instead.
 func (*FileDeletion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{27}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
 }
 
 // Request message for MemoryWrite. Exactly one operation must be set.
@@ -3533,7 +3667,7 @@ type MemoryWriteRequest struct {
 
 func (x *MemoryWriteRequest) Reset() {
 	*x = MemoryWriteRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3679,7 @@ func (x *MemoryWriteRequest) String() string {
 func (*MemoryWriteRequest) ProtoMessage() {}
 
 func (x *MemoryWriteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[28]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3692,7 @@ func (x *MemoryWriteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryWriteRequest.ProtoReflect.Descriptor instead.
 func (*MemoryWriteRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{28}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *MemoryWriteRequest) GetAgentId() string {
@@ -3704,7 +3838,7 @@ type MemoryWriteResponse struct {
 
 func (x *MemoryWriteResponse) Reset() {
 	*x = MemoryWriteResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3850,7 @@ func (x *MemoryWriteResponse) String() string {
 func (*MemoryWriteResponse) ProtoMessage() {}
 
 func (x *MemoryWriteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[29]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3863,7 @@ func (x *MemoryWriteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryWriteResponse.ProtoReflect.Descriptor instead.
 func (*MemoryWriteResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{29}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *MemoryWriteResponse) GetPath() string {
@@ -3801,7 +3935,7 @@ type MemoryMoveRequest struct {
 
 func (x *MemoryMoveRequest) Reset() {
 	*x = MemoryMoveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3813,7 +3947,7 @@ func (x *MemoryMoveRequest) String() string {
 func (*MemoryMoveRequest) ProtoMessage() {}
 
 func (x *MemoryMoveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[30]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3826,7 +3960,7 @@ func (x *MemoryMoveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryMoveRequest.ProtoReflect.Descriptor instead.
 func (*MemoryMoveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{30}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *MemoryMoveRequest) GetAgentId() string {
@@ -3883,7 +4017,7 @@ type MemoryMoveResponse struct {
 
 func (x *MemoryMoveResponse) Reset() {
 	*x = MemoryMoveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3895,7 +4029,7 @@ func (x *MemoryMoveResponse) String() string {
 func (*MemoryMoveResponse) ProtoMessage() {}
 
 func (x *MemoryMoveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[31]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3908,7 +4042,7 @@ func (x *MemoryMoveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryMoveResponse.ProtoReflect.Descriptor instead.
 func (*MemoryMoveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{31}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *MemoryMoveResponse) GetPath() string {
@@ -3969,7 +4103,7 @@ type MemoryHistoryRequest struct {
 
 func (x *MemoryHistoryRequest) Reset() {
 	*x = MemoryHistoryRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4115,7 @@ func (x *MemoryHistoryRequest) String() string {
 func (*MemoryHistoryRequest) ProtoMessage() {}
 
 func (x *MemoryHistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[32]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4128,7 @@ func (x *MemoryHistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHistoryRequest.ProtoReflect.Descriptor instead.
 func (*MemoryHistoryRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{32}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *MemoryHistoryRequest) GetAgentId() string {
@@ -4076,7 +4210,7 @@ type FileVersion struct {
 
 func (x *FileVersion) Reset() {
 	*x = FileVersion{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4088,7 +4222,7 @@ func (x *FileVersion) String() string {
 func (*FileVersion) ProtoMessage() {}
 
 func (x *FileVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[33]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4101,7 +4235,7 @@ func (x *FileVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileVersion.ProtoReflect.Descriptor instead.
 func (*FileVersion) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{33}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *FileVersion) GetVersionId() string {
@@ -4208,7 +4342,7 @@ type MemoryHistoryResponse struct {
 
 func (x *MemoryHistoryResponse) Reset() {
 	*x = MemoryHistoryResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4220,7 +4354,7 @@ func (x *MemoryHistoryResponse) String() string {
 func (*MemoryHistoryResponse) ProtoMessage() {}
 
 func (x *MemoryHistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[34]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4233,7 +4367,7 @@ func (x *MemoryHistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryHistoryResponse.ProtoReflect.Descriptor instead.
 func (*MemoryHistoryResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{34}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *MemoryHistoryResponse) GetVersions() []*FileVersion {
@@ -4271,7 +4405,7 @@ type MemoryRestoreRequest struct {
 
 func (x *MemoryRestoreRequest) Reset() {
 	*x = MemoryRestoreRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4417,7 @@ func (x *MemoryRestoreRequest) String() string {
 func (*MemoryRestoreRequest) ProtoMessage() {}
 
 func (x *MemoryRestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[35]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4430,7 @@ func (x *MemoryRestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRestoreRequest.ProtoReflect.Descriptor instead.
 func (*MemoryRestoreRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{35}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *MemoryRestoreRequest) GetAgentId() string {
@@ -4353,7 +4487,7 @@ type MemoryRestoreResponse struct {
 
 func (x *MemoryRestoreResponse) Reset() {
 	*x = MemoryRestoreResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4365,7 +4499,7 @@ func (x *MemoryRestoreResponse) String() string {
 func (*MemoryRestoreResponse) ProtoMessage() {}
 
 func (x *MemoryRestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[36]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4378,7 +4512,7 @@ func (x *MemoryRestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryRestoreResponse.ProtoReflect.Descriptor instead.
 func (*MemoryRestoreResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{36}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *MemoryRestoreResponse) GetPath() string {
@@ -4440,7 +4574,7 @@ type MemoryForgetRequest struct {
 
 func (x *MemoryForgetRequest) Reset() {
 	*x = MemoryForgetRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4452,7 +4586,7 @@ func (x *MemoryForgetRequest) String() string {
 func (*MemoryForgetRequest) ProtoMessage() {}
 
 func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[37]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4465,7 +4599,7 @@ func (x *MemoryForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetRequest.ProtoReflect.Descriptor instead.
 func (*MemoryForgetRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{37}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MemoryForgetRequest) GetAgentId() string {
@@ -4573,7 +4707,7 @@ type MemoryForgetResponse struct {
 
 func (x *MemoryForgetResponse) Reset() {
 	*x = MemoryForgetResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4585,7 +4719,7 @@ func (x *MemoryForgetResponse) String() string {
 func (*MemoryForgetResponse) ProtoMessage() {}
 
 func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[38]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4598,7 +4732,7 @@ func (x *MemoryForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemoryForgetResponse.ProtoReflect.Descriptor instead.
 func (*MemoryForgetResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{38}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MemoryForgetResponse) GetChunks() int32 {
@@ -4698,7 +4832,7 @@ type SessionContextRequest struct {
 
 func (x *SessionContextRequest) Reset() {
 	*x = SessionContextRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +4844,7 @@ func (x *SessionContextRequest) String() string {
 func (*SessionContextRequest) ProtoMessage() {}
 
 func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[39]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +4857,7 @@ func (x *SessionContextRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextRequest.ProtoReflect.Descriptor instead.
 func (*SessionContextRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{39}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SessionContextRequest) GetAgentId() string {
@@ -4813,7 +4947,7 @@ type SessionContextFile struct {
 
 func (x *SessionContextFile) Reset() {
 	*x = SessionContextFile{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4825,7 +4959,7 @@ func (x *SessionContextFile) String() string {
 func (*SessionContextFile) ProtoMessage() {}
 
 func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[40]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4838,7 +4972,7 @@ func (x *SessionContextFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextFile.ProtoReflect.Descriptor instead.
 func (*SessionContextFile) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{40}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SessionContextFile) GetPath() string {
@@ -4906,7 +5040,7 @@ type ToolSchema struct {
 
 func (x *ToolSchema) Reset() {
 	*x = ToolSchema{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4918,7 +5052,7 @@ func (x *ToolSchema) String() string {
 func (*ToolSchema) ProtoMessage() {}
 
 func (x *ToolSchema) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[41]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4931,7 +5065,7 @@ func (x *ToolSchema) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToolSchema.ProtoReflect.Descriptor instead.
 func (*ToolSchema) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{41}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ToolSchema) GetName() string {
@@ -4976,7 +5110,7 @@ type SessionContextResponse struct {
 
 func (x *SessionContextResponse) Reset() {
 	*x = SessionContextResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5122,7 @@ func (x *SessionContextResponse) String() string {
 func (*SessionContextResponse) ProtoMessage() {}
 
 func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[42]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5135,7 @@ func (x *SessionContextResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionContextResponse.ProtoReflect.Descriptor instead.
 func (*SessionContextResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{42}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SessionContextResponse) GetFiles() []*SessionContextFile {
@@ -5062,7 +5196,7 @@ type SessionArchiveRequest struct {
 
 func (x *SessionArchiveRequest) Reset() {
 	*x = SessionArchiveRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5074,7 +5208,7 @@ func (x *SessionArchiveRequest) String() string {
 func (*SessionArchiveRequest) ProtoMessage() {}
 
 func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[43]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5087,7 +5221,7 @@ func (x *SessionArchiveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveRequest.ProtoReflect.Descriptor instead.
 func (*SessionArchiveRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{43}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SessionArchiveRequest) GetAgentId() string {
@@ -5160,7 +5294,7 @@ type SessionArchiveResponse struct {
 
 func (x *SessionArchiveResponse) Reset() {
 	*x = SessionArchiveResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +5306,7 @@ func (x *SessionArchiveResponse) String() string {
 func (*SessionArchiveResponse) ProtoMessage() {}
 
 func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[44]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +5319,7 @@ func (x *SessionArchiveResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionArchiveResponse.ProtoReflect.Descriptor instead.
 func (*SessionArchiveResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{44}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SessionArchiveResponse) GetPath() string {
@@ -5230,7 +5364,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5242,7 +5376,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[45]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5255,7 +5389,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{45}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -5297,7 +5431,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5309,7 +5443,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5322,7 +5456,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -5380,7 +5514,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5392,7 +5526,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5405,7 +5539,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -5436,14 +5570,16 @@ type ListFilesRequest struct {
 	// Sources to list. Empty means all configured sources.
 	Sources []Source `protobuf:"varint,4,rep,packed,name=sources,proto3,enum=memoryd.v1.Source" json:"sources,omitempty"`
 	// Files to list. Unset means all. All pages of a list must have the same conditions.
-	Filter        *MemoryFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Filter *MemoryFilter `protobuf:"bytes,5,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Whether to list what is excluded, too, with the state EXCLUDED. All pages of a list must have the same value.
+	IncludeExcluded bool `protobuf:"varint,6,opt,name=include_excluded,json=includeExcluded,proto3" json:"include_excluded,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5455,7 +5591,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5468,7 +5604,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListFilesRequest) GetAgentId() string {
@@ -5506,6 +5642,13 @@ func (x *ListFilesRequest) GetFilter() *MemoryFilter {
 	return nil
 }
 
+func (x *ListFilesRequest) GetIncludeExcluded() bool {
+	if x != nil {
+		return x.IncludeExcluded
+	}
+	return false
+}
+
 // A memory file.
 type File struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5523,14 +5666,18 @@ type File struct {
 	// Why the file could not be indexed. Empty otherwise.
 	Error string `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
 	// Number of indexed chunks.
-	Chunks        int32 `protobuf:"varint,7,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	Chunks int32 `protobuf:"varint,7,opt,name=chunks,proto3" json:"chunks,omitempty"`
+	// The date of the file, `YYYY-MM-DD`, as described for MemoryFilter. Empty if it has none.
+	Date string `protobuf:"bytes,8,opt,name=date,proto3" json:"date,omitempty"`
+	// For an excluded file, the rule that excludes it, for example `.memoryignore:3: drafts/`. Empty otherwise.
+	Rule          string `protobuf:"bytes,9,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5542,7 +5689,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5555,7 +5702,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{49}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *File) GetPath() string {
@@ -5607,6 +5754,20 @@ func (x *File) GetChunks() int32 {
 	return 0
 }
 
+func (x *File) GetDate() string {
+	if x != nil {
+		return x.Date
+	}
+	return ""
+}
+
+func (x *File) GetRule() string {
+	if x != nil {
+		return x.Rule
+	}
+	return ""
+}
+
 // Response message for ListFiles: one page of files.
 type ListFilesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5620,7 +5781,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5632,7 +5793,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5645,7 +5806,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{50}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListFilesResponse) GetFiles() []*File {
@@ -5694,10 +5855,20 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x12_max_snippet_charsB\x0f\n" +
 	"\r_min_revisionB\x12\n" +
 	"\x10_max_total_charsB\x10\n" +
-	"\x0e_abstain_below\"v\n" +
+	"\x0e_abstain_below\"\xae\x01\n" +
 	"\x14MemorySearchResponse\x122\n" +
 	"\aresults\x18\x01 \x03(\v2\x18.memoryd.v1.SearchResultR\aresults\x12*\n" +
-	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\"@\n" +
+	"\x04info\x18\x02 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\x126\n" +
+	"\adropped\x18\x03 \x03(\v2\x1c.memoryd.v1.DroppedCandidateR\adropped\"\xf4\x01\n" +
+	"\x10DroppedCandidate\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
+	"\n" +
+	"start_line\x18\x02 \x01(\x05R\tstartLine\x12\x19\n" +
+	"\bend_line\x18\x03 \x01(\x05R\aendLine\x12*\n" +
+	"\x06source\x18\x04 \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12\x14\n" +
+	"\x05score\x18\x05 \x01(\x01R\x05score\x12.\n" +
+	"\x06reason\x18\x06 \x01(\x0e2\x16.memoryd.v1.MissReasonR\x06reason\x12 \n" +
+	"\vexplanation\x18\a \x01(\tR\vexplanation\"@\n" +
 	"\x14FrontMatterCondition\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x16\n" +
 	"\x06values\x18\x02 \x03(\tR\x06values\"\xa4\x01\n" +
@@ -5775,7 +5946,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x12silent_explanation\x18\x04 \x01(\tR\x11silentExplanation\x12*\n" +
 	"\x04info\x18\x05 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\x12\x1f\n" +
 	"\vtokens_used\x18\x06 \x01(\x05R\n" +
-	"tokensUsed\"\xf8\x01\n" +
+	"tokensUsed\"\x9f\x02\n" +
 	"\x10MemoryGetRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\"\n" +
@@ -5784,12 +5955,13 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"line_count\x18\x04 \x01(\x05H\x01R\tlineCount\x88\x01\x01\x12\x1c\n" +
 	"\tfrom_line\x18\x05 \x01(\x05H\x02R\x04from\x88\x01\x01\x12\x19\n" +
-	"\x05lines\x18\x06 \x01(\x05H\x03R\x05lines\x88\x01\x01B\r\n" +
+	"\x05lines\x18\x06 \x01(\x05H\x03R\x05lines\x88\x01\x01\x12%\n" +
+	"\x0einclude_chunks\x18\a \x01(\bR\rincludeChunksB\r\n" +
 	"\v_start_lineB\r\n" +
 	"\v_line_countB\f\n" +
 	"\n" +
 	"_from_lineB\b\n" +
-	"\x06_lines\"\x83\x02\n" +
+	"\x06_lines\"\xb2\x02\n" +
 	"\x11MemoryGetResponse\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\tR\x04text\x12\x1d\n" +
@@ -5800,7 +5972,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"totalLines\x12&\n" +
 	"\x0fnext_start_line\x18\x06 \x01(\x05R\rnextStartLine\x12\x1c\n" +
 	"\ttruncated\x18\a \x01(\bR\ttruncated\x12%\n" +
-	"\x0econtent_sha256\x18\b \x01(\tR\rcontentSha256\"@\n" +
+	"\x0econtent_sha256\x18\b \x01(\tR\rcontentSha256\x12-\n" +
+	"\x06chunks\x18\t \x03(\v2\x15.memoryd.v1.LineRangeR\x06chunks\"@\n" +
 	"\rStatusRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05probe\x18\x02 \x01(\bR\x05probe\"\xa2\a\n" +
@@ -6109,14 +6282,15 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\bmay_edit\x18\x06 \x01(\bR\amayEdit\"g\n" +
 	"\x12ListAgentsResponse\x12)\n" +
 	"\x06agents\x18\x01 \x03(\v2\x11.memoryd.v1.AgentR\x06agents\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc9\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x01\n" +
 	"\x10ListFilesRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12,\n" +
 	"\asources\x18\x04 \x03(\x0e2\x12.memoryd.v1.SourceR\asources\x120\n" +
-	"\x06filter\x18\x05 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filter\"\x81\x02\n" +
+	"\x06filter\x18\x05 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filter\x12)\n" +
+	"\x10include_excluded\x18\x06 \x01(\bR\x0fincludeExcluded\"\xa9\x02\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12*\n" +
 	"\x06source\x18\x02 \x01(\x0e2\x12.memoryd.v1.SourceR\x06source\x12\x1d\n" +
@@ -6125,7 +6299,9 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\rmodified_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\fmodifiedTime\x12+\n" +
 	"\x05state\x18\x05 \x01(\x0e2\x15.memoryd.v1.FileStateR\x05state\x12\x14\n" +
 	"\x05error\x18\x06 \x01(\tR\x05error\x12\x16\n" +
-	"\x06chunks\x18\a \x01(\x05R\x06chunks\"c\n" +
+	"\x06chunks\x18\a \x01(\x05R\x06chunks\x12\x12\n" +
+	"\x04date\x18\b \x01(\tR\x04date\x12\x12\n" +
+	"\x04rule\x18\t \x01(\tR\x04rule\"c\n" +
 	"\x11ListFilesResponse\x12&\n" +
 	"\x05files\x18\x01 \x03(\v2\x10.memoryd.v1.FileR\x05files\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken*\xaf\x05\n" +
@@ -6202,7 +6378,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x17PROMPT_MODE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10PROMPT_MODE_FULL\x10\x01\x12\x17\n" +
 	"\x13PROMPT_MODE_MINIMAL\x10\x02\x12\x14\n" +
-	"\x10PROMPT_MODE_NONE\x10\x03*\xb3\x01\n" +
+	"\x10PROMPT_MODE_NONE\x10\x03*\xcc\x01\n" +
 	"\tFileState\x12\x1a\n" +
 	"\x16FILE_STATE_UNSPECIFIED\x10\x00\x12\x16\n" +
 	"\x12FILE_STATE_INDEXED\x10\x01\x12\x16\n" +
@@ -6210,7 +6386,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x10FILE_STATE_STALE\x10\x03\x12\x15\n" +
 	"\x11FILE_STATE_FAILED\x10\x04\x12\x13\n" +
 	"\x0fFILE_STATE_GONE\x10\x05\x12\x18\n" +
-	"\x14FILE_STATE_FORGOTTEN\x10\x062\xaa\v\n" +
+	"\x14FILE_STATE_FORGOTTEN\x10\x06\x12\x17\n" +
+	"\x13FILE_STATE_EXCLUDED\x10\a2\xaa\v\n" +
 	"\rMemoryService\x12Q\n" +
 	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12N\n" +
 	"\vExplainMiss\x12\x1e.memoryd.v1.ExplainMissRequest\x1a\x1f.memoryd.v1.ExplainMissResponse\x12Q\n" +
@@ -6248,7 +6425,7 @@ func file_memoryd_v1_memory_service_proto_rawDescGZIP() []byte {
 }
 
 var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 51)
+var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
 var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(MissReason)(0),                // 0: memoryd.v1.MissReason
 	(RecallSilentReason)(0),        // 1: memoryd.v1.RecallSilentReason
@@ -6260,212 +6437,218 @@ var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(FileState)(0),                 // 7: memoryd.v1.FileState
 	(*MemorySearchRequest)(nil),    // 8: memoryd.v1.MemorySearchRequest
 	(*MemorySearchResponse)(nil),   // 9: memoryd.v1.MemorySearchResponse
-	(*FrontMatterCondition)(nil),   // 10: memoryd.v1.FrontMatterCondition
-	(*MemoryFilter)(nil),           // 11: memoryd.v1.MemoryFilter
-	(*ExplainMissRequest)(nil),     // 12: memoryd.v1.ExplainMissRequest
-	(*ExplainMissResponse)(nil),    // 13: memoryd.v1.ExplainMissResponse
-	(*MemoryReference)(nil),        // 14: memoryd.v1.MemoryReference
-	(*MemoryRecallRequest)(nil),    // 15: memoryd.v1.MemoryRecallRequest
-	(*RecalledItem)(nil),           // 16: memoryd.v1.RecalledItem
-	(*MemoryRecallResponse)(nil),   // 17: memoryd.v1.MemoryRecallResponse
-	(*MemoryGetRequest)(nil),       // 18: memoryd.v1.MemoryGetRequest
-	(*MemoryGetResponse)(nil),      // 19: memoryd.v1.MemoryGetResponse
-	(*StatusRequest)(nil),          // 20: memoryd.v1.StatusRequest
-	(*StatusResponse)(nil),         // 21: memoryd.v1.StatusResponse
-	(*ActiveSync)(nil),             // 22: memoryd.v1.ActiveSync
-	(*SyncRequest)(nil),            // 23: memoryd.v1.SyncRequest
-	(*SyncResponse)(nil),           // 24: memoryd.v1.SyncResponse
-	(*WatchIndexRequest)(nil),      // 25: memoryd.v1.WatchIndexRequest
-	(*WatchIndexResponse)(nil),     // 26: memoryd.v1.WatchIndexResponse
-	(*FlushDecisionRequest)(nil),   // 27: memoryd.v1.FlushDecisionRequest
-	(*FlushPrompts)(nil),           // 28: memoryd.v1.FlushPrompts
-	(*FlushDecisionResponse)(nil),  // 29: memoryd.v1.FlushDecisionResponse
-	(*MemoryAppendRequest)(nil),    // 30: memoryd.v1.MemoryAppendRequest
-	(*MemoryAppendResponse)(nil),   // 31: memoryd.v1.MemoryAppendResponse
-	(*TextReplacement)(nil),        // 32: memoryd.v1.TextReplacement
-	(*LineInsertion)(nil),          // 33: memoryd.v1.LineInsertion
-	(*LineDeletion)(nil),           // 34: memoryd.v1.LineDeletion
-	(*FileDeletion)(nil),           // 35: memoryd.v1.FileDeletion
-	(*MemoryWriteRequest)(nil),     // 36: memoryd.v1.MemoryWriteRequest
-	(*MemoryWriteResponse)(nil),    // 37: memoryd.v1.MemoryWriteResponse
-	(*MemoryMoveRequest)(nil),      // 38: memoryd.v1.MemoryMoveRequest
-	(*MemoryMoveResponse)(nil),     // 39: memoryd.v1.MemoryMoveResponse
-	(*MemoryHistoryRequest)(nil),   // 40: memoryd.v1.MemoryHistoryRequest
-	(*FileVersion)(nil),            // 41: memoryd.v1.FileVersion
-	(*MemoryHistoryResponse)(nil),  // 42: memoryd.v1.MemoryHistoryResponse
-	(*MemoryRestoreRequest)(nil),   // 43: memoryd.v1.MemoryRestoreRequest
-	(*MemoryRestoreResponse)(nil),  // 44: memoryd.v1.MemoryRestoreResponse
-	(*MemoryForgetRequest)(nil),    // 45: memoryd.v1.MemoryForgetRequest
-	(*MemoryForgetResponse)(nil),   // 46: memoryd.v1.MemoryForgetResponse
-	(*SessionContextRequest)(nil),  // 47: memoryd.v1.SessionContextRequest
-	(*SessionContextFile)(nil),     // 48: memoryd.v1.SessionContextFile
-	(*ToolSchema)(nil),             // 49: memoryd.v1.ToolSchema
-	(*SessionContextResponse)(nil), // 50: memoryd.v1.SessionContextResponse
-	(*SessionArchiveRequest)(nil),  // 51: memoryd.v1.SessionArchiveRequest
-	(*SessionArchiveResponse)(nil), // 52: memoryd.v1.SessionArchiveResponse
-	(*ListAgentsRequest)(nil),      // 53: memoryd.v1.ListAgentsRequest
-	(*Agent)(nil),                  // 54: memoryd.v1.Agent
-	(*ListAgentsResponse)(nil),     // 55: memoryd.v1.ListAgentsResponse
-	(*ListFilesRequest)(nil),       // 56: memoryd.v1.ListFilesRequest
-	(*File)(nil),                   // 57: memoryd.v1.File
-	(*ListFilesResponse)(nil),      // 58: memoryd.v1.ListFilesResponse
-	(Source)(0),                    // 59: memoryd.v1.Source
-	(SearchMode)(0),                // 60: memoryd.v1.SearchMode
-	(CitationMode)(0),              // 61: memoryd.v1.CitationMode
-	(*timestamppb.Timestamp)(nil),  // 62: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 63: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 64: memoryd.v1.SearchInfo
-	(Origin)(0),                    // 65: memoryd.v1.Origin
-	(*ServiceStatus)(nil),          // 66: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 67: memoryd.v1.Backend
-	(*Degradation)(nil),            // 68: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 69: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 70: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 71: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 72: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 73: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 74: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 75: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 76: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 77: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 78: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 79: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 80: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 81: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 82: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 83: google.protobuf.Duration
-	(OnConflict)(0),                // 84: memoryd.v1.OnConflict
-	(*SyncStarted)(nil),            // 85: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 86: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 87: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 88: memoryd.v1.IndexState
+	(*DroppedCandidate)(nil),       // 10: memoryd.v1.DroppedCandidate
+	(*FrontMatterCondition)(nil),   // 11: memoryd.v1.FrontMatterCondition
+	(*MemoryFilter)(nil),           // 12: memoryd.v1.MemoryFilter
+	(*ExplainMissRequest)(nil),     // 13: memoryd.v1.ExplainMissRequest
+	(*ExplainMissResponse)(nil),    // 14: memoryd.v1.ExplainMissResponse
+	(*MemoryReference)(nil),        // 15: memoryd.v1.MemoryReference
+	(*MemoryRecallRequest)(nil),    // 16: memoryd.v1.MemoryRecallRequest
+	(*RecalledItem)(nil),           // 17: memoryd.v1.RecalledItem
+	(*MemoryRecallResponse)(nil),   // 18: memoryd.v1.MemoryRecallResponse
+	(*MemoryGetRequest)(nil),       // 19: memoryd.v1.MemoryGetRequest
+	(*MemoryGetResponse)(nil),      // 20: memoryd.v1.MemoryGetResponse
+	(*StatusRequest)(nil),          // 21: memoryd.v1.StatusRequest
+	(*StatusResponse)(nil),         // 22: memoryd.v1.StatusResponse
+	(*ActiveSync)(nil),             // 23: memoryd.v1.ActiveSync
+	(*SyncRequest)(nil),            // 24: memoryd.v1.SyncRequest
+	(*SyncResponse)(nil),           // 25: memoryd.v1.SyncResponse
+	(*WatchIndexRequest)(nil),      // 26: memoryd.v1.WatchIndexRequest
+	(*WatchIndexResponse)(nil),     // 27: memoryd.v1.WatchIndexResponse
+	(*FlushDecisionRequest)(nil),   // 28: memoryd.v1.FlushDecisionRequest
+	(*FlushPrompts)(nil),           // 29: memoryd.v1.FlushPrompts
+	(*FlushDecisionResponse)(nil),  // 30: memoryd.v1.FlushDecisionResponse
+	(*MemoryAppendRequest)(nil),    // 31: memoryd.v1.MemoryAppendRequest
+	(*MemoryAppendResponse)(nil),   // 32: memoryd.v1.MemoryAppendResponse
+	(*TextReplacement)(nil),        // 33: memoryd.v1.TextReplacement
+	(*LineInsertion)(nil),          // 34: memoryd.v1.LineInsertion
+	(*LineDeletion)(nil),           // 35: memoryd.v1.LineDeletion
+	(*FileDeletion)(nil),           // 36: memoryd.v1.FileDeletion
+	(*MemoryWriteRequest)(nil),     // 37: memoryd.v1.MemoryWriteRequest
+	(*MemoryWriteResponse)(nil),    // 38: memoryd.v1.MemoryWriteResponse
+	(*MemoryMoveRequest)(nil),      // 39: memoryd.v1.MemoryMoveRequest
+	(*MemoryMoveResponse)(nil),     // 40: memoryd.v1.MemoryMoveResponse
+	(*MemoryHistoryRequest)(nil),   // 41: memoryd.v1.MemoryHistoryRequest
+	(*FileVersion)(nil),            // 42: memoryd.v1.FileVersion
+	(*MemoryHistoryResponse)(nil),  // 43: memoryd.v1.MemoryHistoryResponse
+	(*MemoryRestoreRequest)(nil),   // 44: memoryd.v1.MemoryRestoreRequest
+	(*MemoryRestoreResponse)(nil),  // 45: memoryd.v1.MemoryRestoreResponse
+	(*MemoryForgetRequest)(nil),    // 46: memoryd.v1.MemoryForgetRequest
+	(*MemoryForgetResponse)(nil),   // 47: memoryd.v1.MemoryForgetResponse
+	(*SessionContextRequest)(nil),  // 48: memoryd.v1.SessionContextRequest
+	(*SessionContextFile)(nil),     // 49: memoryd.v1.SessionContextFile
+	(*ToolSchema)(nil),             // 50: memoryd.v1.ToolSchema
+	(*SessionContextResponse)(nil), // 51: memoryd.v1.SessionContextResponse
+	(*SessionArchiveRequest)(nil),  // 52: memoryd.v1.SessionArchiveRequest
+	(*SessionArchiveResponse)(nil), // 53: memoryd.v1.SessionArchiveResponse
+	(*ListAgentsRequest)(nil),      // 54: memoryd.v1.ListAgentsRequest
+	(*Agent)(nil),                  // 55: memoryd.v1.Agent
+	(*ListAgentsResponse)(nil),     // 56: memoryd.v1.ListAgentsResponse
+	(*ListFilesRequest)(nil),       // 57: memoryd.v1.ListFilesRequest
+	(*File)(nil),                   // 58: memoryd.v1.File
+	(*ListFilesResponse)(nil),      // 59: memoryd.v1.ListFilesResponse
+	(Source)(0),                    // 60: memoryd.v1.Source
+	(SearchMode)(0),                // 61: memoryd.v1.SearchMode
+	(CitationMode)(0),              // 62: memoryd.v1.CitationMode
+	(*timestamppb.Timestamp)(nil),  // 63: google.protobuf.Timestamp
+	(*SearchResult)(nil),           // 64: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 65: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 66: memoryd.v1.Origin
+	(*LineRange)(nil),              // 67: memoryd.v1.LineRange
+	(*ServiceStatus)(nil),          // 68: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 69: memoryd.v1.Backend
+	(*Degradation)(nil),            // 70: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 71: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 72: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 73: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 74: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 75: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 76: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 77: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 78: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 79: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 80: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 81: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 82: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 83: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 84: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 85: google.protobuf.Duration
+	(OnConflict)(0),                // 86: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 87: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 88: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 89: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 90: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
-	59,  // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
-	60,  // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
-	61,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
-	62,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
-	11,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	63,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	64,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
-	10,  // 7: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
-	8,   // 8: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
-	0,   // 9: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
-	63,  // 10: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
-	64,  // 11: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
-	59,  // 12: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
-	11,  // 13: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	14,  // 14: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
-	62,  // 15: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
-	59,  // 16: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
-	65,  // 17: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
-	16,  // 18: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
-	1,   // 19: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
-	64,  // 20: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
-	66,  // 21: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	67,  // 22: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	67,  // 23: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	68,  // 24: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	69,  // 25: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	70,  // 26: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	71,  // 27: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	72,  // 28: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	73,  // 29: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	74,  // 30: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	75,  // 31: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	76,  // 32: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
-	22,  // 33: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	77,  // 34: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	78,  // 35: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	79,  // 36: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	80,  // 37: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	81,  // 38: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	79,  // 39: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	80,  // 40: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	82,  // 41: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	83,  // 42: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	59,  // 43: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	84,  // 44: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	62,  // 45: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	85,  // 46: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	81,  // 47: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	77,  // 48: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	86,  // 49: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	87,  // 50: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	83,  // 51: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	62,  // 52: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	88,  // 53: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	22,  // 54: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	75,  // 55: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	2,   // 56: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	3,   // 57: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	62,  // 58: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	4,   // 59: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	28,  // 60: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	27,  // 61: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	62,  // 62: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	32,  // 63: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
-	33,  // 64: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
-	34,  // 65: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
-	35,  // 66: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
-	62,  // 67: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
-	5,   // 68: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
-	41,  // 69: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
-	62,  // 70: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	6,   // 71: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	61,  // 72: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	48,  // 73: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	49,  // 74: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	62,  // 75: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	88,  // 76: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	54,  // 77: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	59,  // 78: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
-	11,  // 79: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	59,  // 80: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	62,  // 81: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	7,   // 82: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	57,  // 83: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	8,   // 84: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	12,  // 85: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
-	15,  // 86: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
-	18,  // 87: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	20,  // 88: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	23,  // 89: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	25,  // 90: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	27,  // 91: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	30,  // 92: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	36,  // 93: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
-	38,  // 94: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
-	40,  // 95: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
-	43,  // 96: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
-	45,  // 97: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	47,  // 98: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	51,  // 99: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	53,  // 100: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	56,  // 101: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	9,   // 102: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	13,  // 103: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
-	17,  // 104: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
-	19,  // 105: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	21,  // 106: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	24,  // 107: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	26,  // 108: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	29,  // 109: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	31,  // 110: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	37,  // 111: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
-	39,  // 112: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
-	42,  // 113: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
-	44,  // 114: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
-	46,  // 115: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	50,  // 116: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	52,  // 117: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	55,  // 118: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	58,  // 119: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	102, // [102:120] is the sub-list for method output_type
-	84,  // [84:102] is the sub-list for method input_type
-	84,  // [84:84] is the sub-list for extension type_name
-	84,  // [84:84] is the sub-list for extension extendee
-	0,   // [0:84] is the sub-list for field type_name
+	60,  // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
+	61,  // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
+	62,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
+	63,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
+	12,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	64,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	65,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	10,  // 7: memoryd.v1.MemorySearchResponse.dropped:type_name -> memoryd.v1.DroppedCandidate
+	60,  // 8: memoryd.v1.DroppedCandidate.source:type_name -> memoryd.v1.Source
+	0,   // 9: memoryd.v1.DroppedCandidate.reason:type_name -> memoryd.v1.MissReason
+	11,  // 10: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
+	8,   // 11: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
+	0,   // 12: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
+	64,  // 13: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
+	65,  // 14: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
+	60,  // 15: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	12,  // 16: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	15,  // 17: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
+	63,  // 18: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	60,  // 19: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	66,  // 20: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	17,  // 21: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
+	1,   // 22: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
+	65,  // 23: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	67,  // 24: memoryd.v1.MemoryGetResponse.chunks:type_name -> memoryd.v1.LineRange
+	68,  // 25: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	69,  // 26: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	69,  // 27: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	70,  // 28: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	71,  // 29: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	72,  // 30: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	73,  // 31: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	74,  // 32: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	75,  // 33: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	76,  // 34: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	77,  // 35: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	78,  // 36: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	23,  // 37: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	79,  // 38: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	80,  // 39: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	81,  // 40: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	82,  // 41: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	83,  // 42: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	81,  // 43: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	82,  // 44: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	84,  // 45: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	85,  // 46: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	60,  // 47: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	86,  // 48: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	63,  // 49: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	87,  // 50: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	83,  // 51: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	79,  // 52: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	88,  // 53: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	89,  // 54: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	85,  // 55: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	63,  // 56: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	90,  // 57: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	23,  // 58: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	77,  // 59: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	2,   // 60: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	3,   // 61: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	63,  // 62: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	4,   // 63: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	29,  // 64: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	28,  // 65: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	63,  // 66: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	33,  // 67: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
+	34,  // 68: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
+	35,  // 69: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
+	36,  // 70: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
+	63,  // 71: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
+	5,   // 72: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
+	42,  // 73: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
+	63,  // 74: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	6,   // 75: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	62,  // 76: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	49,  // 77: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	50,  // 78: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	63,  // 79: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	90,  // 80: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	55,  // 81: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	60,  // 82: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	12,  // 83: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	60,  // 84: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	63,  // 85: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	7,   // 86: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	58,  // 87: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	8,   // 88: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	13,  // 89: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
+	16,  // 90: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
+	19,  // 91: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	21,  // 92: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	24,  // 93: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	26,  // 94: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	28,  // 95: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	31,  // 96: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	37,  // 97: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
+	39,  // 98: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
+	41,  // 99: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
+	44,  // 100: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
+	46,  // 101: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	48,  // 102: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	52,  // 103: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	54,  // 104: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	57,  // 105: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	9,   // 106: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	14,  // 107: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
+	18,  // 108: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	20,  // 109: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	22,  // 110: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	25,  // 111: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	27,  // 112: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	30,  // 113: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	32,  // 114: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	38,  // 115: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
+	40,  // 116: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
+	43,  // 117: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
+	45,  // 118: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
+	47,  // 119: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	51,  // 120: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	53,  // 121: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	56,  // 122: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	59,  // 123: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	106, // [106:124] is the sub-list for method output_type
+	88,  // [88:106] is the sub-list for method input_type
+	88,  // [88:88] is the sub-list for extension type_name
+	88,  // [88:88] is the sub-list for extension extendee
+	0,   // [0:88] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }
@@ -6476,44 +6659,44 @@ func file_memoryd_v1_memory_service_proto_init() {
 	file_memoryd_v1_memory_proto_init()
 	file_memoryd_v1_sync_event_proto_init()
 	file_memoryd_v1_memory_service_proto_msgTypes[0].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[5].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[7].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[10].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[16].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[6].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[11].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[17].OneofWrappers = []any{
 		(*SyncResponse_Started)(nil),
 		(*SyncResponse_Progress)(nil),
 		(*SyncResponse_FileFailed)(nil),
 		(*SyncResponse_Heartbeat)(nil),
 		(*SyncResponse_Completed)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[19].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[23].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[28].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[20].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{
 		(*MemoryWriteRequest_Content)(nil),
 		(*MemoryWriteRequest_Replace)(nil),
 		(*MemoryWriteRequest_Insert)(nil),
 		(*MemoryWriteRequest_DeleteLines)(nil),
 		(*MemoryWriteRequest_DeleteFile)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[29].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[31].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[36].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[37].OneofWrappers = []any{
+	file_memoryd_v1_memory_service_proto_msgTypes[30].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[32].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[37].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[38].OneofWrappers = []any{
 		(*MemoryForgetRequest_Path)(nil),
 		(*MemoryForgetRequest_SessionId)(nil),
 		(*MemoryForgetRequest_Text)(nil),
 	}
-	file_memoryd_v1_memory_service_proto_msgTypes[39].OneofWrappers = []any{}
-	file_memoryd_v1_memory_service_proto_msgTypes[43].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[40].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[44].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_service_proto_rawDesc), len(file_memoryd_v1_memory_service_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   51,
+			NumMessages:   52,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -78,6 +78,18 @@ class DegradationKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DEGRADATION_KIND_VECTORS_PENDING: _ClassVar[DegradationKind]
     DEGRADATION_KIND_RERANKING_SKIPPED: _ClassVar[DegradationKind]
 
+class ScorePartKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCORE_PART_KIND_UNSPECIFIED: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_KEYWORD: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_WINDOW: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_VECTOR: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_ANNOTATIONS: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_DECAY: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_DATE: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_ADJACENT: _ClassVar[ScorePartKind]
+    SCORE_PART_KIND_DIVERSITY: _ClassVar[ScorePartKind]
+
 class WatcherMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WATCHER_MODE_UNSPECIFIED: _ClassVar[WatcherMode]
@@ -131,6 +143,15 @@ DEGRADATION_KIND_DEADLINE_CUT: DegradationKind
 DEGRADATION_KIND_WATCHER_IMPAIRED: DegradationKind
 DEGRADATION_KIND_VECTORS_PENDING: DegradationKind
 DEGRADATION_KIND_RERANKING_SKIPPED: DegradationKind
+SCORE_PART_KIND_UNSPECIFIED: ScorePartKind
+SCORE_PART_KIND_KEYWORD: ScorePartKind
+SCORE_PART_KIND_WINDOW: ScorePartKind
+SCORE_PART_KIND_VECTOR: ScorePartKind
+SCORE_PART_KIND_ANNOTATIONS: ScorePartKind
+SCORE_PART_KIND_DECAY: ScorePartKind
+SCORE_PART_KIND_DATE: ScorePartKind
+SCORE_PART_KIND_ADJACENT: ScorePartKind
+SCORE_PART_KIND_DIVERSITY: ScorePartKind
 WATCHER_MODE_UNSPECIFIED: WatcherMode
 WATCHER_MODE_NATIVE: WatcherMode
 WATCHER_MODE_POLLING: WatcherMode
@@ -192,7 +213,7 @@ class SearchResult(_message.Message):
     def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., score: _Optional[float] = ..., snippet: _Optional[str] = ..., snippet_start_line: _Optional[int] = ..., snippet_end_line: _Optional[int] = ..., source: _Optional[_Union[Source, str]] = ..., citation: _Optional[str] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., score_detail: _Optional[_Union[ScoreDetail, _Mapping]] = ..., origin: _Optional[_Union[Origin, str]] = ..., importance: _Optional[int] = ..., triggers: _Optional[_Iterable[str]] = ..., projects: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ScoreDetail(_message.Message):
-    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank", "annotations", "window", "date", "adjacent", "rerank")
+    __slots__ = ("vector", "text", "coverage", "decay", "vector_rank", "keyword_rank", "annotations", "window", "date", "adjacent", "rerank", "parts")
     VECTOR_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +225,7 @@ class ScoreDetail(_message.Message):
     DATE_FIELD_NUMBER: _ClassVar[int]
     ADJACENT_FIELD_NUMBER: _ClassVar[int]
     RERANK_FIELD_NUMBER: _ClassVar[int]
+    PARTS_FIELD_NUMBER: _ClassVar[int]
     vector: float
     text: float
     coverage: float
@@ -215,7 +237,16 @@ class ScoreDetail(_message.Message):
     date: float
     adjacent: float
     rerank: float
-    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ..., annotations: _Optional[float] = ..., window: _Optional[float] = ..., date: _Optional[float] = ..., adjacent: _Optional[float] = ..., rerank: _Optional[float] = ...) -> None: ...
+    parts: _containers.RepeatedCompositeFieldContainer[ScorePart]
+    def __init__(self, vector: _Optional[float] = ..., text: _Optional[float] = ..., coverage: _Optional[float] = ..., decay: _Optional[float] = ..., vector_rank: _Optional[int] = ..., keyword_rank: _Optional[int] = ..., annotations: _Optional[float] = ..., window: _Optional[float] = ..., date: _Optional[float] = ..., adjacent: _Optional[float] = ..., rerank: _Optional[float] = ..., parts: _Optional[_Iterable[_Union[ScorePart, _Mapping]]] = ...) -> None: ...
+
+class ScorePart(_message.Message):
+    __slots__ = ("kind", "amount")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    kind: ScorePartKind
+    amount: float
+    def __init__(self, kind: _Optional[_Union[ScorePartKind, str]] = ..., amount: _Optional[float] = ...) -> None: ...
 
 class LegReport(_message.Message):
     __slots__ = ("leg", "ran", "candidates", "elapsed", "terms", "note")
@@ -352,7 +383,7 @@ class IdentityMismatch(_message.Message):
     def __init__(self, field: _Optional[str] = ..., index_value: _Optional[str] = ..., wanted_value: _Optional[str] = ...) -> None: ...
 
 class IndexStatus(_message.Message):
-    __slots__ = ("state", "revision", "schema_version", "files", "chunks", "size_bytes", "last_sync_time", "identity", "identity_mismatches", "sources", "dirty", "pending_files", "oldest_unindexed_age", "pending_embeddings", "analyzer_version", "path", "next_identity")
+    __slots__ = ("state", "revision", "schema_version", "files", "chunks", "size_bytes", "last_sync_time", "identity", "identity_mismatches", "sources", "dirty", "pending_files", "oldest_unindexed_age", "pending_embeddings", "analyzer_version", "path", "next_identity", "roots")
     STATE_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -370,6 +401,7 @@ class IndexStatus(_message.Message):
     ANALYZER_VERSION_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     NEXT_IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    ROOTS_FIELD_NUMBER: _ClassVar[int]
     state: IndexState
     revision: int
     schema_version: int
@@ -387,7 +419,26 @@ class IndexStatus(_message.Message):
     analyzer_version: str
     path: str
     next_identity: Identity
-    def __init__(self, state: _Optional[_Union[IndexState, str]] = ..., revision: _Optional[int] = ..., schema_version: _Optional[int] = ..., files: _Optional[int] = ..., chunks: _Optional[int] = ..., size_bytes: _Optional[int] = ..., last_sync_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., identity: _Optional[_Union[Identity, _Mapping]] = ..., identity_mismatches: _Optional[_Iterable[_Union[IdentityMismatch, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., analyzer_version: _Optional[str] = ..., path: _Optional[str] = ..., next_identity: _Optional[_Union[Identity, _Mapping]] = ...) -> None: ...
+    roots: _containers.RepeatedCompositeFieldContainer[RootStatus]
+    def __init__(self, state: _Optional[_Union[IndexState, str]] = ..., revision: _Optional[int] = ..., schema_version: _Optional[int] = ..., files: _Optional[int] = ..., chunks: _Optional[int] = ..., size_bytes: _Optional[int] = ..., last_sync_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., identity: _Optional[_Union[Identity, _Mapping]] = ..., identity_mismatches: _Optional[_Iterable[_Union[IdentityMismatch, _Mapping]]] = ..., sources: _Optional[_Iterable[_Union[SourceStatus, _Mapping]]] = ..., dirty: bool = ..., pending_files: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ..., pending_embeddings: _Optional[int] = ..., analyzer_version: _Optional[str] = ..., path: _Optional[str] = ..., next_identity: _Optional[_Union[Identity, _Mapping]] = ..., roots: _Optional[_Iterable[_Union[RootStatus, _Mapping]]] = ...) -> None: ...
+
+class RootStatus(_message.Message):
+    __slots__ = ("root", "source", "files_on_disk", "files_indexed", "pending_files", "files_failed", "oldest_unindexed_age")
+    ROOT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    FILES_ON_DISK_FIELD_NUMBER: _ClassVar[int]
+    FILES_INDEXED_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FILES_FIELD_NUMBER: _ClassVar[int]
+    FILES_FAILED_FIELD_NUMBER: _ClassVar[int]
+    OLDEST_UNINDEXED_AGE_FIELD_NUMBER: _ClassVar[int]
+    root: str
+    source: Source
+    files_on_disk: int
+    files_indexed: int
+    pending_files: int
+    files_failed: int
+    oldest_unindexed_age: _duration_pb2.Duration
+    def __init__(self, root: _Optional[str] = ..., source: _Optional[_Union[Source, str]] = ..., files_on_disk: _Optional[int] = ..., files_indexed: _Optional[int] = ..., pending_files: _Optional[int] = ..., files_failed: _Optional[int] = ..., oldest_unindexed_age: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class EmbeddingStatus(_message.Message):
     __slots__ = ("requested_provider", "provider", "model", "dimensions", "fallback_from", "reason", "calls", "tokens", "probe", "usage")

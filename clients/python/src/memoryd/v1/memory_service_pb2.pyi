@@ -103,6 +103,7 @@ class FileState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FILE_STATE_FAILED: _ClassVar[FileState]
     FILE_STATE_GONE: _ClassVar[FileState]
     FILE_STATE_FORGOTTEN: _ClassVar[FileState]
+    FILE_STATE_EXCLUDED: _ClassVar[FileState]
 MISS_REASON_UNSPECIFIED: MissReason
 MISS_REASON_FOUND: MissReason
 MISS_REASON_NOT_MEMORY: MissReason
@@ -173,6 +174,7 @@ FILE_STATE_STALE: FileState
 FILE_STATE_FAILED: FileState
 FILE_STATE_GONE: FileState
 FILE_STATE_FORGOTTEN: FileState
+FILE_STATE_EXCLUDED: FileState
 
 class MemorySearchRequest(_message.Message):
     __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below", "filter")
@@ -211,12 +213,32 @@ class MemorySearchRequest(_message.Message):
     def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ...) -> None: ...
 
 class MemorySearchResponse(_message.Message):
-    __slots__ = ("results", "info")
+    __slots__ = ("results", "info", "dropped")
     RESULTS_FIELD_NUMBER: _ClassVar[int]
     INFO_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
     results: _containers.RepeatedCompositeFieldContainer[_memory_pb2.SearchResult]
     info: _memory_pb2.SearchInfo
-    def __init__(self, results: _Optional[_Iterable[_Union[_memory_pb2.SearchResult, _Mapping]]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ...) -> None: ...
+    dropped: _containers.RepeatedCompositeFieldContainer[DroppedCandidate]
+    def __init__(self, results: _Optional[_Iterable[_Union[_memory_pb2.SearchResult, _Mapping]]] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ..., dropped: _Optional[_Iterable[_Union[DroppedCandidate, _Mapping]]] = ...) -> None: ...
+
+class DroppedCandidate(_message.Message):
+    __slots__ = ("path", "start_line", "end_line", "source", "score", "reason", "explanation")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    START_LINE_FIELD_NUMBER: _ClassVar[int]
+    END_LINE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EXPLANATION_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    start_line: int
+    end_line: int
+    source: _memory_pb2.Source
+    score: float
+    reason: MissReason
+    explanation: str
+    def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., source: _Optional[_Union[_memory_pb2.Source, str]] = ..., score: _Optional[float] = ..., reason: _Optional[_Union[MissReason, str]] = ..., explanation: _Optional[str] = ...) -> None: ...
 
 class FrontMatterCondition(_message.Message):
     __slots__ = ("key", "values")
@@ -357,23 +379,25 @@ class MemoryRecallResponse(_message.Message):
     def __init__(self, block: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., silent_reason: _Optional[_Union[RecallSilentReason, str]] = ..., silent_explanation: _Optional[str] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ..., tokens_used: _Optional[int] = ...) -> None: ...
 
 class MemoryGetRequest(_message.Message):
-    __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines")
+    __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines", "include_chunks")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
     LINE_COUNT_FIELD_NUMBER: _ClassVar[int]
     FROM_LINE_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_CHUNKS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     path: str
     start_line: int
     line_count: int
     from_line: int
     lines: int
-    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ...) -> None: ...
+    include_chunks: bool
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ..., include_chunks: bool = ...) -> None: ...
 
 class MemoryGetResponse(_message.Message):
-    __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated", "content_sha256")
+    __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated", "content_sha256", "chunks")
     PATH_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
@@ -382,6 +406,7 @@ class MemoryGetResponse(_message.Message):
     NEXT_START_LINE_FIELD_NUMBER: _ClassVar[int]
     TRUNCATED_FIELD_NUMBER: _ClassVar[int]
     CONTENT_SHA256_FIELD_NUMBER: _ClassVar[int]
+    CHUNKS_FIELD_NUMBER: _ClassVar[int]
     path: str
     text: str
     start_line: int
@@ -390,7 +415,8 @@ class MemoryGetResponse(_message.Message):
     next_start_line: int
     truncated: bool
     content_sha256: str
-    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., total_lines: _Optional[int] = ..., next_start_line: _Optional[int] = ..., truncated: bool = ..., content_sha256: _Optional[str] = ...) -> None: ...
+    chunks: _containers.RepeatedCompositeFieldContainer[_memory_pb2.LineRange]
+    def __init__(self, path: _Optional[str] = ..., text: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ..., total_lines: _Optional[int] = ..., next_start_line: _Optional[int] = ..., truncated: bool = ..., content_sha256: _Optional[str] = ..., chunks: _Optional[_Iterable[_Union[_memory_pb2.LineRange, _Mapping]]] = ...) -> None: ...
 
 class StatusRequest(_message.Message):
     __slots__ = ("agent_id", "probe")
@@ -971,21 +997,23 @@ class ListAgentsResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[Agent, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class ListFilesRequest(_message.Message):
-    __slots__ = ("agent_id", "page_size", "page_token", "sources", "filter")
+    __slots__ = ("agent_id", "page_size", "page_token", "sources", "filter", "include_excluded")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    INCLUDE_EXCLUDED_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     page_size: int
     page_token: str
     sources: _containers.RepeatedScalarFieldContainer[_memory_pb2.Source]
     filter: MemoryFilter
-    def __init__(self, agent_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ...) -> None: ...
+    include_excluded: bool
+    def __init__(self, agent_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ..., include_excluded: bool = ...) -> None: ...
 
 class File(_message.Message):
-    __slots__ = ("path", "source", "size_bytes", "modified_time", "state", "error", "chunks")
+    __slots__ = ("path", "source", "size_bytes", "modified_time", "state", "error", "chunks", "date", "rule")
     PATH_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -993,6 +1021,8 @@ class File(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
     path: str
     source: _memory_pb2.Source
     size_bytes: int
@@ -1000,7 +1030,9 @@ class File(_message.Message):
     state: FileState
     error: str
     chunks: int
-    def __init__(self, path: _Optional[str] = ..., source: _Optional[_Union[_memory_pb2.Source, str]] = ..., size_bytes: _Optional[int] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[FileState, str]] = ..., error: _Optional[str] = ..., chunks: _Optional[int] = ...) -> None: ...
+    date: str
+    rule: str
+    def __init__(self, path: _Optional[str] = ..., source: _Optional[_Union[_memory_pb2.Source, str]] = ..., size_bytes: _Optional[int] = ..., modified_time: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[FileState, str]] = ..., error: _Optional[str] = ..., chunks: _Optional[int] = ..., date: _Optional[str] = ..., rule: _Optional[str] = ...) -> None: ...
 
 class ListFilesResponse(_message.Message):
     __slots__ = ("files", "next_page_token")

@@ -12,7 +12,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoryd/v1/memory.proto.
  */
 export const file_memoryd_v1_memory: GenFile = /*@__PURE__*/
-  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIqADCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbBIiCgZvcmlnaW4YDCABKA4yEi5tZW1vcnlkLnYxLk9yaWdpbhIXCgppbXBvcnRhbmNlGA0gASgFSACIAQESEAoIdHJpZ2dlcnMYDiADKAkSEAoIcHJvamVjdHMYDyADKAlCDQoLX2ltcG9ydGFuY2UiiwMKC1Njb3JlRGV0YWlsEhMKBnZlY3RvchgBIAEoAUgAiAEBEhEKBHRleHQYAiABKAFIAYgBARIVCghjb3ZlcmFnZRgDIAEoAUgCiAEBEhIKBWRlY2F5GAQgASgBSAOIAQESGAoLdmVjdG9yX3JhbmsYBSABKAVIBIgBARIZCgxrZXl3b3JkX3JhbmsYBiABKAVIBYgBARIYCgthbm5vdGF0aW9ucxgHIAEoAUgGiAEBEhMKBndpbmRvdxgIIAEoAUgHiAEBEhEKBGRhdGUYCSABKAFICIgBARIVCghhZGphY2VudBgKIAEoAUgJiAEBEhMKBnJlcmFuaxgLIAEoAUgKiAEBQgkKB192ZWN0b3JCBwoFX3RleHRCCwoJX2NvdmVyYWdlQggKBl9kZWNheUIOCgxfdmVjdG9yX3JhbmtCDwoNX2tleXdvcmRfcmFua0IOCgxfYW5ub3RhdGlvbnNCCQoHX3dpbmRvd0IHCgVfZGF0ZUILCglfYWRqYWNlbnRCCQoHX3JlcmFuayKaAQoJTGVnUmVwb3J0EiMKA2xlZxgBIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRILCgNyYW4YAiABKAgSEgoKY2FuZGlkYXRlcxgDIAEoBRIqCgdlbGFwc2VkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXRlcm1zGAUgAygJEgwKBG5vdGUYBiABKAkiMAoNRW1iZWRkaW5nSW5mbxIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCSKRBQoKU2VhcmNoSW5mbxIkCgdiYWNrZW5kGAEgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKC3NlcnZlZF9tb2RlGAIgASgOMhYubWVtb3J5ZC52MS5TZWFyY2hNb2RlEiwKCWVtYmVkZGluZxgDIAEoCzIZLm1lbW9yeWQudjEuRW1iZWRkaW5nSW5mbxItCgxkZWdyYWRhdGlvbnMYBCADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEisKC2luZGV4X3N0YXRlGAYgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEg0KBXN0YWxlGAcgASgIEhoKEmtleXdvcmRfY2FuZGlkYXRlcxgIIAEoBRIZChF2ZWN0b3JfY2FuZGlkYXRlcxgJIAEoBRIcChRkcm9wcGVkX2J5X21pbl9zY29yZRgKIAEoBRIqCgdlbGFwc2VkGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KDGVtcHR5X3JlYXNvbhgMIAEoDjIXLm1lbW9yeWQudjEuRW1wdHlSZWFzb24SGQoRZW1wdHlfZXhwbGFuYXRpb24YDSABKAkSIwoEbGVncxgOIAMoCzIVLm1lbW9yeWQudjEuTGVnUmVwb3J0EhUKCGNvdmVyYWdlGA8gASgBSACIAQESKQoJcmVyYW5raW5nGBAgASgLMhYubWVtb3J5ZC52MS5SZXJhbmtJbmZvEhgKEG1hdGNoZWRfYW55X3dvcmQYESABKAgSFwoKY29uZmlkZW5jZRgSIAEoAUgBiAEBQgsKCV9jb3ZlcmFnZUINCgtfY29uZmlkZW5jZSJ9CgpSZXJhbmtJbmZvEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEhIKCmNhbmRpZGF0ZXMYAyABKAUSDgoGY2FjaGVkGAQgASgFEioKB2VsYXBzZWQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iVAoNV2F0Y2hlclN0YXR1cxIMCgRyb290GAEgASgJEiUKBG1vZGUYAiABKA4yFy5tZW1vcnlkLnYxLldhdGNoZXJNb2RlEg4KBnJlYXNvbhgDIAEoCSKGAQoMU291cmNlU3RhdHVzEiIKBnNvdXJjZRgBIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhUKDWZpbGVzX29uX2Rpc2sYAiABKAUSFQoNZmlsZXNfaW5kZXhlZBgDIAEoBRIOCgZjaHVua3MYBCABKAUSFAoMZmlsZXNfZmFpbGVkGAUgASgFIsIBCghJZGVudGl0eRIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCRIQCghlbmRwb2ludBgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFEhQKDGNodW5rX3Rva2VucxgFIAEoBRIVCg1jaHVua19vdmVybGFwGAYgASgFEhQKDHF1ZXJ5X3ByZWZpeBgHIAEoCRIXCg9kb2N1bWVudF9wcmVmaXgYCCABKAkSEwoLcGllY2VfY2hhcnMYCSABKAUiTAoQSWRlbnRpdHlNaXNtYXRjaBINCgVmaWVsZBgBIAEoCRITCgtpbmRleF92YWx1ZRgCIAEoCRIUCgx3YW50ZWRfdmFsdWUYAyABKAkiowQKC0luZGV4U3RhdHVzEiUKBXN0YXRlGAEgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEhAKCHJldmlzaW9uGAIgASgDEhYKDnNjaGVtYV92ZXJzaW9uGAMgASgFEg0KBWZpbGVzGAQgASgFEg4KBmNodW5rcxgFIAEoBRISCgpzaXplX2J5dGVzGAYgASgDEjIKDmxhc3Rfc3luY190aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCghpZGVudGl0eRgIIAEoCzIULm1lbW9yeWQudjEuSWRlbnRpdHkSOQoTaWRlbnRpdHlfbWlzbWF0Y2hlcxgJIAMoCzIcLm1lbW9yeWQudjEuSWRlbnRpdHlNaXNtYXRjaBIpCgdzb3VyY2VzGAogAygLMhgubWVtb3J5ZC52MS5Tb3VyY2VTdGF0dXMSDQoFZGlydHkYCyABKAgSFQoNcGVuZGluZ19maWxlcxgMIAEoBRI3ChRvbGRlc3RfdW5pbmRleGVkX2FnZRgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIaChJwZW5kaW5nX2VtYmVkZGluZ3MYDiABKAUSGAoQYW5hbHl6ZXJfdmVyc2lvbhgPIAEoCRIMCgRwYXRoGBAgASgJEisKDW5leHRfaWRlbnRpdHkYESABKAsyFC5tZW1vcnlkLnYxLklkZW50aXR5IvoBCg9FbWJlZGRpbmdTdGF0dXMSGgoScmVxdWVzdGVkX3Byb3ZpZGVyGAEgASgJEhAKCHByb3ZpZGVyGAIgASgJEg0KBW1vZGVsGAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUSFQoNZmFsbGJhY2tfZnJvbRgFIAEoCRIOCgZyZWFzb24YBiABKAkSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEiYKBXByb2JlGAkgASgLMhcubWVtb3J5ZC52MS5Qcm9iZVJlc3VsdBIoCgV1c2FnZRgKIAMoCzIZLm1lbW9yeWQudjEuUHJvdmlkZXJVc2FnZSJ0Cg1Qcm92aWRlclVzYWdlEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNhbGxzGAMgASgDEg4KBnRva2VucxgEIAEoAxIPCgdyZXRyaWVzGAUgASgDEhIKCmNhY2hlX2hpdHMYBiABKAMiaAoLUHJvYmVSZXN1bHQSCgoCb2sYASABKAgSKgoHZWxhcHNlZBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVlcnJvchgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFIq8BCgxWZWN0b3JTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIOCgZlbmdpbmUYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRISCgpsb2FkX2Vycm9yGAQgASgJEhIKCmRpbWVuc2lvbnMYBSABKAUSFQoNcmVzaWRlbnRfZm9ybRgGIAEoCRIWCg5yZXNpZGVudF9ieXRlcxgHIAEoAxIWCg5leHRlbnNpb25fcGF0aBgIIAEoCSJFCg5GdWxsdGV4dFN0YXR1cxIRCglhdmFpbGFibGUYASABKAgSEQoJdG9rZW5pemVyGAIgASgJEg0KBWVycm9yGAMgASgJIkQKC0NhY2hlU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSDwoHZW50cmllcxgCIAEoAxITCgttYXhfZW50cmllcxgDIAEoAyJqCgtCYXRjaFN0YXR1cxIPCgdlbmFibGVkGAEgASgIEhAKCGZhaWx1cmVzGAIgASgFEhIKCmxhc3RfZXJyb3IYAyABKAkSDAoEam9icxgEIAEoBRIWCg5jaHVua3NfaW5fam9icxgFIAEoAyLVAQoOUmVyYW5rZXJTdGF0dXMSEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDgoGcmVhc29uGAQgASgJEhIKCmNhbmRpZGF0ZXMYBSABKAUSGQoRdG9rZW5zX3Blcl9zZWFyY2gYBiABKAMSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEhAKCGZhaWx1cmVzGAkgASgDEgwKBGxhdGUYCiABKAMSEgoKY2FjaGVfaGl0cxgLIAEoAyJTCglRbWRTdGF0dXMSEgoKY29uZmlndXJlZBgBIAEoCBIRCglhdmFpbGFibGUYAiABKAgSDwoHdmVyc2lvbhgDIAEoCRIOCgZyZWFzb24YBCABKAkikwIKDVNlcnZpY2VTdGF0dXMSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIhChlzZXR0aW5nc19hd2FpdGluZ19yZXN0YXJ0GAMgAygJEhkKEXNldHRpbmdzX3dhcm5pbmdzGAQgAygJEjYKEnNldHRpbmdzX2xvYWRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOc2V0dGluZ3NfbG9hZHMYBiABKAMSFgoOc2V0dGluZ3NfZXJyb3IYByABKAkSGwoTYmFja2dyb3VuZF9mYWlsdXJlcxgIIAMoCSpcCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASEQoNU09VUkNFX01FTU9SWRABEhMKD1NPVVJDRV9TRVNTSU9OUxACEhIKDlNPVVJDRV9FTlRSSUVTEAMqbQoGT3JpZ2luEhYKEk9SSUdJTl9VTlNQRUNJRklFRBAAEhAKDE9SSUdJTl9PV05FUhABEhAKDE9SSUdJTl9BR0VOVBACEhQKEE9SSUdJTl9VTlRSVVNURUQQAxIRCg1PUklHSU5fU1lTVEVNEAQqcgoKU2VhcmNoTW9kZRIbChdTRUFSQ0hfTU9ERV9VTlNQRUNJRklFRBAAEhYKElNFQVJDSF9NT0RFX0hZQlJJRBABEhcKE1NFQVJDSF9NT0RFX0tFWVdPUkQQAhIWChJTRUFSQ0hfTU9ERV9WRUNUT1IQAypyCgxDaXRhdGlvbk1vZGUSHQoZQ0lUQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhYKEkNJVEFUSU9OX01PREVfQVVUTxABEhQKEENJVEFUSU9OX01PREVfT04QAhIVChFDSVRBVElPTl9NT0RFX09GRhADKkgKB0JhY2tlbmQSFwoTQkFDS0VORF9VTlNQRUNJRklFRBAAEhMKD0JBQ0tFTkRfQlVJTFRJThABEg8KC0JBQ0tFTkRfUU1EEAIqpQEKCkluZGV4U3RhdGUSGwoXSU5ERVhfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFJTkRFWF9TVEFURV9FTVBUWRABEhUKEUlOREVYX1NUQVRFX1JFQURZEAISFQoRSU5ERVhfU1RBVEVfU1RBTEUQAxIYChRJTkRFWF9TVEFURV9CVUlMRElORxAEEhsKF0lOREVYX1NUQVRFX1VOQVZBSUxBQkxFEAUq4AEKC0VtcHR5UmVhc29uEhwKGEVNUFRZX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEVNUFRZX1JFQVNPTl9FTVBUWV9JTkRFWBABEhkKFUVNUFRZX1JFQVNPTl9OT19NQVRDSBACEiIKHkVNUFRZX1JFQVNPTl9GSUxURVJFRF9CWV9TQ09SRRADEh0KGUVNUFRZX1JFQVNPTl9TQ09QRV9ERU5JRUQQBBIbChdFTVBUWV9SRUFTT05fRklMRVNfR09ORRAFEhoKFkVNUFRZX1JFQVNPTl9BQlNUQUlORUQQBiqMBAoPRGVncmFkYXRpb25LaW5kEiAKHERFR1JBREFUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABInCiNERUdSQURBVElPTl9LSU5EX1ZFQ1RPUl9MRUdfU0tJUFBFRBABEicKI0RFR1JBREFUSU9OX0tJTkRfRU1CRURESU5HX0ZBTExCQUNLEAISJQohREVHUkFEQVRJT05fS0lORF9CQUNLRU5EX0ZBTExCQUNLEAMSLQopREVHUkFEQVRJT05fS0lORF9WRUNUT1JfRVhURU5TSU9OX01JU1NJTkcQBBIlCiFERUdSQURBVElPTl9LSU5EX0ZVTExURVhUX01JU1NJTkcQBRImCiJERUdSQURBVElPTl9LSU5EX0lERU5USVRZX01JU01BVENIEAYSIwofREVHUkFEQVRJT05fS0lORF9JTkRFWF9JTVBBSVJFRBAHEiMKH0RFR1JBREFUSU9OX0tJTkRfU09VUkNFX1NLSVBQRUQQCBIhCh1ERUdSQURBVElPTl9LSU5EX0RFQURMSU5FX0NVVBAJEiUKIURFR1JBREFUSU9OX0tJTkRfV0FUQ0hFUl9JTVBBSVJFRBAKEiQKIERFR1JBREFUSU9OX0tJTkRfVkVDVE9SU19QRU5ESU5HEAsSJgoiREVHUkFEQVRJT05fS0lORF9SRVJBTktJTkdfU0tJUFBFRBAMKosBCgtXYXRjaGVyTW9kZRIcChhXQVRDSEVSX01PREVfVU5TUEVDSUZJRUQQABIXChNXQVRDSEVSX01PREVfTkFUSVZFEAESGAoUV0FUQ0hFUl9NT0RFX1BPTExJTkcQAhIVChFXQVRDSEVSX01PREVfREVBRBADEhQKEFdBVENIRVJfTU9ERV9PRkYQBEJaCg1pby5tZW1vcnlkLnYxQgtNZW1vcnlQcm90b1ABWjpnaXRodWIuY29tL21lbW9yeWQvbWVtb3J5ZC9jbGllbnRzL2dvL21lbW9yeWQvdjE7bWVtb3J5ZHYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
+  fileDesc("ChdtZW1vcnlkL3YxL21lbW9yeS5wcm90bxIKbWVtb3J5ZC52MSJmCgtEZWdyYWRhdGlvbhIpCgRraW5kGAEgASgOMhsubWVtb3J5ZC52MS5EZWdyYWRhdGlvbktpbmQSDgoGd2FudGVkGAIgASgJEgwKBHVzZWQYAyABKAkSDgoGcmVhc29uGAQgASgJIjEKCUxpbmVSYW5nZRISCgpzdGFydF9saW5lGAEgASgFEhAKCGVuZF9saW5lGAIgASgFIqADCgxTZWFyY2hSZXN1bHQSDAoEcGF0aBgBIAEoCRISCgpzdGFydF9saW5lGAIgASgFEhAKCGVuZF9saW5lGAMgASgFEg0KBXNjb3JlGAQgASgBEg8KB3NuaXBwZXQYBSABKAkSGgoSc25pcHBldF9zdGFydF9saW5lGAYgASgFEhgKEHNuaXBwZXRfZW5kX2xpbmUYByABKAUSIgoGc291cmNlGAggASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USEAoIY2l0YXRpb24YCSABKAkSMQoNbW9kaWZpZWRfdGltZRgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLQoMc2NvcmVfZGV0YWlsGAsgASgLMhcubWVtb3J5ZC52MS5TY29yZURldGFpbBIiCgZvcmlnaW4YDCABKA4yEi5tZW1vcnlkLnYxLk9yaWdpbhIXCgppbXBvcnRhbmNlGA0gASgFSACIAQESEAoIdHJpZ2dlcnMYDiADKAkSEAoIcHJvamVjdHMYDyADKAlCDQoLX2ltcG9ydGFuY2UisQMKC1Njb3JlRGV0YWlsEhMKBnZlY3RvchgBIAEoAUgAiAEBEhEKBHRleHQYAiABKAFIAYgBARIVCghjb3ZlcmFnZRgDIAEoAUgCiAEBEhIKBWRlY2F5GAQgASgBSAOIAQESGAoLdmVjdG9yX3JhbmsYBSABKAVIBIgBARIZCgxrZXl3b3JkX3JhbmsYBiABKAVIBYgBARIYCgthbm5vdGF0aW9ucxgHIAEoAUgGiAEBEhMKBndpbmRvdxgIIAEoAUgHiAEBEhEKBGRhdGUYCSABKAFICIgBARIVCghhZGphY2VudBgKIAEoAUgJiAEBEhMKBnJlcmFuaxgLIAEoAUgKiAEBEiQKBXBhcnRzGAwgAygLMhUubWVtb3J5ZC52MS5TY29yZVBhcnRCCQoHX3ZlY3RvckIHCgVfdGV4dEILCglfY292ZXJhZ2VCCAoGX2RlY2F5Qg4KDF92ZWN0b3JfcmFua0IPCg1fa2V5d29yZF9yYW5rQg4KDF9hbm5vdGF0aW9uc0IJCgdfd2luZG93QgcKBV9kYXRlQgsKCV9hZGphY2VudEIJCgdfcmVyYW5rIkQKCVNjb3JlUGFydBInCgRraW5kGAEgASgOMhkubWVtb3J5ZC52MS5TY29yZVBhcnRLaW5kEg4KBmFtb3VudBgCIAEoASKaAQoJTGVnUmVwb3J0EiMKA2xlZxgBIAEoDjIWLm1lbW9yeWQudjEuU2VhcmNoTW9kZRILCgNyYW4YAiABKAgSEgoKY2FuZGlkYXRlcxgDIAEoBRIqCgdlbGFwc2VkGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXRlcm1zGAUgAygJEgwKBG5vdGUYBiABKAkiMAoNRW1iZWRkaW5nSW5mbxIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCSKRBQoKU2VhcmNoSW5mbxIkCgdiYWNrZW5kGAEgASgOMhMubWVtb3J5ZC52MS5CYWNrZW5kEisKC3NlcnZlZF9tb2RlGAIgASgOMhYubWVtb3J5ZC52MS5TZWFyY2hNb2RlEiwKCWVtYmVkZGluZxgDIAEoCzIZLm1lbW9yeWQudjEuRW1iZWRkaW5nSW5mbxItCgxkZWdyYWRhdGlvbnMYBCADKAsyFy5tZW1vcnlkLnYxLkRlZ3JhZGF0aW9uEhYKDmluZGV4X3JldmlzaW9uGAUgASgDEisKC2luZGV4X3N0YXRlGAYgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEg0KBXN0YWxlGAcgASgIEhoKEmtleXdvcmRfY2FuZGlkYXRlcxgIIAEoBRIZChF2ZWN0b3JfY2FuZGlkYXRlcxgJIAEoBRIcChRkcm9wcGVkX2J5X21pbl9zY29yZRgKIAEoBRIqCgdlbGFwc2VkGAsgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEi0KDGVtcHR5X3JlYXNvbhgMIAEoDjIXLm1lbW9yeWQudjEuRW1wdHlSZWFzb24SGQoRZW1wdHlfZXhwbGFuYXRpb24YDSABKAkSIwoEbGVncxgOIAMoCzIVLm1lbW9yeWQudjEuTGVnUmVwb3J0EhUKCGNvdmVyYWdlGA8gASgBSACIAQESKQoJcmVyYW5raW5nGBAgASgLMhYubWVtb3J5ZC52MS5SZXJhbmtJbmZvEhgKEG1hdGNoZWRfYW55X3dvcmQYESABKAgSFwoKY29uZmlkZW5jZRgSIAEoAUgBiAEBQgsKCV9jb3ZlcmFnZUINCgtfY29uZmlkZW5jZSJ9CgpSZXJhbmtJbmZvEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEhIKCmNhbmRpZGF0ZXMYAyABKAUSDgoGY2FjaGVkGAQgASgFEioKB2VsYXBzZWQYBSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24iVAoNV2F0Y2hlclN0YXR1cxIMCgRyb290GAEgASgJEiUKBG1vZGUYAiABKA4yFy5tZW1vcnlkLnYxLldhdGNoZXJNb2RlEg4KBnJlYXNvbhgDIAEoCSKGAQoMU291cmNlU3RhdHVzEiIKBnNvdXJjZRgBIAEoDjISLm1lbW9yeWQudjEuU291cmNlEhUKDWZpbGVzX29uX2Rpc2sYAiABKAUSFQoNZmlsZXNfaW5kZXhlZBgDIAEoBRIOCgZjaHVua3MYBCABKAUSFAoMZmlsZXNfZmFpbGVkGAUgASgFIsIBCghJZGVudGl0eRIQCghwcm92aWRlchgBIAEoCRINCgVtb2RlbBgCIAEoCRIQCghlbmRwb2ludBgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFEhQKDGNodW5rX3Rva2VucxgFIAEoBRIVCg1jaHVua19vdmVybGFwGAYgASgFEhQKDHF1ZXJ5X3ByZWZpeBgHIAEoCRIXCg9kb2N1bWVudF9wcmVmaXgYCCABKAkSEwoLcGllY2VfY2hhcnMYCSABKAUiTAoQSWRlbnRpdHlNaXNtYXRjaBINCgVmaWVsZBgBIAEoCRITCgtpbmRleF92YWx1ZRgCIAEoCRIUCgx3YW50ZWRfdmFsdWUYAyABKAkiygQKC0luZGV4U3RhdHVzEiUKBXN0YXRlGAEgASgOMhYubWVtb3J5ZC52MS5JbmRleFN0YXRlEhAKCHJldmlzaW9uGAIgASgDEhYKDnNjaGVtYV92ZXJzaW9uGAMgASgFEg0KBWZpbGVzGAQgASgFEg4KBmNodW5rcxgFIAEoBRISCgpzaXplX2J5dGVzGAYgASgDEjIKDmxhc3Rfc3luY190aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBImCghpZGVudGl0eRgIIAEoCzIULm1lbW9yeWQudjEuSWRlbnRpdHkSOQoTaWRlbnRpdHlfbWlzbWF0Y2hlcxgJIAMoCzIcLm1lbW9yeWQudjEuSWRlbnRpdHlNaXNtYXRjaBIpCgdzb3VyY2VzGAogAygLMhgubWVtb3J5ZC52MS5Tb3VyY2VTdGF0dXMSDQoFZGlydHkYCyABKAgSFQoNcGVuZGluZ19maWxlcxgMIAEoBRI3ChRvbGRlc3RfdW5pbmRleGVkX2FnZRgNIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIaChJwZW5kaW5nX2VtYmVkZGluZ3MYDiABKAUSGAoQYW5hbHl6ZXJfdmVyc2lvbhgPIAEoCRIMCgRwYXRoGBAgASgJEisKDW5leHRfaWRlbnRpdHkYESABKAsyFC5tZW1vcnlkLnYxLklkZW50aXR5EiUKBXJvb3RzGBIgAygLMhYubWVtb3J5ZC52MS5Sb290U3RhdHVzItIBCgpSb290U3RhdHVzEgwKBHJvb3QYASABKAkSIgoGc291cmNlGAIgASgOMhIubWVtb3J5ZC52MS5Tb3VyY2USFQoNZmlsZXNfb25fZGlzaxgDIAEoBRIVCg1maWxlc19pbmRleGVkGAQgASgFEhUKDXBlbmRpbmdfZmlsZXMYBSABKAUSFAoMZmlsZXNfZmFpbGVkGAYgASgFEjcKFG9sZGVzdF91bmluZGV4ZWRfYWdlGAcgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIvoBCg9FbWJlZGRpbmdTdGF0dXMSGgoScmVxdWVzdGVkX3Byb3ZpZGVyGAEgASgJEhAKCHByb3ZpZGVyGAIgASgJEg0KBW1vZGVsGAMgASgJEhIKCmRpbWVuc2lvbnMYBCABKAUSFQoNZmFsbGJhY2tfZnJvbRgFIAEoCRIOCgZyZWFzb24YBiABKAkSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEiYKBXByb2JlGAkgASgLMhcubWVtb3J5ZC52MS5Qcm9iZVJlc3VsdBIoCgV1c2FnZRgKIAMoCzIZLm1lbW9yeWQudjEuUHJvdmlkZXJVc2FnZSJ0Cg1Qcm92aWRlclVzYWdlEhAKCHByb3ZpZGVyGAEgASgJEg0KBW1vZGVsGAIgASgJEg0KBWNhbGxzGAMgASgDEg4KBnRva2VucxgEIAEoAxIPCgdyZXRyaWVzGAUgASgDEhIKCmNhY2hlX2hpdHMYBiABKAMiaAoLUHJvYmVSZXN1bHQSCgoCb2sYASABKAgSKgoHZWxhcHNlZBgCIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhINCgVlcnJvchgDIAEoCRISCgpkaW1lbnNpb25zGAQgASgFIq8BCgxWZWN0b3JTdGF0dXMSDwoHZW5hYmxlZBgBIAEoCBIOCgZlbmdpbmUYAiABKAkSDwoHdmVyc2lvbhgDIAEoCRISCgpsb2FkX2Vycm9yGAQgASgJEhIKCmRpbWVuc2lvbnMYBSABKAUSFQoNcmVzaWRlbnRfZm9ybRgGIAEoCRIWCg5yZXNpZGVudF9ieXRlcxgHIAEoAxIWCg5leHRlbnNpb25fcGF0aBgIIAEoCSJFCg5GdWxsdGV4dFN0YXR1cxIRCglhdmFpbGFibGUYASABKAgSEQoJdG9rZW5pemVyGAIgASgJEg0KBWVycm9yGAMgASgJIkQKC0NhY2hlU3RhdHVzEg8KB2VuYWJsZWQYASABKAgSDwoHZW50cmllcxgCIAEoAxITCgttYXhfZW50cmllcxgDIAEoAyJqCgtCYXRjaFN0YXR1cxIPCgdlbmFibGVkGAEgASgIEhAKCGZhaWx1cmVzGAIgASgFEhIKCmxhc3RfZXJyb3IYAyABKAkSDAoEam9icxgEIAEoBRIWCg5jaHVua3NfaW5fam9icxgFIAEoAyLVAQoOUmVyYW5rZXJTdGF0dXMSEAoIcHJvdmlkZXIYASABKAkSDQoFbW9kZWwYAiABKAkSEAoIZW5kcG9pbnQYAyABKAkSDgoGcmVhc29uGAQgASgJEhIKCmNhbmRpZGF0ZXMYBSABKAUSGQoRdG9rZW5zX3Blcl9zZWFyY2gYBiABKAMSDQoFY2FsbHMYByABKAMSDgoGdG9rZW5zGAggASgDEhAKCGZhaWx1cmVzGAkgASgDEgwKBGxhdGUYCiABKAMSEgoKY2FjaGVfaGl0cxgLIAEoAyJTCglRbWRTdGF0dXMSEgoKY29uZmlndXJlZBgBIAEoCBIRCglhdmFpbGFibGUYAiABKAgSDwoHdmVyc2lvbhgDIAEoCRIOCgZyZWFzb24YBCABKAkikwIKDVNlcnZpY2VTdGF0dXMSDwoHdmVyc2lvbhgBIAEoCRIuCgpzdGFydF90aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIhChlzZXR0aW5nc19hd2FpdGluZ19yZXN0YXJ0GAMgAygJEhkKEXNldHRpbmdzX3dhcm5pbmdzGAQgAygJEjYKEnNldHRpbmdzX2xvYWRfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFgoOc2V0dGluZ3NfbG9hZHMYBiABKAMSFgoOc2V0dGluZ3NfZXJyb3IYByABKAkSGwoTYmFja2dyb3VuZF9mYWlsdXJlcxgIIAMoCSpcCgZTb3VyY2USFgoSU09VUkNFX1VOU1BFQ0lGSUVEEAASEQoNU09VUkNFX01FTU9SWRABEhMKD1NPVVJDRV9TRVNTSU9OUxACEhIKDlNPVVJDRV9FTlRSSUVTEAMqbQoGT3JpZ2luEhYKEk9SSUdJTl9VTlNQRUNJRklFRBAAEhAKDE9SSUdJTl9PV05FUhABEhAKDE9SSUdJTl9BR0VOVBACEhQKEE9SSUdJTl9VTlRSVVNURUQQAxIRCg1PUklHSU5fU1lTVEVNEAQqcgoKU2VhcmNoTW9kZRIbChdTRUFSQ0hfTU9ERV9VTlNQRUNJRklFRBAAEhYKElNFQVJDSF9NT0RFX0hZQlJJRBABEhcKE1NFQVJDSF9NT0RFX0tFWVdPUkQQAhIWChJTRUFSQ0hfTU9ERV9WRUNUT1IQAypyCgxDaXRhdGlvbk1vZGUSHQoZQ0lUQVRJT05fTU9ERV9VTlNQRUNJRklFRBAAEhYKEkNJVEFUSU9OX01PREVfQVVUTxABEhQKEENJVEFUSU9OX01PREVfT04QAhIVChFDSVRBVElPTl9NT0RFX09GRhADKkgKB0JhY2tlbmQSFwoTQkFDS0VORF9VTlNQRUNJRklFRBAAEhMKD0JBQ0tFTkRfQlVJTFRJThABEg8KC0JBQ0tFTkRfUU1EEAIqpQEKCkluZGV4U3RhdGUSGwoXSU5ERVhfU1RBVEVfVU5TUEVDSUZJRUQQABIVChFJTkRFWF9TVEFURV9FTVBUWRABEhUKEUlOREVYX1NUQVRFX1JFQURZEAISFQoRSU5ERVhfU1RBVEVfU1RBTEUQAxIYChRJTkRFWF9TVEFURV9CVUlMRElORxAEEhsKF0lOREVYX1NUQVRFX1VOQVZBSUxBQkxFEAUq4AEKC0VtcHR5UmVhc29uEhwKGEVNUFRZX1JFQVNPTl9VTlNQRUNJRklFRBAAEhwKGEVNUFRZX1JFQVNPTl9FTVBUWV9JTkRFWBABEhkKFUVNUFRZX1JFQVNPTl9OT19NQVRDSBACEiIKHkVNUFRZX1JFQVNPTl9GSUxURVJFRF9CWV9TQ09SRRADEh0KGUVNUFRZX1JFQVNPTl9TQ09QRV9ERU5JRUQQBBIbChdFTVBUWV9SRUFTT05fRklMRVNfR09ORRAFEhoKFkVNUFRZX1JFQVNPTl9BQlNUQUlORUQQBiqMBAoPRGVncmFkYXRpb25LaW5kEiAKHERFR1JBREFUSU9OX0tJTkRfVU5TUEVDSUZJRUQQABInCiNERUdSQURBVElPTl9LSU5EX1ZFQ1RPUl9MRUdfU0tJUFBFRBABEicKI0RFR1JBREFUSU9OX0tJTkRfRU1CRURESU5HX0ZBTExCQUNLEAISJQohREVHUkFEQVRJT05fS0lORF9CQUNLRU5EX0ZBTExCQUNLEAMSLQopREVHUkFEQVRJT05fS0lORF9WRUNUT1JfRVhURU5TSU9OX01JU1NJTkcQBBIlCiFERUdSQURBVElPTl9LSU5EX0ZVTExURVhUX01JU1NJTkcQBRImCiJERUdSQURBVElPTl9LSU5EX0lERU5USVRZX01JU01BVENIEAYSIwofREVHUkFEQVRJT05fS0lORF9JTkRFWF9JTVBBSVJFRBAHEiMKH0RFR1JBREFUSU9OX0tJTkRfU09VUkNFX1NLSVBQRUQQCBIhCh1ERUdSQURBVElPTl9LSU5EX0RFQURMSU5FX0NVVBAJEiUKIURFR1JBREFUSU9OX0tJTkRfV0FUQ0hFUl9JTVBBSVJFRBAKEiQKIERFR1JBREFUSU9OX0tJTkRfVkVDVE9SU19QRU5ESU5HEAsSJgoiREVHUkFEQVRJT05fS0lORF9SRVJBTktJTkdfU0tJUFBFRBAMKpgCCg1TY29yZVBhcnRLaW5kEh8KG1NDT1JFX1BBUlRfS0lORF9VTlNQRUNJRklFRBAAEhsKF1NDT1JFX1BBUlRfS0lORF9LRVlXT1JEEAESGgoWU0NPUkVfUEFSVF9LSU5EX1dJTkRPVxACEhoKFlNDT1JFX1BBUlRfS0lORF9WRUNUT1IQAxIfChtTQ09SRV9QQVJUX0tJTkRfQU5OT1RBVElPTlMQBBIZChVTQ09SRV9QQVJUX0tJTkRfREVDQVkQBRIYChRTQ09SRV9QQVJUX0tJTkRfREFURRAGEhwKGFNDT1JFX1BBUlRfS0lORF9BREpBQ0VOVBAHEh0KGVNDT1JFX1BBUlRfS0lORF9ESVZFUlNJVFkQCCqLAQoLV2F0Y2hlck1vZGUSHAoYV0FUQ0hFUl9NT0RFX1VOU1BFQ0lGSUVEEAASFwoTV0FUQ0hFUl9NT0RFX05BVElWRRABEhgKFFdBVENIRVJfTU9ERV9QT0xMSU5HEAISFQoRV0FUQ0hFUl9NT0RFX0RFQUQQAxIUChBXQVRDSEVSX01PREVfT0ZGEARCWgoNaW8ubWVtb3J5ZC52MUILTWVtb3J5UHJvdG9QAVo6Z2l0aHViLmNvbS9tZW1vcnlkL21lbW9yeWQvY2xpZW50cy9nby9tZW1vcnlkL3YxO21lbW9yeWR2MWIGcHJvdG8z", [file_google_protobuf_duration, file_google_protobuf_timestamp]);
 
 /**
  * A way in which a response or the service differs from what was requested or configured.
@@ -297,6 +297,14 @@ export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
    * @generated from field: optional double rerank = 11;
    */
   rerank?: number;
+
+  /**
+   * What the score is made of. The amounts of all kinds but ADJACENT and DIVERSITY add up to the score, before it is
+   * limited to 1. Parts of amount 0 are left out. Empty for the qmd backend and for entries.
+   *
+   * @generated from field: repeated memoryd.v1.ScorePart parts = 12;
+   */
+  parts: ScorePart[];
 };
 
 /**
@@ -305,6 +313,34 @@ export type ScoreDetail = Message<"memoryd.v1.ScoreDetail"> & {
  */
 export const ScoreDetailSchema: GenMessage<ScoreDetail> = /*@__PURE__*/
   messageDesc(file_memoryd_v1_memory, 3);
+
+/**
+ * A part of a score.
+ *
+ * @generated from message memoryd.v1.ScorePart
+ */
+export type ScorePart = Message<"memoryd.v1.ScorePart"> & {
+  /**
+   * What it comes from.
+   *
+   * @generated from field: memoryd.v1.ScorePartKind kind = 1;
+   */
+  kind: ScorePartKind;
+
+  /**
+   * The amount by which it changes the score.
+   *
+   * @generated from field: double amount = 2;
+   */
+  amount: number;
+};
+
+/**
+ * Describes the message memoryd.v1.ScorePart.
+ * Use `create(ScorePartSchema)` to create a new message.
+ */
+export const ScorePartSchema: GenMessage<ScorePart> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory, 4);
 
 /**
  * Report on the keyword search or the vector search of a request. Set only if `explain` is set in the request.
@@ -360,7 +396,7 @@ export type LegReport = Message<"memoryd.v1.LegReport"> & {
  * Use `create(LegReportSchema)` to create a new message.
  */
 export const LegReportSchema: GenMessage<LegReport> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 4);
+  messageDesc(file_memoryd_v1_memory, 5);
 
 /**
  * An embedding provider and its model.
@@ -388,7 +424,7 @@ export type EmbeddingInfo = Message<"memoryd.v1.EmbeddingInfo"> & {
  * Use `create(EmbeddingInfoSchema)` to create a new message.
  */
 export const EmbeddingInfoSchema: GenMessage<EmbeddingInfo> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 5);
+  messageDesc(file_memoryd_v1_memory, 6);
 
 /**
  * How the results of a search were found, and how fresh they are.
@@ -532,7 +568,7 @@ export type SearchInfo = Message<"memoryd.v1.SearchInfo"> & {
  * Use `create(SearchInfoSchema)` to create a new message.
  */
 export const SearchInfoSchema: GenMessage<SearchInfo> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 6);
+  messageDesc(file_memoryd_v1_memory, 7);
 
 /**
  * The reranking of a search: its results are ordered by the scores of a model that reads the query and each text.
@@ -581,7 +617,7 @@ export type RerankInfo = Message<"memoryd.v1.RerankInfo"> & {
  * Use `create(RerankInfoSchema)` to create a new message.
  */
 export const RerankInfoSchema: GenMessage<RerankInfo> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 7);
+  messageDesc(file_memoryd_v1_memory, 8);
 
 /**
  * Status of a watched root.
@@ -616,7 +652,7 @@ export type WatcherStatus = Message<"memoryd.v1.WatcherStatus"> & {
  * Use `create(WatcherStatusSchema)` to create a new message.
  */
 export const WatcherStatusSchema: GenMessage<WatcherStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 8);
+  messageDesc(file_memoryd_v1_memory, 9);
 
 /**
  * Counts of one source.
@@ -665,7 +701,7 @@ export type SourceStatus = Message<"memoryd.v1.SourceStatus"> & {
  * Use `create(SourceStatusSchema)` to create a new message.
  */
 export const SourceStatusSchema: GenMessage<SourceStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 9);
+  messageDesc(file_memoryd_v1_memory, 10);
 
 /**
  * Settings with which the vectors of an index were computed.
@@ -743,7 +779,7 @@ export type Identity = Message<"memoryd.v1.Identity"> & {
  * Use `create(IdentitySchema)` to create a new message.
  */
 export const IdentitySchema: GenMessage<Identity> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 10);
+  messageDesc(file_memoryd_v1_memory, 11);
 
 /**
  * A difference between the identity of the index and that of the settings.
@@ -778,7 +814,7 @@ export type IdentityMismatch = Message<"memoryd.v1.IdentityMismatch"> & {
  * Use `create(IdentityMismatchSchema)` to create a new message.
  */
 export const IdentityMismatchSchema: GenMessage<IdentityMismatch> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 11);
+  messageDesc(file_memoryd_v1_memory, 12);
 
 /**
  * Status of an agent's index.
@@ -910,6 +946,13 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
    * @generated from field: memoryd.v1.Identity next_identity = 17;
    */
   nextIdentity?: Identity;
+
+  /**
+   * Counts by root: the workspace, each extra path, and the folder of the transcripts.
+   *
+   * @generated from field: repeated memoryd.v1.RootStatus roots = 18;
+   */
+  roots: RootStatus[];
 };
 
 /**
@@ -917,7 +960,70 @@ export type IndexStatus = Message<"memoryd.v1.IndexStatus"> & {
  * Use `create(IndexStatusSchema)` to create a new message.
  */
 export const IndexStatusSchema: GenMessage<IndexStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 12);
+  messageDesc(file_memoryd_v1_memory, 13);
+
+/**
+ * Counts of one root: a folder that is indexed, or a single file.
+ *
+ * @generated from message memoryd.v1.RootStatus
+ */
+export type RootStatus = Message<"memoryd.v1.RootStatus"> & {
+  /**
+   * Path relative to the workspace; "." is the workspace itself.
+   *
+   * @generated from field: string root = 1;
+   */
+  root: string;
+
+  /**
+   * Source of its files.
+   *
+   * @generated from field: memoryd.v1.Source source = 2;
+   */
+  source: Source;
+
+  /**
+   * Number of files currently on disk.
+   *
+   * @generated from field: int32 files_on_disk = 3;
+   */
+  filesOnDisk: number;
+
+  /**
+   * Number of files in the index.
+   *
+   * @generated from field: int32 files_indexed = 4;
+   */
+  filesIndexed: number;
+
+  /**
+   * Number of files whose last change is not in the index yet, as in `pending_files` of the index.
+   *
+   * @generated from field: int32 pending_files = 5;
+   */
+  pendingFiles: number;
+
+  /**
+   * Number of files that could not be indexed.
+   *
+   * @generated from field: int32 files_failed = 6;
+   */
+  filesFailed: number;
+
+  /**
+   * Maximum time for which the oldest pending file can have been waiting. Unset if there are no pending files.
+   *
+   * @generated from field: google.protobuf.Duration oldest_unindexed_age = 7;
+   */
+  oldestUnindexedAge?: Duration;
+};
+
+/**
+ * Describes the message memoryd.v1.RootStatus.
+ * Use `create(RootStatusSchema)` to create a new message.
+ */
+export const RootStatusSchema: GenMessage<RootStatus> = /*@__PURE__*/
+  messageDesc(file_memoryd_v1_memory, 14);
 
 /**
  * Status of the embedding provider.
@@ -1002,7 +1108,7 @@ export type EmbeddingStatus = Message<"memoryd.v1.EmbeddingStatus"> & {
  * Use `create(EmbeddingStatusSchema)` to create a new message.
  */
 export const EmbeddingStatusSchema: GenMessage<EmbeddingStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 13);
+  messageDesc(file_memoryd_v1_memory, 15);
 
 /**
  * Usage of one model of an embedding provider.
@@ -1058,7 +1164,7 @@ export type ProviderUsage = Message<"memoryd.v1.ProviderUsage"> & {
  * Use `create(ProviderUsageSchema)` to create a new message.
  */
 export const ProviderUsageSchema: GenMessage<ProviderUsage> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 14);
+  messageDesc(file_memoryd_v1_memory, 16);
 
 /**
  * Result of a test call.
@@ -1100,7 +1206,7 @@ export type ProbeResult = Message<"memoryd.v1.ProbeResult"> & {
  * Use `create(ProbeResultSchema)` to create a new message.
  */
 export const ProbeResultSchema: GenMessage<ProbeResult> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 15);
+  messageDesc(file_memoryd_v1_memory, 17);
 
 /**
  * Status of vector search.
@@ -1174,7 +1280,7 @@ export type VectorStatus = Message<"memoryd.v1.VectorStatus"> & {
  * Use `create(VectorStatusSchema)` to create a new message.
  */
 export const VectorStatusSchema: GenMessage<VectorStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 16);
+  messageDesc(file_memoryd_v1_memory, 18);
 
 /**
  * Status of keyword search.
@@ -1209,7 +1315,7 @@ export type FulltextStatus = Message<"memoryd.v1.FulltextStatus"> & {
  * Use `create(FulltextStatusSchema)` to create a new message.
  */
 export const FulltextStatusSchema: GenMessage<FulltextStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 17);
+  messageDesc(file_memoryd_v1_memory, 19);
 
 /**
  * Status of the embedding cache.
@@ -1244,7 +1350,7 @@ export type CacheStatus = Message<"memoryd.v1.CacheStatus"> & {
  * Use `create(CacheStatusSchema)` to create a new message.
  */
 export const CacheStatusSchema: GenMessage<CacheStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 18);
+  messageDesc(file_memoryd_v1_memory, 20);
 
 /**
  * Status of the batch jobs at embedding providers.
@@ -1293,7 +1399,7 @@ export type BatchStatus = Message<"memoryd.v1.BatchStatus"> & {
  * Use `create(BatchStatusSchema)` to create a new message.
  */
 export const BatchStatusSchema: GenMessage<BatchStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 19);
+  messageDesc(file_memoryd_v1_memory, 21);
 
 /**
  * Status of the reranker.
@@ -1384,7 +1490,7 @@ export type RerankerStatus = Message<"memoryd.v1.RerankerStatus"> & {
  * Use `create(RerankerStatusSchema)` to create a new message.
  */
 export const RerankerStatusSchema: GenMessage<RerankerStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 20);
+  messageDesc(file_memoryd_v1_memory, 22);
 
 /**
  * Status of the qmd backend.
@@ -1426,7 +1532,7 @@ export type QmdStatus = Message<"memoryd.v1.QmdStatus"> & {
  * Use `create(QmdStatusSchema)` to create a new message.
  */
 export const QmdStatusSchema: GenMessage<QmdStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 21);
+  messageDesc(file_memoryd_v1_memory, 23);
 
 /**
  * Status of the daemon.
@@ -1497,7 +1603,7 @@ export type ServiceStatus = Message<"memoryd.v1.ServiceStatus"> & {
  * Use `create(ServiceStatusSchema)` to create a new message.
  */
 export const ServiceStatusSchema: GenMessage<ServiceStatus> = /*@__PURE__*/
-  messageDesc(file_memoryd_v1_memory, 22);
+  messageDesc(file_memoryd_v1_memory, 24);
 
 /**
  * Kind of text in an index.
@@ -1930,6 +2036,83 @@ export const DegradationKindSchema: GenEnum<DegradationKind> = /*@__PURE__*/
   enumDesc(file_memoryd_v1_memory, 7);
 
 /**
+ * What an amount of a score comes from.
+ *
+ * @generated from enum memoryd.v1.ScorePartKind
+ */
+export enum ScorePartKind {
+  /**
+   * Not used.
+   *
+   * @generated from enum value: SCORE_PART_KIND_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Keyword search: BM25 of the chunk.
+   *
+   * @generated from enum value: SCORE_PART_KIND_KEYWORD = 1;
+   */
+  KEYWORD = 1,
+
+  /**
+   * Keyword search: the chunk's best window of lines.
+   *
+   * @generated from enum value: SCORE_PART_KIND_WINDOW = 2;
+   */
+  WINDOW = 2,
+
+  /**
+   * Vector search: cosine similarity.
+   *
+   * @generated from enum value: SCORE_PART_KIND_VECTOR = 3;
+   */
+  VECTOR = 3,
+
+  /**
+   * The importance and the projects of the chunk. May be negative.
+   *
+   * @generated from enum value: SCORE_PART_KIND_ANNOTATIONS = 4;
+   */
+  ANNOTATIONS = 4,
+
+  /**
+   * The age of the chunk. Negative.
+   *
+   * @generated from enum value: SCORE_PART_KIND_DECAY = 5;
+   */
+  DECAY = 5,
+
+  /**
+   * A date that the query names.
+   *
+   * @generated from enum value: SCORE_PART_KIND_DATE = 6;
+   */
+  DATE = 6,
+
+  /**
+   * Better results are adjacent chunks. Negative; lowers the order, and is no part of the score.
+   *
+   * @generated from enum value: SCORE_PART_KIND_ADJACENT = 7;
+   */
+  ADJACENT = 7,
+
+  /**
+   * Better results are similar, and MMR is enabled. Negative; lowers the order, and is no part of the score. It is
+   * relative to the difference between the highest and the lowest score of this search.
+   *
+   * @generated from enum value: SCORE_PART_KIND_DIVERSITY = 8;
+   */
+  DIVERSITY = 8,
+}
+
+/**
+ * Describes the enum memoryd.v1.ScorePartKind.
+ */
+export const ScorePartKindSchema: GenEnum<ScorePartKind> = /*@__PURE__*/
+  enumDesc(file_memoryd_v1_memory, 8);
+
+/**
  * How changes to the files of a root are detected.
  *
  * @generated from enum memoryd.v1.WatcherMode
@@ -1976,5 +2159,5 @@ export enum WatcherMode {
  * Describes the enum memoryd.v1.WatcherMode.
  */
 export const WatcherModeSchema: GenEnum<WatcherMode> = /*@__PURE__*/
-  enumDesc(file_memoryd_v1_memory, 8);
+  enumDesc(file_memoryd_v1_memory, 9);
 

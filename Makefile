@@ -10,6 +10,7 @@ PIP := -m pip --disable-pip-version-check --no-input
 GRPCURL_VERSION := v1.9.3
 HAS_NPM := $(shell command -v npm 2>/dev/null)
 HAS_GO := $(shell command -v go 2>/dev/null)
+CHROMIUM := $(or $(MEMORYD_TEST_CHROMIUM),$(shell command -v chromium || command -v chromium-browser || command -v google-chrome))
 LLAMA_VERSION := $(shell sed -n 's/^llama-cpp-python==\([^ ]*\).*/\1/p' service/locks/local.lock)
 LLAMA_WHEEL = $(wildcard .tools/wheels/llama_cpp_python-$(LLAMA_VERSION)-*.whl)
 TEST_MODEL ?= $(or $(MEMORYD_TEST_MODEL),../shared/models/all-minilm-l6-v2-q8_0.gguf)
@@ -86,6 +87,29 @@ object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/m
 	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --target .tools/moto -r tests/object_store.lock
 	@touch $@
 
+.PHONY: browser
+browser: ## Install what the tests of the inspector need, except the browser (Chromium of the system)
+ifeq ($(HAS_NPM),)
+	@echo "Skipped: the tests of the inspector need npm, which is not installed."
+	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
+else
+	@$(MAKE) --no-print-directory .tools/browser/.ready .venv/.browser-ready
+	@test -n "$(CHROMIUM)" || { echo "Skipped: the tests of the inspector need Chromium, which is not installed."; \
+		test "$$CI" != true || { echo "CI must not skip it: install Chromium."; exit 1; }; }
+endif
+
+# Does not run scripts of packages.
+.tools/browser/.ready: tests/browser/package-lock.json
+	@echo "Installing the packages of $< into .tools/browser ..."
+	@mkdir -p .tools/browser && cp tests/browser/package.json tests/browser/package-lock.json .tools/browser/
+	@cd .tools/browser && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+# Does not download a browser.
+.venv/.browser-ready: .venv/.ready tests/browser/playwright.lock
+	@$(BIN)/python $(PIP) install -q --require-hashes -r tests/browser/playwright.lock
+	@touch $@
+
 .PHONY: serve
 serve: setup ## Start the daemon with the sample workspace
 	@mkdir -p -m 700 .memoryd
@@ -156,7 +180,7 @@ endif
 # Each worker gets consecutive tests, so that the fixtures shared by a file are set up once.
 PYTEST := $(BIN)/pytest -q -n 3 --dist worksteal --durations=10
 # The tests that are no part of `make test`, `make test-slow` and `make test-all`.
-OTHER_TARGETS := not clients and not packages and not fuzz and not all_kills
+OTHER_TARGETS := not clients and not packages and not browser and not fuzz and not all_kills
 
 .PHONY: test
 test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
@@ -167,7 +191,7 @@ test-slow: setup skipped ## Run what `make test` leaves out: the slow tests, and
 	$(PYTEST) -m "(slow or hypothesis) and $(OTHER_TARGETS)"
 
 .PHONY: test-all
-test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages and fuzzing
+test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages, browser and fuzzing
 	$(PYTEST) -m "$(OTHER_TARGETS)"
 
 .PHONY: faults
@@ -184,6 +208,10 @@ CLIENT_TESTS ?=
 .PHONY: clients
 clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is installed; report the skipped ones
 	$(BIN)/pytest -q -rs -n 3 --dist loadgroup --durations=10 $(CLIENT_TESTS) tests/clients
+
+.PHONY: test-browser
+test-browser: setup setup-http browser ## Test the inspector in a headless Chromium
+	$(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
 
 .PHONY: attacks
 attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`
@@ -220,10 +248,10 @@ skipped:
 	@test -e clients/openclaw/dist/index.js \
 		|| echo "Skipped: the tests of the plugin in the real OpenClaw (\`make clients-openclaw\` builds it)."
 	@test -e .tools/qmd/models/.ready || echo "Skipped: the tests of vector search with the real qmd, which need $(QMD_MODELS)."
-	@command -v npm >/dev/null || echo "Skipped: checks that need Node (buf in \`make lint\`)."
+	@command -v npm >/dev/null || echo "Skipped: checks that need Node (buf and tsc in \`make lint\`)."
 
 .PHONY: lint
-lint: setup lint-python protos-check buf ## Check style, types, import contracts, wording and the protos
+lint: setup lint-python inspector-types protos-check buf ## Check style, types, import contracts, wording and the protos
 
 .PHONY: lint-python
 lint-python: setup
@@ -232,6 +260,16 @@ lint-python: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/pytest -q tests/unit/test_wording.py
+
+.PHONY: inspector-types
+inspector-types: ## Check the types of the JavaScript of the inspector's page
+ifeq ($(HAS_NPM),)
+	@echo "Skipped: the type check of the inspector needs Node and npm, which are not installed."
+	@test "$$CI" != true || { echo "CI must not skip it: install Node."; exit 1; }
+else
+	@$(MAKE) --no-print-directory .tools/browser/.ready
+	.tools/browser/node_modules/.bin/tsc -p tests/browser
+endif
 
 .PHONY: format
 format: setup ## Format the Python files and the protos
@@ -398,6 +436,7 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/http.in -c service/locks/dev.lock -o service/locks/http.lock
 	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
+	$(UV) pip compile $(LOCK) tests/browser/playwright.in -c service/locks/dev.lock -o tests/browser/playwright.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock
 	$(UV) pip compile $(LOCK) service/locks/release.in -o service/locks/release.lock
 	$(UV) pip compile $(LOCK) tests/clients/oldest.in -o tests/clients/oldest.lock

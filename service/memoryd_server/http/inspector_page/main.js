@@ -1,0 +1,337 @@
+// @ts-check
+/** The frame of the page: sign-in, agents, routes, keys and the stream of index states. */
+
+import { allPages, events, signIn, signOut, watch } from "./api.js";
+import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
+import * as files from "./files.js";
+import * as overview from "./overview.js";
+import * as search from "./search.js";
+import * as session from "./session.js";
+import * as timeline from "./timeline.js";
+
+/** @typedef {{agentId: string, workspace?: string, default?: boolean, enabled?: boolean, indexState?: string, mayEdit?: boolean}} Agent */
+/** @typedef {Record<string, string | number | null | undefined>} Params */
+/**
+ * What a view gets. `watch` dispatches CustomEvent `index` with a WatchIndexResponse as detail; `index` is the last one.
+ * `signal` is aborted when the view is left.
+ * @typedef {{agentId: string, agent: Agent, params: URLSearchParams, go: (view: string, params?: Params) => void, replaceParams: (params: Params) => void, signal: AbortSignal, watch: EventTarget, readonly index: any}} Context
+ */
+/** @typedef {{agentId: string, view: string, params: URLSearchParams}} Route */
+
+/** @type {Record<string, {title: string, key: string, render: (root: HTMLElement, context: any) => void | (() => void)}>} */
+const VIEWS = {
+  overview: { title: "Overview", key: "o", render: overview.render },
+  search: { title: "Search", key: "s", render: search.render },
+  files: { title: "Files", key: "f", render: files.render },
+  timeline: { title: "Timeline", key: "t", render: timeline.render },
+  session: { title: "Session", key: "n", render: session.render },
+};
+const FIRST_VIEW = "overview";
+/** Views that also work for an agent whose memory search is disabled. */
+const WORKS_DISABLED = new Set(["session"]);
+const PREFIX_KEY_MS = 1500;
+/** A hidden page keeps its stream for this time. Browsers limit the connections to one host to six. */
+const HIDDEN_MS = 30000;
+
+const $ = (/** @type {string} */ id) => /** @type {HTMLElement} */ (document.getElementById(id));
+const view = $("view");
+const agentSelect = /** @type {HTMLSelectElement} */ ($("agent"));
+
+/** @type {Agent[]} */
+let agents = [];
+/** @type {(() => void)} Stops what the current view runs. */
+let stopView = () => {};
+/** @type {{agentId: string, view: string} | null} */
+let shown = null;
+let indexEvents = new EventTarget();
+/** @type {{agentId: string, last: any, controller: AbortController} | null} */
+let stream = null;
+let keysEnabled = true;
+let prefixTime = -Infinity;
+
+/** Load the agents, and show the view of the hash. */
+async function start() {
+  replace(view, loading("Loading…"));
+  try {
+    agents = await allPages("ListAgents", {}, "agents");
+  } catch (error) {
+    if (!isSignedOut(error)) showStartError(error);
+    return;
+  }
+  showAccount(true);
+  replace(agentSelect, agents.map((agent) => el("option", { value: agent.agentId, text: agentText(agent) })));
+  $("agent-label").hidden = agents.length < 2;
+  showRoute(false);
+}
+
+/** @param {unknown} error */
+function isSignedOut(error) {
+  return error instanceof Error && "reason" in error && error.reason === "SIGN_IN_REQUIRED";
+}
+
+/** @param {unknown} error */
+function showStartError(error) {
+  replace(view, errorBox(error), el("button", { class: "button", type: "button", text: "Try again", on: { click: start } }));
+}
+
+/** @param {Agent} agent */
+function agentText(agent) {
+  return agent.enabled ? agent.agentId : `${agent.agentId} (disabled)`;
+}
+
+/** @param {boolean} signedIn */
+function showAccount(signedIn) {
+  for (const id of ["account", "tabs"]) $(id).hidden = !signedIn;
+}
+
+/** @param {string} note */
+function showSignIn(note) {
+  leaveView();
+  setStream(null);
+  agents = [];
+  shown = null;
+  showAccount(false);
+  document.title = "Sign in – memoryd inspector";
+  const field = el("input", { id: "token", type: "password", autocomplete: "current-password", required: true, spellcheck: "false" });
+  const button = el("button", { class: "button primary", text: "Sign in" });
+  const problem = el("div");
+  const form = el(
+    "form",
+    { class: "card sign-in" },
+    el("h2", { tabindex: -1, text: "Sign in" }),
+    note && el("p", { role: "status", text: note }),
+    el("div", { class: "field" }, el("label", { for: "token", text: "Token" }), field),
+    button,
+    problem,
+    el("p", { class: "muted" }, el("code", { text: "memoryd token new" }), " makes a token. It is exchanged for a cookie that ends after 12 hours or when the token is revoked."),
+  );
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const token = field.value.trim();
+    field.value = "";
+    button.disabled = true;
+    replace(problem);
+    try {
+      await signIn(token);
+      await start();
+    } catch (error) {
+      replace(problem, errorBox(error), isWrongToken(error) && el("p", { text: "Check that the token is complete and not revoked: `memoryd token list` shows the valid ones, and `memoryd token new` makes another." }));
+      button.disabled = false;
+      field.focus();
+    }
+  });
+  replace(view, form);
+  field.focus();
+}
+
+/** @param {unknown} error */
+function isWrongToken(error) {
+  return error instanceof Error && "status" in error && error.status === 401;
+}
+
+/** @returns {Route} */
+function currentRoute() {
+  const [path, query = ""] = splitOnce(location.hash.replace(/^#\/?/, ""), "?");
+  const [agentId = "", name = ""] = path.split("/").map(decoded);
+  return { agentId: agentId || defaultAgentId(), view: Object.hasOwn(VIEWS, name) ? name : FIRST_VIEW, params: new URLSearchParams(query) };
+}
+
+/** @param {string} text */
+function decoded(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}
+
+/**
+ * @param {string} text
+ * @param {string} separator
+ */
+function splitOnce(text, separator) {
+  const at = text.indexOf(separator);
+  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
+}
+
+function defaultAgentId() {
+  return (agents.find((agent) => agent.default) ?? agents[0])?.agentId ?? "";
+}
+
+function leaveView() {
+  const stop = stopView;
+  stopView = () => {};
+  stop();
+}
+
+/** @param {boolean} focus Whether to move the focus to the heading if this is another view than before. */
+function showRoute(focus) {
+  if ($("account").hidden) return;
+  const route = currentRoute();
+  const agent = agents.find(({ agentId }) => agentId === route.agentId);
+  const changed = shown?.agentId !== route.agentId || shown.view !== route.view;
+  leaveView();
+  shown = { agentId: route.agentId, view: route.view };
+  showTabs(route);
+  agentSelect.value = agent ? agent.agentId : "";
+  document.title = `${VIEWS[route.view].title} – ${route.agentId} – memoryd inspector`;
+  setStream(agent?.enabled ? agent.agentId : null);
+  renderView(route, agent);
+  if (!changed) return;
+  window.scrollTo(0, 0);
+  if (focus) /** @type {HTMLElement | null} */ (view.querySelector("h2[tabindex]"))?.focus({ preventScroll: true });
+}
+
+/**
+ * @param {Route} route
+ * @param {Agent | undefined} agent
+ */
+function renderView(route, agent) {
+  const heading = el("h2", { tabindex: -1, text: VIEWS[route.view].title });
+  if (!agent) {
+    replace(view, heading, emptyBox(agents.length ? `There is no agent ${route.agentId}, or the token may not read it.` : "The token may not read any agent."));
+    return;
+  }
+  if (!agent.enabled && !WORKS_DISABLED.has(route.view)) {
+    replace(view, heading, emptyBox(`Memory search is disabled for the agent ${agent.agentId}, so it has no index.`));
+    return;
+  }
+  const controller = new AbortController();
+  indexEvents = new EventTarget();
+  const root = el("div", { class: `view-${route.view}` });
+  replace(view, root);
+  const stop = VIEWS[route.view].render(root, contextOf(route, agent, controller.signal));
+  stopView = () => {
+    controller.abort();
+    stop?.();
+  };
+}
+
+/**
+ * @param {Route} route
+ * @param {Agent} agent
+ * @param {AbortSignal} signal
+ * @returns {Context}
+ */
+function contextOf(route, agent, signal) {
+  return {
+    agentId: agent.agentId,
+    agent,
+    params: route.params,
+    go: (name, params) => void (location.hash = viewHref(agent.agentId, name, params)),
+    replaceParams: (params) => history.replaceState(null, "", viewHref(agent.agentId, route.view, params)),
+    signal,
+    watch: indexEvents,
+    get index() {
+      return stream?.last ?? null;
+    },
+  };
+}
+
+/** @param {Route} route */
+function showTabs(route) {
+  const tabs = Object.entries(VIEWS).map(([name, { title }]) =>
+    el("a", { href: viewHref(route.agentId, name), "aria-current": name === route.view && "page", text: title }),
+  );
+  replace($("tabs"), tabs);
+}
+
+/** @param {string | null} agentId The agent to follow, or null for none. */
+function setStream(agentId) {
+  if (stream?.agentId === agentId) return;
+  stream?.controller.abort();
+  stream = null;
+  $("connection").textContent = "";
+  if (agentId === null) return;
+  const opened = { agentId, last: /** @type {any} */ (null), controller: new AbortController() };
+  stream = opened;
+  const receive = (/** @type {any} */ state) => {
+    if (stream !== opened) return;
+    opened.last = state;
+    indexEvents.dispatchEvent(new CustomEvent("index", { detail: state }));
+  };
+  watch(agentId, receive, { signal: opened.controller.signal });
+}
+
+/** Close the stream of a page that stays hidden, and open it again when the page is shown. */
+function followVisibility() {
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  document.addEventListener("visibilitychange", () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(() => setStream(null), HIDDEN_MS);
+    else if (shown && agents.some(({ agentId, enabled }) => enabled && agentId === shown?.agentId)) setStream(shown.agentId);
+  });
+}
+
+/** @param {KeyboardEvent} event */
+function onKey(event) {
+  if (!keysEnabled || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if ($("account").hidden || isTyping(event.target) || document.querySelector("dialog[open]")) return;
+  const prefixed = event.timeStamp - prefixTime < PREFIX_KEY_MS;
+  prefixTime = event.key === "g" ? event.timeStamp : -Infinity;
+  if (event.key === "/") focusSearch();
+  else if (event.key === "?") showKeys();
+  else if (prefixed) {
+    const name = Object.keys(VIEWS).find((candidate) => VIEWS[candidate].key === event.key);
+    if (!name) return;
+    location.hash = viewHref(currentRoute().agentId, name);
+  } else return;
+  event.preventDefault();
+}
+
+/** @param {EventTarget | null} target */
+function isTyping(target) {
+  return target instanceof HTMLElement && target.matches("input, textarea, select, [contenteditable]");
+}
+
+function focusSearch() {
+  const field = () => /** @type {HTMLElement | null} */ (view.querySelector("input[type=search]"));
+  if (shown?.view === "search") field()?.focus();
+  else {
+    window.addEventListener("hashchange", () => field()?.focus(), { once: true });
+    location.hash = viewHref(currentRoute().agentId, "search");
+  }
+}
+
+function showKeys() {
+  const rows = [["/", "Focus the search field"], ...Object.values(VIEWS).map(({ key, title }) => [`g ${key}`, title]), ["?", "Show the keys"], ["Esc", "Close this window"]];
+  const enabled = el("input", { type: "checkbox", checked: keysEnabled, on: { change: () => (keysEnabled = enabled.checked) } });
+  const dialog = el(
+    "dialog",
+    { "aria-labelledby": "keys-title", on: { close: () => dialog.remove() } },
+    el("h2", { id: "keys-title", text: "Keys" }),
+    el("dl", { class: "keys" }, rows.map(([keys, text]) => [el("dt", null, keys.split(" ").map((key) => el("kbd", { text: key }))), el("dd", { text })])),
+    el("p", null, el("label", null, enabled, " Use these keys until the page is reloaded")),
+    el("form", { method: "dialog" }, el("button", { class: "button", text: "Close" })),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+async function leave() {
+  try {
+    await signOut();
+  } catch (error) {
+    if (!isSignedOut(error)) announce("The daemon does not answer. The session was not ended.");
+    return;
+  }
+  showSignIn("You are signed out.");
+}
+
+window.addEventListener("hashchange", () => showRoute(true));
+document.addEventListener("keydown", onKey);
+agentSelect.addEventListener("change", () => (location.hash = viewHref(agentSelect.value, currentRoute().view)));
+$("sign-out").addEventListener("click", leave);
+$("keys-button").addEventListener("click", showKeys);
+$("skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  view.focus();
+});
+events.addEventListener("signed-out", () => showSignIn(agents.length ? "Your session has ended. Sign in to continue." : ""));
+events.addEventListener("connection", (event) => {
+  const { connected } = /** @type {CustomEvent} */ (event).detail;
+  $("connection").textContent = connected ? "" : "Reconnecting…";
+});
+followVisibility();
+start();

@@ -28,6 +28,7 @@ from memoryd_server.agent.files import (
     indexed_files,
     read_range,
     require_transcript,
+    with_chunks,
 )
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
 from memoryd_server.agent.history import HistoryPage
@@ -271,7 +272,10 @@ class Agent:
             PathNotAllowed: the path is not a file of the agent.
             FileNotFound: the file is missing.
         """
-        return await deadline.limit(self._read(request.resolve(), deadline))
+        found = await deadline.limit(self._read(request.resolve(), deadline))
+        if not request.include_chunks:
+            return found
+        return await deadline.limit(run_on(self.index.quick, with_chunks, found, self.index.store))
 
     async def _read(self, lines: LineRange, deadline: Deadline) -> FileRange:
         found = None if self._backend is None else await self._backend.read(*lines)

@@ -31,6 +31,7 @@ from memoryd_server.sources import (
     FileTooLarge,
     ForgottenSources,
     Location,
+    is_session_path,
     note_day,
     open_quickly,
     open_transcript,
@@ -43,6 +44,8 @@ from memoryd_server.sync import DiskComparison
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
+# The most chunks of one reply: overlapping chunks of 2,000 lines can be more.
+MOST_CHUNKS_OF_LINES = 2_000
 
 _LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 
@@ -51,7 +54,8 @@ _LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 class FileRange:
     """Lines of a file. `next_start_line` is 0 at the end of the file; an empty range ends one line before it starts.
 
-    `content` is the SHA-256 of the whole file, None for a transcript.
+    `content` is the SHA-256 of the whole file, None for a transcript. `chunks` are the first and the last line of each
+    chunk of these lines; empty if they were not requested.
     """
 
     path: str
@@ -62,6 +66,7 @@ class FileRange:
     next_start_line: int
     truncated: bool
     content: bytes | None = None
+    chunks: tuple[tuple[int, int], ...] = ()
 
     def within_chars(self, limit: int) -> "FileRange":
         """Return the first lines of at most `limit` characters; a first line that is longer is cut."""
@@ -120,6 +125,20 @@ def _read_first(
         with suppress(FileNotFound):
             return read_transcript(place, start_line, line_count, should_stop)
     return read_transcript(places[-1], start_line, line_count, should_stop)
+
+
+def with_chunks(lines: FileRange, store: Store) -> FileRange:
+    """Return the lines with the chunks that the index has of them; without chunks if the index cannot be read. Blocks.
+
+    A file that only a search backend indexes has no chunks.
+    """
+    if lines.end_line < lines.start_line:
+        return lines
+    source = Source.SESSIONS if is_session_path(lines.path) else Source.MEMORY
+    with suppress(MemorydError), store.read() as reader:
+        chunks = reader.chunk_lines((source, lines.path), (lines.start_line, lines.end_line), MOST_CHUNKS_OF_LINES)
+        return replace(lines, chunks=tuple(chunks))
+    return lines
 
 
 def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:

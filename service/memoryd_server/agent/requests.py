@@ -271,6 +271,7 @@ class ReadRequest(Request):
     """A line range of a memory file. Which paths are allowed is decided when the file is opened.
 
     `from_line` and `lines` are OpenClaw's names of `start_line` and `line_count`, which take precedence.
+    `include_chunks` requests the chunks of these lines.
     """
 
     path: str
@@ -278,6 +279,7 @@ class ReadRequest(Request):
     line_count: int | None = None
     from_line: int | None = None
     lines: int | None = None
+    include_chunks: bool = False
 
     def resolve(self) -> LineRange:
         """Return the lines to read."""

@@ -325,6 +325,7 @@ def read_request(message: memory_service_pb2.MemoryGetRequest) -> ReadRequest:
         line_count=fields.value("line_count"),
         from_line=fields.value("from_line"),
         lines=fields.value("lines"),
+        include_chunks=message.include_chunks,
     )
 
 

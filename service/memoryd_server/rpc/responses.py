@@ -231,6 +231,7 @@ def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
         next_start_line=value.next_start_line,
         truncated=value.truncated,
         content_sha256="" if value.content is None else value.content.hex(),
+        chunks=[memory_pb2.LineRange(start_line=first, end_line=last) for first, last in value.chunks],
     )
 
 

@@ -1,5 +1,6 @@
 """SqliteReader: rows, counts, keyword and vector hits of one unchanging snapshot of an index."""
 
+import itertools
 import json
 import time
 from collections import Counter
@@ -359,6 +360,24 @@ class SqliteReader(VectorRows):
             (*file, line, line, limit),
         ).fetchall()
         return [row[0] for row in rows]
+
+    def chunk_lines(self, file: FileKey, lines: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+        """Return the first and last line of up to `limit` chunks of a file with a line in the range `lines`, in order.
+
+        A line between two messages of a transcript is in no chunk.
+        """
+        first, last = lines
+        rows = self._connection.execute(
+            "SELECT start_line, end_line, line_numbers FROM files JOIN chunks ON file_id = files.id WHERE source = ?"
+            " AND path = ? AND end_line >= ? AND start_line <= ? ORDER BY start_line, end_line, chunks.id",
+            (*file, first, last),
+        )
+        found = (
+            (start, end)
+            for start, end, numbers in cast("Iterator[tuple[int, int, str | None]]", rows)
+            if numbers is None or any(first <= line <= last for line in line_numbers(numbers))
+        )
+        return list(itertools.islice(found, limit))
 
     def stored_counts(self, file_ids: Sequence[int]) -> StoredCounts:
         """Return what the index stores of these files: content hashes, keyword entries and vectors."""

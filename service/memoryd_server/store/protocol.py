@@ -183,6 +183,12 @@ class Reader(VectorView, Protocol):
     def chunks_of(self, file: FileKey, line: int | None, limit: int) -> list[int]:
         """Return up to `limit` chunks of a file, or those of them whose lines include `line`, by id."""
 
+    def chunk_lines(self, file: FileKey, lines: tuple[int, int], limit: int) -> list[tuple[int, int]]:
+        """Return the first and last line of up to `limit` chunks of a file with a line in the range `lines`, in order.
+
+        A line between two messages of a transcript is in no chunk.
+        """
+
     def has_chunks(self, among: ChunkFilter) -> bool:
         """Return whether the filter leaves any chunk."""
 

@@ -241,6 +241,16 @@ class StoreContract:
                     expected = [row.id for row in own if row.start_line <= line <= row.end_line]
                     assert reader.chunks_of((source, path), line, 100) == expected
 
+    def test_the_lines_of_the_chunks_of_a_range_are_found_in_their_order(self, filled):
+        with filled.read() as reader:
+            rows = reader.chunks(chunk_ids(filled)).values()
+            for file in [*reader.files(), (Source.MEMORY, "absent.md")]:
+                own = sorted((row.start_line, row.end_line) for row in rows if (row.source, row.path) == file)
+                assert reader.chunk_lines(file, (1, 100), 100) == own
+                assert reader.chunk_lines(file, (1, 100), 2) == own[:2]
+                assert reader.chunk_lines(file, (2, 3), 100) == [lines for lines in own if lines[0] in {2, 3}]
+                assert reader.chunk_lines(file, (50, 60), 100) == []
+
     def test_unknown_ids_are_left_out(self, filled):
         ids = chunk_ids(filled)
         with filled.read() as reader:

@@ -37,25 +37,44 @@ export async function call(method, request, { signal } = {}) {
 }
 
 /**
- * Return the items of all pages of a list, at most `limit` of them.
+ * Call `onItems` with the items of each page of a list until `limit` of them were read. Return whether there are more.
  * @param {string} method
  * @param {object} request
  * @param {string} field The field of the response that has the items.
+ * @param {(items: any[]) => void} onItems
+ * @param {{signal?: AbortSignal, limit?: number}} [options]
+ */
+export async function eachPage(method, request, field, onItems, { signal, limit = Infinity } = {}) {
+  let left = limit;
+  let pageToken = "";
+  do {
+    const page = await call(method, { ...request, pageSize: PAGE_SIZE, pageToken }, { signal });
+    const items = page[field] ?? [];
+    onItems(items.slice(0, left));
+    left -= items.length;
+    pageToken = page.nextPageToken ?? "";
+  } while (pageToken && left > 0);
+  return pageToken !== "" || left < 0;
+}
+
+/**
+ * Return the items of all pages of a list, at most `limit` of them.
+ * @param {string} method
+ * @param {object} request
+ * @param {string} field
  * @param {{signal?: AbortSignal, limit?: number, onPage?: (items: any[]) => void}} [options]
  *   `onPage` is called with the items so far after each page.
  * @returns {Promise<any[]>}
  */
-export async function allPages(method, request, field, { signal, limit = Infinity, onPage } = {}) {
+export async function allPages(method, request, field, { onPage, ...options } = {}) {
   /** @type {any[]} */
   const items = [];
-  let pageToken = "";
-  do {
-    const page = await call(method, { ...request, pageSize: PAGE_SIZE, pageToken }, { signal });
-    for (const item of page[field] ?? []) items.push(item);
-    pageToken = page.nextPageToken ?? "";
+  const add = (/** @type {any[]} */ page) => {
+    items.push(...page);
     onPage?.(items);
-  } while (pageToken && items.length < limit);
-  return items.length > limit ? items.slice(0, limit) : items;
+  };
+  await eachPage(method, request, field, add, options);
+  return items;
 }
 
 /**

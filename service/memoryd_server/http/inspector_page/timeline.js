@@ -1,11 +1,234 @@
 // @ts-check
-import { el, replace } from "./dom.js";
+/** Notes and sessions by day, newest first. */
+
+import { eachPage } from "./api.js";
+import { dayChart } from "./chart.js";
+import { debounce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
+import { count, day, enumWords, number } from "./format.js";
+
+/** @typedef {import("./main.js").Context} Context */
+/** @typedef {{path: string, source: string, state: string, chunks: number, date: string}} Entry */
+
+const MOST_FILES = 20000;
+const DAYS_AT_ONCE = 60;
+const FILES_AT_ONCE = 400;
+const RELOAD_MS = 1000;
+const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
+const NAME_DATE = /^\d{4}-\d{2}-\d{2}/;
+const UNDATED = "";
+
+/**
+ * Call `onFiles` with each page of an agent's files. Return whether there are more than those.
+ * @param {Context} context
+ * @param {(files: any[]) => void} onFiles
+ */
+export function eachFile({ agentId, signal }, onFiles) {
+  return eachPage("ListFiles", { agentId }, "files", onFiles, { signal, limit: MOST_FILES });
+}
+
+/**
+ * Return the date of a file, `YYYY-MM-DD`; "" if it has none.
+ * @param {any} file
+ * @returns {string}
+ */
+export function dateOf(file) {
+  const name = file.path.slice(file.path.lastIndexOf("/") + 1);
+  return file.date || NAME_DATE.exec(name)?.[0] || (file.modifiedTime ?? "").slice(0, 10);
+}
 
 /**
  * @param {HTMLElement} root
- * @param {import("./main.js").Context} context
- * @returns {void | (() => void)}
+ * @param {Context} context
  */
 export function render(root, context) {
-  replace(root, el("h2", { tabindex: -1, text: "Timeline" }));
+  const { params } = context;
+  const chart = el("section", { class: "card" });
+  const summary = el("p", { class: "muted", role: "status" });
+  const list = el("div", { class: "timeline" });
+  const form = filterForm(params, () => {
+    context.replaceParams(form.values());
+    show();
+  });
+  replace(root, el("h2", { tabindex: -1, text: "Timeline" }), chart, form.element, summary, list);
+
+  /** @type {Entry[]} */
+  let entries = [];
+  let more = false;
+  let revision = context.index?.indexRevision;
+
+  function show() {
+    const { source, from, to } = form.values();
+    const ofSource = entries.filter((entry) => !source || entry.source === source);
+    const dated = ofSource.filter(({ date }) => (!from || date >= from) && (!to || (date !== UNDATED && date <= to)));
+    const days = byDay(dated);
+    replace(chart, el("h3", { text: "Files by day" }), chartOf(ofSource, context));
+    summary.textContent = `${count(dated.length, "file")} on ${count(days.length, "day")}${more ? ` (only the first ${number(MOST_FILES)} files are listed)` : ""}`;
+    if (days.length) showDays(list, days, context);
+    else replace(list, emptyBox(entries.length ? "No file matches the filter." : "There are no files yet."));
+  }
+
+  async function load() {
+    /** @type {Entry[]} */
+    const loaded = [];
+    if (!entries.length) replace(list, loading("Loading the files…"));
+    try {
+      more = await eachFile(context, (files) => {
+        for (const file of files) loaded.push(entryOf(file));
+        if (!entries.length) summary.textContent = `${count(loaded.length, "file")} so far…`;
+      });
+    } catch (error) {
+      if (!context.signal.aborted) replace(list, errorBox(error));
+      return;
+    }
+    entries = loaded.sort((a, b) => (a.date === b.date ? (a.path < b.path ? -1 : 1) : a.date < b.date ? 1 : -1));
+    form.offer([...new Set(entries.map(({ source }) => source))].sort());
+    show();
+  }
+
+  const reload = debounce(load, RELOAD_MS);
+  context.watch.addEventListener("index", (event) => {
+    const state = /** @type {CustomEvent} */ (event).detail;
+    if (revision !== undefined && revision !== state.indexRevision) reload();
+    revision = state.indexRevision;
+  }, { signal: context.signal });
+  load();
+  return () => reload.cancel();
+}
+
+/**
+ * @param {any} file
+ * @returns {Entry}
+ */
+function entryOf(file) {
+  const { path, source = "", state = "", chunks = 0 } = file;
+  return { path, source, state, chunks, date: dateOf(file) };
+}
+
+/**
+ * @param {Entry[]} entries Newest first.
+ * @returns {[string, Entry[]][]}
+ */
+function byDay(entries) {
+  /** @type {Map<string, Entry[]>} */
+  const days = new Map();
+  for (const entry of entries) {
+    const sameDay = days.get(entry.date);
+    if (sameDay) sameDay.push(entry);
+    else days.set(entry.date, [entry]);
+  }
+  return [...days];
+}
+
+/**
+ * @param {Entry[]} entries
+ * @param {Context} context
+ */
+function chartOf(entries, { agentId, params }) {
+  const counts = new Map();
+  for (const { date } of entries) counts.set(date, (counts.get(date) ?? 0) + 1);
+  const source = params.get("source");
+  return dayChart(counts, { label: "Files by day", noun: "file", href: (from, to) => viewHref(agentId, "timeline", { source, from, to }) });
+}
+
+/**
+ * @param {URLSearchParams} params
+ * @param {() => void} onChange
+ */
+function filterForm(params, onChange) {
+  const source = el("select", { id: "timeline-source" }, el("option", { value: "", text: "All" }));
+  const from = el("input", { id: "timeline-from", type: "date", value: params.get("from") ?? "" });
+  const to = el("input", { id: "timeline-to", type: "date", value: params.get("to") ?? "" });
+  const clear = el("button", { type: "button", class: "button", text: "Clear the filter" });
+  let wanted = params.get("source") ?? "";
+  const changed = () => {
+    wanted = source.value;
+    showClear();
+    onChange();
+  };
+  const showClear = () => (clear.hidden = !(wanted || from.value || to.value));
+  for (const field of [source, from, to]) field.addEventListener("change", changed);
+  clear.addEventListener("click", () => {
+    source.value = from.value = to.value = "";
+    changed();
+  });
+  showClear();
+  const element = el(
+    "form",
+    { class: "row filter", on: { submit: (event) => event.preventDefault() } },
+    el("div", { class: "field" }, el("label", { for: source.id, text: "Source" }), source),
+    el("div", { class: "field" }, el("label", { for: from.id, text: "From" }), from),
+    el("div", { class: "field" }, el("label", { for: to.id, text: "To" }), to),
+    clear,
+  );
+  return {
+    element,
+    values: () => ({ source: wanted, from: from.value, to: to.value }),
+    /** @param {string[]} sources */
+    offer(sources) {
+      replace(source, el("option", { value: "", text: "All" }), sources.map((name) => el("option", { value: name, text: enumWords(name) })));
+      source.value = sources.includes(wanted) ? wanted : "";
+      wanted = source.value;
+    },
+  };
+}
+
+/**
+ * Show the first days, and a button for more.
+ * @param {HTMLElement} list
+ * @param {[string, Entry[]][]} days
+ * @param {Context} context
+ */
+function showDays(list, days, context) {
+  let shown = 0;
+  let month = "-";
+  const button = el("button", { type: "button", class: "button", text: "Show more days", on: { click: () => append(true) } });
+  replace(list, button);
+  append(false);
+
+  /** @param {boolean} focus Whether to move the focus to the first new day. */
+  function append(focus) {
+    const firstNew = shown;
+    for (let files = 0; shown < days.length && shown - firstNew < DAYS_AT_ONCE && files < FILES_AT_ONCE; shown += 1) {
+      const [date, entries] = days[shown];
+      if (date.slice(0, 7) !== month) {
+        month = date.slice(0, 7);
+        button.before(el("h3", { class: "month", text: date ? MONTH.format(new Date(`${month}-01T00:00:00Z`)) : "No date" }));
+      }
+      const section = dayOf(date, entries, context);
+      button.before(section);
+      if (focus && shown === firstNew) section.querySelector("a")?.focus();
+      files += Math.min(entries.length, FILES_AT_ONCE);
+    }
+    button.hidden = shown === days.length;
+  }
+}
+
+/**
+ * @param {string} date
+ * @param {Entry[]} entries
+ * @param {Context} context
+ */
+function dayOf(date, entries, context) {
+  const list = el("ul", { class: "plain" }, entries.slice(0, FILES_AT_ONCE).map((entry) => entryRow(entry, context)));
+  const rest = entries.slice(FILES_AT_ONCE);
+  const button = el("button", { type: "button", class: "button", text: `Show ${number(rest.length)} more of this day` });
+  button.addEventListener("click", () => {
+    list.append(...rest.map((entry) => entryRow(entry, context)));
+    button.remove();
+  });
+  return el("section", { class: "card day" }, el("h4", { text: date ? day(date) : "Files without a date" }), el("div", null, list, rest.length > 0 && button));
+}
+
+/**
+ * @param {Entry} entry
+ * @param {Context} context
+ */
+function entryRow({ path, source, state, chunks }, { agentId }) {
+  return el(
+    "li",
+    { class: "row" },
+    el("a", { class: "path", href: viewHref(agentId, "files", { path }), text: path }),
+    el("span", { class: "muted", text: `${enumWords(source)}, ${count(chunks, "chunk")}` }),
+    state !== "FILE_STATE_INDEXED" && el("span", { class: `badge ${state === "FILE_STATE_FAILED" ? "badge-bad" : "badge-warn"}`, text: enumWords(state) }),
+  );
 }

@@ -62,7 +62,16 @@ from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
 from memoryd_server.providers import ProviderProbe
 from memoryd_server.recall import FileLines, Passage
-from memoryd_server.search import CitationMode, Hit, RerankReport, RetrieverReport, SearchMode, citation
+from memoryd_server.search import (
+    CitationMode,
+    DroppedCandidate,
+    Hit,
+    RerankReport,
+    RetrieverReport,
+    SearchMode,
+    citation,
+    score_parts,
+)
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
 from memoryd_server.sources import WatchedRoot
 from memoryd_server.store import TOKENIZER, ProviderModel, VectorIdentity
@@ -104,6 +113,7 @@ __all__ = [
     "ContextFile",
     "Deadline",
     "DetachedTasks",
+    "DroppedCandidate",
     "EmbeddingStatus",
     "EntryAnswer",
     "EntryHit",
@@ -184,4 +194,5 @@ __all__ = [
     "agent_of_session",
     "citation",
     "read_location",
+    "score_parts",
 ]

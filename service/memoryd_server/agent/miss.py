@@ -24,8 +24,8 @@ from memoryd_server.search import (
     Miss,
     MissReason,
     SearchQuery,
-    SearchTrace,
     Target,
+    TargetTrace,
     explain_miss,
 )
 from memoryd_server.sources import (
@@ -118,7 +118,7 @@ class MissExplainer:
             return MissExplanation(target.path, _not_configured(target.source))
         if not request.search.search_files or target.source not in (query.sources or self._config.sources):
             return MissExplanation(target.path, _not_searched(target.source))
-        began, trace = self._monotonic(), SearchTrace(target)
+        began, trace = self._monotonic(), TargetTrace(target)
         answer = await self._search.search(query, trace)
         if request.search.entries:
             answer = with_entries(answer, await self._find_entries(query), query)

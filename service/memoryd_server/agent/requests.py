@@ -212,7 +212,8 @@ class Request:
 class SearchRequest(Request):
     """A query. No `sources` means those that the agent's configuration searches by default.
 
-    `entries` is whether entries are searched too, and `search_files` whether files are.
+    `entries` is whether entries are searched too, and `search_files` whether files are. `explain` is whether the result
+    has the candidates that were dropped.
     """
 
     query: str
@@ -231,6 +232,7 @@ class SearchRequest(Request):
     filter: FilterRequest = NO_FILTER
     entries: bool = False
     search_files: bool = True
+    explain: bool = False
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""

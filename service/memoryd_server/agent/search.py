@@ -23,6 +23,8 @@ from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.observe import SearchFinished
 from memoryd_server.search import (
     BUILTIN,
+    CandidateTrace,
+    DroppedCandidate,
     EarlyKeywordHits,
     PreparedSearch,
     SearchAnswer,
@@ -30,6 +32,7 @@ from memoryd_server.search import (
     SearchMode,
     SearchQuery,
     SearchTrace,
+    dropped_candidates,
 )
 from memoryd_server.sync import SyncOutcome
 
@@ -44,7 +47,8 @@ class SearchResult:
     """An answer, with the state of the index at that moment.
 
     `degradations` are those of the answer and of the agent. `stale` is whether files have changed since they were
-    indexed. `provider` and `model` made the query's vector; empty if the answer used none.
+    indexed. `provider` and `model` made the query's vector; empty if the answer used none. `dropped` are the best
+    candidates that are not in the answer, if they were requested.
     """
 
     answer: SearchAnswer
@@ -54,6 +58,7 @@ class SearchResult:
     provider: str
     model: str
     elapsed_seconds: float
+    dropped: tuple[DroppedCandidate, ...] = ()
 
     def measurement(self, agent_id: str) -> SearchFinished:
         """Return what the metrics count of a search of this agent."""
@@ -148,8 +153,16 @@ class IndexSearch:
         skipped = () if outcome.degradation is None else (outcome.degradation,)
         return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 
-    def result(self, answer: SearchAnswer, elapsed_seconds: float) -> SearchResult:
-        """Return an answer of this index, or of a search backend, with the agent's degradations and state."""
+    def result(
+        self,
+        answer: SearchAnswer,
+        elapsed_seconds: float,
+        explained: tuple[CandidateTrace, SearchQuery] | None = None,
+    ) -> SearchResult:
+        """Return an answer of this index, or of a search backend, with the agent's degradations and state.
+
+        `explained` is the trace of an explained search and its query.
+        """
         snapshot, builtin = self._index.monitor.current, answer.backend == BUILTIN
         standing = _of_answer(self._index.degradations(), answer) if builtin else self._index.config.impairments
         kinds = {degradation.kind for degradation in standing}
@@ -163,6 +176,7 @@ class IndexSearch:
             provider=provider,
             model=model,
             elapsed_seconds=elapsed_seconds,
+            dropped=() if explained is None else dropped_candidates(explained[0], answer, explained[1]),
         )
 
     def _query_model(self, answer: SearchAnswer) -> tuple[str, str]:

@@ -279,6 +279,7 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         now=fields.now(),
         active_projects=tuple(message.active_projects),
         abstain_below=fields.value("abstain_below"),
+        explain=message.explain,
         unreadable=tuple(fields.violations),
     )
 

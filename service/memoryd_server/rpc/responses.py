@@ -10,6 +10,7 @@ from memoryd_server.agent import (
     AppendReceipt,
     ArchiveReceipt,
     ContextFile,
+    DroppedCandidate,
     FileRange,
     FlushDecision,
     ForgetReceipt,
@@ -31,6 +32,7 @@ from memoryd_server.agent import (
     ToolSchema,
     WatchedRoot,
     citation,
+    score_parts,
 )
 from memoryd_server.model import Degradation, FileFailure
 from memoryd_server.rpc import wire
@@ -46,9 +48,24 @@ from memoryd_server.rpc.wire import (
 
 
 def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2.MemorySearchResponse:
-    """Return the answer to a search; `explain` adds the details of scores and legs."""
+    """Return the answer to a search, with what was dropped; `explain` adds the details of scores and legs."""
     return memory_service_pb2.MemorySearchResponse(
-        results=[search_result(hit, explain) for hit in value.answer.hits], info=_search_info(value, explain=explain)
+        results=[search_result(hit, explain) for hit in value.answer.hits],
+        info=_search_info(value, explain=explain),
+        dropped=map(_dropped, value.dropped),
+    )
+
+
+def _dropped(candidate: DroppedCandidate) -> memory_service_pb2.DroppedCandidate:
+    return build_message(
+        memory_service_pb2.DroppedCandidate,
+        path=candidate.path,
+        start_line=candidate.start_line,
+        end_line=candidate.end_line,
+        source=wire.source(candidate.source),
+        score=candidate.score,
+        reason=f"MISS_REASON_{candidate.miss.reason}",
+        explanation=cut_text(candidate.miss.explanation),
     )
 
 
@@ -173,6 +190,9 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
         date=hit.date,
         adjacent=hit.adjacent,
         rerank=hit.rerank,
+        parts=[
+            memory_pb2.ScorePart(kind=f"SCORE_PART_KIND_{kind}", amount=amount) for kind, amount in score_parts(hit)
+        ],
     )
 
 

@@ -4,7 +4,7 @@ from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.dates import DateRange, dates_in, is_date_word
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
-from memoryd_server.search.miss import Miss, MissReason, explain_miss
+from memoryd_server.search.miss import DroppedCandidate, Miss, MissReason, dropped_candidates, explain_miss
 from memoryd_server.search.query import (
     BUILTIN,
     NO_ANSWER,
@@ -21,17 +21,20 @@ from memoryd_server.search.query import (
 from memoryd_server.search.ranking import decay_of
 from memoryd_server.search.results import citation, cited, within_budget
 from memoryd_server.search.retrieval import EarlyKeywordHits
+from memoryd_server.search.score_detail import ScorePart, ScorePartKind, score_parts
 from memoryd_server.search.snippet import cut_text
-from memoryd_server.search.trace import SearchTrace, Target
+from memoryd_server.search.trace import CandidateTrace, SearchTrace, Target, TargetTrace
 
 __all__ = [
     "BUILTIN",
     "LEAST_COSINE",
     "NO_ANSWER",
     "UNCALIBRATED",
+    "CandidateTrace",
     "CitationMode",
     "CosineScale",
     "DateRange",
+    "DroppedCandidate",
     "EarlyKeywordHits",
     "EmptyReason",
     "Hit",
@@ -41,21 +44,26 @@ __all__ = [
     "RankingConfig",
     "RerankReport",
     "RetrieverReport",
+    "ScorePart",
+    "ScorePartKind",
     "SearchAnswer",
     "SearchEngine",
     "SearchMode",
     "SearchQuery",
     "SearchTrace",
     "Target",
+    "TargetTrace",
     "citation",
     "cited",
     "cut_text",
     "dates_in",
     "decay_of",
     "derived_scale",
+    "dropped_candidates",
     "explain_miss",
     "is_date_word",
     "known_scale",
     "names_in",
+    "score_parts",
     "within_budget",
 ]

@@ -22,8 +22,9 @@ def diversified(
     """Return the candidates in MMR order: each has the best `trade_off` x relevance - (1 - `trade_off`) x similarity.
 
     Relevance is the score scaled to 0..1 between the lowest and the highest; similarity is the highest Jaccard
-    similarity with a candidate before it. `trade_off` is the setting `lambda`, limited to 0..1; 1 ranks by score alone.
-    `texts` is by chunk. Ties are broken by score, then by order. O(n^2) set comparisons.
+    similarity with a candidate before it. `diversity` of a candidate is its (1 - `trade_off`) x similarity. `trade_off`
+    is the setting `lambda`, limited to 0..1; 1 ranks by score alone. `texts` is by chunk. Ties are broken by score,
+    then by order. O(n^2) set comparisons.
     """
     trade_off = min(1.0, max(0.0, trade_off))
     remaining = sorted(candidates, key=lambda candidate: -candidate.score)
@@ -42,7 +43,7 @@ def diversified(
         # `max` returns the first of equals, which has the best score, because `remaining` is in that order.
         best = max(remaining, key=value)
         remaining.remove(best)
-        chosen.append(best)
+        chosen.append(best._replace(diversity=(1 - trade_off) * similarity[best.chunk_id]))
         for candidate in remaining:
             to_best = jaccard(words[best.chunk_id], words[candidate.chunk_id])
             similarity[candidate.chunk_id] = max(similarity[candidate.chunk_id], to_best)

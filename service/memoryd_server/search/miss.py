@@ -1,12 +1,28 @@
-"""Why a search does not find a file or a line: the step that left it out, read from the trace of the search. Pure."""
+"""Why a search does not find a file, a line or a chunk: the step that left it out, read from the trace of the search.
+
+Pure.
+"""
 
 import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from itertools import islice
 
+from memoryd_server.model import Source
 from memoryd_server.search.cutoff import Cutoff
-from memoryd_server.search.query import EmptyReason, SearchAnswer, SearchMode, SearchQuery, clamp
-from memoryd_server.search.trace import MOST_RANKED, RetrieverPlace, SearchTrace, Target, TracedChunk
+from memoryd_server.search.query import EmptyReason, Hit, SearchAnswer, SearchMode, SearchQuery, clamp
+from memoryd_server.search.trace import (
+    MOST_DROPPED,
+    MOST_RANKED,
+    CandidateTrace,
+    RetrieverPlace,
+    SearchTrace,
+    TargetTrace,
+    TracedChunk,
+)
+from memoryd_server.store import ChunkRow
 
 
 class MissReason(StrEnum):
@@ -54,55 +70,96 @@ class Miss:
     rule: str = ""
 
 
-def explain_miss(trace: SearchTrace, answer: SearchAnswer, query: SearchQuery) -> Miss | None:
+@dataclass(frozen=True, slots=True)
+class DroppedCandidate:
+    """A chunk that a retriever returned and that is not a result, with the step that left it out."""
+
+    path: str
+    source: Source
+    start_line: int
+    end_line: int
+    score: float
+    miss: Miss
+
+
+def explain_miss(trace: TargetTrace, answer: SearchAnswer, query: SearchQuery) -> Miss | None:
     """Return the step that left out the target of `trace`; None if the index has no text of it.
 
     `answer` is the answer that the caller gets, which may have entries among the results of the traced search.
     """
-    target = trace.target
-    rank = _rank_among(answer, target)
+    is_in, chunk = trace.target.is_in, trace.chunk
+    rank = _rank_among(answer.hits, is_in)
     if rank is not None:
         hit = answer.hits[rank - 1]
         lines = f"lines {hit.start_line}-{hit.end_line}"
         return Miss(MissReason.FOUND, f"the search finds it: {lines} are result {rank}", rank, query.max_results)
-    if trace.answer is not None and any(map(target.is_in, trace.hits)):
-        return _withheld(trace, trace.answer, answer, query)
+    withheld = _withheld(trace, is_in, answer, query)
+    if withheld is not None:
+        return withheld
     if trace.is_gone:
         return Miss(MissReason.NOT_ON_DISK, "the file has been deleted or moved since it was indexed")
     if trace.excluded_by:
         rule = "; ".join(trace.excluded_by)
         return Miss(MissReason.FILTERED, f"the filter of the search excludes the file: {rule}", rule=rule)
-    return None if trace.chunk is None else _step_of(trace, trace.chunk, query)
+    if chunk is None:
+        return None
+    return _step_of(trace, chunk, query) if chunk.is_candidate else _not_retrieved(trace, chunk, query)
+
+
+def dropped_candidates(trace: CandidateTrace, answer: SearchAnswer, query: SearchQuery) -> tuple[DroppedCandidate, ...]:
+    """Return the best candidates that are not in `answer`, at most `MOST_DROPPED`, best first.
+
+    A chunk whose lines are within those of a result, such as one that was merged into it, is not returned. `answer` is
+    as for `explain_miss`, and so are the steps.
+    """
+    return tuple(islice(_dropped(trace, answer, query), MOST_DROPPED))
+
+
+def _dropped(trace: CandidateTrace, answer: SearchAnswer, query: SearchQuery) -> Iterator[DroppedCandidate]:
+    for chunk in trace.chunks:
+        row, score = chunk.row, clamp(chunk.candidate.score)
+        is_in = partial(_contains, row)
+        if not any(map(is_in, answer.hits)):
+            miss = _withheld(trace, is_in, answer, query) or _step_of(trace, chunk, query)
+            yield DroppedCandidate(row.path, row.source, row.start_line, row.end_line, score, miss)
+
+
+def _contains(row: ChunkRow, hit: Hit) -> bool:
+    """Return whether all lines of the chunk are in the hit."""
+    same = (hit.source, hit.path) == (row.source, row.path)
+    return same and hit.start_line <= row.start_line and row.end_line <= hit.end_line
 
 
 def _step_of(trace: SearchTrace, chunk: TracedChunk, query: SearchQuery) -> Miss:
-    """Return the step that left out a chunk, which is searched and is not a result."""
-    if not chunk.is_candidate:
-        return _not_retrieved(trace, chunk, query)
+    """Return the step that left out a candidate that is not a result."""
     if chunk.passed is None:
         return _cut_off(trace.cutoff, chunk, query)
     return _outranked(trace, chunk, chunk.merged_rank or chunk.passed, query)
 
 
-def _rank_among(answer: SearchAnswer, target: Target) -> int | None:
-    return next((rank for rank, hit in enumerate(answer.hits, 1) if target.is_in(hit)), None)
+def _rank_among(hits: Sequence[Hit], is_in: Callable[[Hit], bool]) -> int | None:
+    return next((rank for rank, hit in enumerate(hits, 1) if is_in(hit)), None)
 
 
-def _withheld(trace: SearchTrace, searched: SearchAnswer, answer: SearchAnswer, query: SearchQuery) -> Miss:
-    """Return why a result of the search is not in the answer."""
-    rank = next(rank for rank, hit in enumerate(trace.hits, 1) if trace.target.is_in(hit))
+def _withheld(
+    trace: SearchTrace, is_in: Callable[[Hit], bool], answer: SearchAnswer, query: SearchQuery
+) -> Miss | None:
+    """Return why a result of the search is not in the answer; None if `is_in` is true of no result."""
+    searched, rank = trace.answer, _rank_among(trace.hits, is_in)
+    if searched is None or rank is None:
+        return None
     if searched.empty_reason is EmptyReason.ABSTAINED:
         confidence, least = searched.confidence or 0.0, trace.least_confidence
         words = f"the answer is withheld, because its confidence of {confidence:.3f} is below {least:.3f}"
         return Miss(MissReason.ABSTAINED, f"it is result {rank}, but {words}", rank, value=confidence, limit=least)
-    if _rank_among(searched, trace.target) is not None and any(hit.source is None for hit in answer.hits):
+    if _rank_among(searched.hits, is_in) is not None and any(hit.source is None for hit in answer.hits):
         words = "entries, which alternate with files, take its place"
         return Miss(MissReason.RESERVED, f"it is result {rank} of the files, but {words}", rank, query.max_results)
     words = f"the snippets of the results before it use all of max_total_chars ({query.max_total_chars})"
     return Miss(MissReason.TEXT_LIMIT, f"it is result {rank}, but {words}", rank, len(answer.hits))
 
 
-def _not_retrieved(trace: SearchTrace, chunk: TracedChunk, query: SearchQuery) -> Miss:
+def _not_retrieved(trace: TargetTrace, chunk: TracedChunk, query: SearchQuery) -> Miss:
     if not chunk.places:
         return Miss(MissReason.NO_MATCH, f"{_lines(chunk)} {_mismatch(trace, query)}")
     closest = min(chunk.places, key=lambda place: (place.rank or math.inf) / place.limit)
@@ -120,7 +177,7 @@ def _words_of(place: RetrieverPlace) -> str:
     return f"their rank in {place.retriever} search is {rank}, and it returns {place.limit}"
 
 
-def _mismatch(trace: SearchTrace, query: SearchQuery) -> str:
+def _mismatch(trace: TargetTrace, query: SearchQuery) -> str:
     words = () if trace.hit is None else trace.hit.words
     without = "they have no vector" if _used_vectors(trace) else "vector search did not run"
     if trace.no_vector:

@@ -95,6 +95,8 @@ class Hit:
     `common_words` and short numbers; None as `coverage`. `evidence_words` is the number of these words. `identifiers`
     are those of the words that are names in one piece, such as `BOOKING_CACHE_TTL`, have letters and digits, such as
     `E1042`, or are long numbers. `day` is the date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
+    `vector_share` is the vector retriever's share of the score before adjustments, None if the builtin search did not
+    compute the score. `diversity` is None if it is 0.
     """
 
     path: str
@@ -124,6 +126,8 @@ class Hit:
     evidence_words: int = 0
     identifiers: tuple[str, ...] = ()
     day: str = ""
+    vector_share: float | None = None
+    diversity: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +228,8 @@ class Candidate(NamedTuple):
     retriever did not run or has no score for the chunk; a rank is None if its retriever did not return the chunk.
     `window` is the value of the chunk's best window, 0..1, None before windows are compared. `date` is what a date that
     the query names adds to the score, so that `score` may exceed 1. `adjacent` is the penalty for better chunks that
-    are adjacent to this one; it is not part of `score`.
+    are adjacent to this one, and `diversity` the one for better chunks that are similar, which MMR subtracts from the
+    scaled score; neither is part of `score`.
     """
 
     chunk_id: int
@@ -236,6 +241,7 @@ class Candidate(NamedTuple):
     window: float | None = None
     date: float = 0.0
     adjacent: float = 0.0
+    diversity: float = 0.0
 
 
 def fused_score(cosine: float | None, text: float | None, vector_share: float) -> float:

@@ -74,11 +74,15 @@ def vector_share(vector_weight: float, text_weight: float, *, has_keyword: bool,
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Candidates, best first, and by chunk the factors of decay and of annotations that were applied."""
+    """Candidates, best first, and by chunk the factors of decay and of annotations that were applied.
+
+    `vector_share` is the vector retriever's share of the scores before these factors.
+    """
 
     candidates: list[Candidate]
     decays: Mapping[int, float]
     annotation_factors: Mapping[int, float]
+    vector_share: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ def rank(
         windows = windows_of([candidate.chunk_id for candidate in ranked[:MOST_READ]])
         if windows:
             ranked = adjusted.ranked(with_windows(candidates, windows, vector_share))
-    return Ranked(ranked, adjusted.decays, adjusted.annotation_factors)
+    return Ranked(ranked, adjusted.decays, adjusted.annotation_factors, vector_share)
 
 
 def _annotation_factors(by_id: Mapping[int, ChunkHead], active: Collection[str]) -> dict[int, float]:

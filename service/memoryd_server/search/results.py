@@ -276,6 +276,8 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ran
         evidence_words=rendered.evidence_words,
         identifiers=rendered.identifiers,
         day=row.day,
+        vector_share=ranked.vector_share,
+        diversity=candidate.diversity or None,
     )
 
 

@@ -1,9 +1,11 @@
-"""SearchTrace: what one search does with the chunks of one file. The engine fills it in if a caller passes one.
+"""SearchTrace: what one search does with some chunks. The engine fills it in if a caller passes one.
 
-A trace repeats no step of the search. It looks the chunks up in the candidates of each step, and reads scores that the
-search did not need: those of chunks that are not candidates.
+`TargetTrace` follows the chunks of one file, `CandidateTrace` the best candidates. A trace repeats no step of the
+search. It looks the chunks up in the candidates of each step, and reads scores that the search did not need: those of
+chunks that are not candidates.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +28,8 @@ MOST_CHUNKS = 5_000
 """The most chunks of a file that are followed; of a longer file, the first."""
 MOST_RANKED = 1_000
 """The highest rank in a retriever that is determined for a chunk that the retriever did not return."""
+MOST_DROPPED = 20
+"""The most candidates without a place in the answer that are followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +80,7 @@ class RetrieverPlace:
 
 @dataclass(frozen=True, slots=True)
 class TracedChunk:
-    """The chunk of the target that came furthest.
+    """A chunk that is followed; of the chunks of a target, the one that came furthest.
 
     `is_candidate` is whether a retriever returned it, and `places` its ranks in them if none did. `passed`, `placed`
     and `final` are its ranks in the `RankedOrders`, None if it is not among them, and `by_score` that by score among
@@ -96,22 +100,15 @@ class TracedChunk:
     selected: int | None = None
 
 
-class SearchTrace:
-    """Follows `target` through one search. Filled in on the thread of the search, and read afterwards.
+class SearchTrace(ABC):
+    """Follows chunks through one search. Filled in on the thread of the search, and read afterwards.
 
-    `is_gone` is whether the index has the target, and its file has been deleted. `excluded_by` are the conditions of
-    the filter that exclude the file, if it is indexed. `chunk` is the chunk that came furthest, and `hit` this chunk as
-    a result; None if the index has no text of the target. `cutoff` is the cutoff that was applied, and `is_diversified`
-    whether MMR was. `hits` are the results before the answer was withheld or shortened, and `least_confidence` is the
-    confidence below which it is withheld. `no_vector` is the reason why there is no vector of the query.
+    `cutoff` is the cutoff that was applied, and `is_diversified` whether MMR was. `hits` are the results before the
+    answer was withheld or shortened, and `least_confidence` is the confidence below which it is withheld. `no_vector`
+    is the reason why there is no vector of the query.
     """
 
-    def __init__(self, target: Target) -> None:
-        self.target = target
-        self.is_gone = False
-        self.excluded_by: tuple[str, ...] = ()
-        self.chunk: TracedChunk | None = None
-        self.hit: Hit | None = None
+    def __init__(self) -> None:
         self.cutoff: Cutoff | None = None
         self.hits: Sequence[Hit] = ()
         self.answer: SearchAnswer | None = None
@@ -127,11 +124,57 @@ class SearchTrace:
         orders: RankedOrders,
         check: FileCheck,
     ) -> None:
-        """Follow the chunks of the target through the steps of a search, whose snapshot is open."""
+        """Follow the chunks through the steps of a search, whose snapshot is open."""
+        self.cutoff, self.is_diversified = orders.passed, ranking.mmr
+        self.no_vector = found[0].no_vector
+        self._follow(reader, ranking, found, orders, check)
+
+    @abstractmethod
+    def _follow(
+        self,
+        reader: Reader,
+        ranking: RankingConfig,
+        found: tuple[AnalyzedQuery, RetrievalResult],
+        orders: RankedOrders,
+        check: FileCheck,
+    ) -> None:
+        """Find the chunks in the orders. Called again if the search is repeated."""
+
+    def record_answer(self, hits: Sequence[Hit], answer: SearchAnswer, least_confidence: float) -> None:
+        """Record the results of the search, and the answer that was made of them."""
+        self.hits, self.answer, self.least_confidence = hits, answer, least_confidence
+
+    @abstractmethod
+    def render(self, render: Callable[[Candidate, ChunkRow], Hit]) -> None:
+        """Render the chunks that are shown as results."""
+
+
+class TargetTrace(SearchTrace):
+    """Follows the chunks of one file, or of one line of it.
+
+    `is_gone` is whether the index has the target, and its file has been deleted. `excluded_by` are the conditions of
+    the filter that exclude the file, if it is indexed. `chunk` is the chunk that came furthest, and `hit` this chunk as
+    a result; None if the index has no text of the target.
+    """
+
+    def __init__(self, target: Target) -> None:
+        super().__init__()
+        self.target = target
+        self.is_gone = False
+        self.excluded_by: tuple[str, ...] = ()
+        self.chunk: TracedChunk | None = None
+        self.hit: Hit | None = None
+
+    def _follow(
+        self,
+        reader: Reader,
+        ranking: RankingConfig,
+        found: tuple[AnalyzedQuery, RetrievalResult],
+        orders: RankedOrders,
+        check: FileCheck,
+    ) -> None:
         target, (analyzed, retrieved) = self.target, found
         self.hit = self.chunk = None
-        self.cutoff, self.is_diversified = orders.passed, ranking.mmr
-        self.no_vector = analyzed.no_vector
         ids = reader.chunks_of((target.source, target.path), target.line, MOST_CHUNKS)
         if target.line is not None:
             ids = [row.id for row in reader.chunks(ids).values() if target.includes(row)]
@@ -145,17 +188,55 @@ class SearchTrace:
             self.chunk = _unretrieved(reader, ranking, analyzed, retrieved, ids)
         else:
             rows = LazyRows(RowCache(reader), [candidate.chunk_id for candidate in orders.final], check)
-            everything = select(orders.final, rows, len(orders.final), ranking.merged_chars).rows
-            self.chunk = _traced(best, reader.chunks([best.chunk_id])[best.chunk_id], orders, everything)
-
-    def record_answer(self, hits: Sequence[Hit], answer: SearchAnswer, least_confidence: float) -> None:
-        """Record the results of the search, and the answer that was made of them."""
-        self.hits, self.answer, self.least_confidence = hits, answer, least_confidence
+            ranks = _Ranks(orders, rows, ranking.merged_chars)
+            self.chunk = ranks.traced(best, reader.chunks([best.chunk_id])[best.chunk_id])
 
     def render(self, render: Callable[[Candidate, ChunkRow], Hit]) -> None:
         """Render the chunk that came furthest as a result."""
         if self.chunk is not None:
             self.hit = render(self.chunk.candidate, self.chunk.row)
+
+
+class CandidateTrace(SearchTrace):
+    """Follows the best candidates, which are not results for the most part.
+
+    `chunks` are the candidates whose files exist, best first: those that passed the cutoff in their final order, then
+    the others by score. They end with the last of `MOST_DROPPED` that are not among the rows of the answer.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chunks: tuple[TracedChunk, ...] = ()
+
+    def _follow(
+        self,
+        reader: Reader,
+        ranking: RankingConfig,
+        _found: tuple[AnalyzedQuery, RetrievalResult],
+        orders: RankedOrders,
+        check: FileCheck,
+    ) -> None:
+        passed = {candidate.chunk_id for candidate in orders.final}
+        ordered = [*orders.final, *(each for each in orders.by_score if each.chunk_id not in passed)]
+        rows = LazyRows(RowCache(reader), [candidate.chunk_id for candidate in ordered], check)
+        ranks = _Ranks(orders, rows, ranking.merged_chars)
+        self.chunks = tuple(_best(ordered, rows, ranks))
+
+    def render(self, render: Callable[[Candidate, ChunkRow], Hit]) -> None:
+        """Do nothing: the text of these chunks is not shown."""
+
+
+def _best(ordered: Sequence[Candidate], rows: LazyRows, ranks: "_Ranks") -> Iterator[TracedChunk]:
+    dropped = 0
+    for candidate in ordered:
+        checked = rows.get(candidate.chunk_id)
+        if checked is None or not checked.exists:
+            continue
+        chunk = ranks.traced(candidate, checked.row)
+        yield chunk
+        dropped += chunk.selected is None
+        if dropped == MOST_DROPPED:
+            break
 
 
 def _excluding(reader: Reader, query: SearchQuery, target: Target) -> Iterator[str]:
@@ -191,19 +272,36 @@ def _furthest(ids: Sequence[int], orders: RankedOrders) -> Candidate | None:
     return None
 
 
-def _traced(candidate: Candidate, row: ChunkRow, orders: RankedOrders, everything: Sequence[RankedRow]) -> TracedChunk:
-    chunk_id, passed = candidate.chunk_id, {each.chunk_id for each in orders.passed.candidates}
-    return TracedChunk(
-        candidate,
-        row,
-        is_candidate=True,
-        by_score=_rank(chunk_id, (each.chunk_id for each in orders.by_score if each.chunk_id in passed)),
-        passed=_rank(chunk_id, (each.chunk_id for each in orders.passed.candidates)),
-        placed=_rank(chunk_id, (each.chunk_id for each in orders.placed)),
-        final=_rank(chunk_id, (each.chunk_id for each in orders.final)),
-        merged_rank=_merged_rank(row, everything),
-        selected=_merged_rank(row, orders.selected),
-    )
+class _Ranks:
+    """The ranks of candidates in each step of one search, from 1, by chunk. Reads the rows of all that passed."""
+
+    def __init__(self, orders: RankedOrders, rows: LazyRows, merged_chars: int) -> None:
+        passed = orders.passed.candidates
+        self._passed = _by_chunk(passed)
+        self._by_score = _by_chunk(each for each in orders.by_score if each.chunk_id in self._passed)
+        self._placed = _by_chunk(orders.placed)
+        self._final = _by_chunk(orders.final)
+        self._everything = select(orders.final, rows, len(orders.final), merged_chars).rows
+        self._selected = orders.selected
+
+    def traced(self, candidate: Candidate, row: ChunkRow) -> TracedChunk:
+        """Return a candidate with its ranks."""
+        chunk_id = candidate.chunk_id
+        return TracedChunk(
+            candidate,
+            row,
+            is_candidate=True,
+            by_score=self._by_score.get(chunk_id),
+            passed=self._passed.get(chunk_id),
+            placed=self._placed.get(chunk_id),
+            final=self._final.get(chunk_id),
+            merged_rank=_merged_rank(row, self._everything),
+            selected=_merged_rank(row, self._selected),
+        )
+
+
+def _by_chunk(candidates: Iterable[Candidate]) -> dict[int, int]:
+    return {candidate.chunk_id: rank for rank, candidate in enumerate(candidates, 1)}
 
 
 def _rank(chunk_id: int, ids: Iterable[int]) -> int | None:

@@ -7,7 +7,7 @@ import pytest
 
 from index_fixture import ANALYZER, IndexFixture
 from memoryd_server.model import Source
-from memoryd_server.search import MissReason, SearchTrace, Target, explain_miss
+from memoryd_server.search import MissReason, Target, TargetTrace, explain_miss
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.query import Hit, SearchMode, SearchQuery
 
@@ -42,7 +42,7 @@ def searched(index, target, text="heron", *, gone=(), **changes):
         max_total_chars=None,
         deadline=time.monotonic() + 30,
     )
-    query, trace = replace(query, **changes), SearchTrace(target)
+    query, trace = replace(query, **changes), TargetTrace(target)
     engine = SearchEngine(
         index.store, ANALYZER, lambda rows: [(row.path not in gone, True) for row in rows], sources=[Source.MEMORY]
     )

@@ -18,7 +18,7 @@ def check(scores, texts, trade_off):
 @given(SCORES, TEXTS, st.floats(-1, 2))
 def test_the_hits_are_the_same_and_the_best_leads(scores, texts, trade_off):
     given_, order = check(scores, texts, trade_off)
-    assert sorted(order, key=lambda c: c.chunk_id) == given_
+    assert sorted((c._replace(diversity=0.0) for c in order), key=lambda c: c.chunk_id) == given_
     if trade_off > 0:
         assert [c.score for c in order[:1]] == sorted(scores, reverse=True)[:1]
 

@@ -1,0 +1,153 @@
+"""A daemon with three agents whose memory the inspector shows, and an embedding provider on loopback."""
+
+import json
+import threading
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from browser.inspected_notes import (
+    HISTORY,
+    HOSTILE_CALLER,
+    MAX_FILE_BYTES,
+    write_hostile_notes,
+    write_long_note,
+    write_notes,
+    write_numbered,
+    write_transcript,
+)
+from daemon_process import Served, end, start
+from fake_providers import embedding_server
+from memoryd.client import connect
+from memoryd.messages import TextReplacement
+from waiting import WAIT_SECONDS, wait_until
+
+# In the settings only; no response and no page may have it.
+PROVIDER_KEY = "sk-inspector-0123456789abcdef"
+MAIN, SUPPORT, CRANES = "main", "support", "cranes"
+# The provider embeds texts with this word only if `Inspected.gate` is set.
+GATED_WORD = "crane"
+CRANE_NOTES = 60
+
+
+@dataclass
+class Inspected:
+    """The daemon, where its page is, and how a test changes what the page shows.
+
+    `gate` delays the embedding of the notes of the agent `cranes` while it is not set.
+    """
+
+    served: Served
+    url: str
+    gate: threading.Event
+
+    @property
+    def socket(self):
+        return f"unix:{self.served.state}/m.sock"
+
+    def client(self, token=None):
+        """A client of the Unix socket; over TCP if it has a token."""
+        return connect(self.served.address.split(", ")[0], token) if token else connect(self.socket, "")
+
+    def new_token(self, *agents, name="", expires="", scope="read"):
+        """Create a token, and return its ID and the token."""
+        options = [*(f"--agent={agent}" for agent in agents), f"--name={name}", f"--scope={scope}", "--json"]
+        done = self.served.memoryd("token", "new", *options, *([f"--expires={expires}"] if expires else []))
+        assert done.returncode == 0, done.stderr
+        made = json.loads(done.stdout)
+        return made["id"], made["token"]
+
+    def revoke(self, token_id):
+        done = self.served.memoryd("token", "revoke", token_id)
+        assert done.returncode == 0, done.stderr
+
+    def workspace(self, agent=MAIN):
+        return self.served.home / agent
+
+    def status(self, agent=MAIN):
+        with self.client() as client:
+            return client.status(agent_id=agent)
+
+
+@contextmanager
+def inspected_daemon(folder: Path, *, hostile: bool):
+    """A daemon whose agents are indexed, until the block ends. Without `hostile`, its notes are fit to be shown."""
+    state = folder / "state"
+    state.mkdir(mode=0o700)
+    write_notes(folder / MAIN)
+    write_long_note(folder / MAIN)
+    write_transcript(state)
+    write_numbered(folder / SUPPORT, 3, "ticket")
+    write_numbered(folder / CRANES, 3, GATED_WORD)
+    if hostile:
+        write_hostile_notes(folder / MAIN)
+    gate = threading.Event()
+    gate.set()
+    with embedding_server() as provider:
+        provider.refuse = lambda texts: _wait(gate, texts)
+        config = folder / "memoryd.json5"
+        config.write_text(json.dumps(_settings(folder, provider.url)))
+        served = start(
+            None, state, "--config", config, "--listen", f"unix:{state}/m.sock", home=folder, listen="127.0.0.1:0"
+        )
+        try:
+            url = wait_until(lambda: _http_url(folder / "daemon.log"))
+            inspected = Inspected(served, url, gate)
+            _prepare(inspected, hostile=hostile)
+            yield inspected
+        finally:
+            gate.set()
+            end(served.process)
+
+
+def _wait(gate, texts):
+    if any(GATED_WORD in text for text in texts):
+        gate.wait(WAIT_SECONDS)
+
+
+def _settings(folder, provider_url):
+    search = {
+        "provider": "openai-compatible",
+        "model": "words",
+        "remote": {"baseUrl": provider_url, "apiKey": PROVIDER_KEY},
+        "sources": ["memory", "sessions"],
+        "experimental": {"sessionMemory": True},
+        "query": {"hybrid": {"mmr": {"enabled": True}, "temporalDecay": {"enabled": True, "halfLifeDays": 180}}},
+        # A test starts each sync, so that it knows when the page shows one.
+        "sync": {"watch": False},
+    }
+    agents = [{"id": agent, "workspace": str(folder / agent)} for agent in (MAIN, SUPPORT, CRANES)]
+    agents[0]["default"] = True
+    memoryd = {
+        "writes": "edit",
+        "reconcileSeconds": 3_600,
+        "http": {"listen": "127.0.0.1:0"},
+        "limits": {"maxFileBytes": MAX_FILE_BYTES},
+        "log": {"level": "info", "format": "json"},
+    }
+    return {"agents": {"defaults": {"memorySearch": search}, "list": agents}, "memoryd": memoryd}
+
+
+def _http_url(log):
+    lines = log.read_text("utf-8").splitlines() if log.exists() else []
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    return next((event["url"] for event in events if event["event"] == "serve-http"), None)
+
+
+def _prepare(inspected, *, hostile):
+    """Index all agents, and edit a file, so that it has a history."""
+    with inspected.client() as client:
+        for agent in (MAIN, SUPPORT, CRANES):
+            *_, last = client.sync(agent_id=agent, timeout=WAIT_SECONDS)
+            assert last.completed.index_revision, last
+    _, token = inspected.new_token(MAIN, name=HOSTILE_CALLER if hostile else "pip", scope="edit")
+    with inspected.client(token) as client:
+        for old, new in pairwise(HISTORY):
+            seen = client.get(agent_id=MAIN, path="MEMORY.md")
+            client.write(
+                agent_id=MAIN,
+                path="MEMORY.md",
+                expected_sha256=seen.content_sha256,
+                replace=TextReplacement(old_text=old, new_text=new),
+            )

@@ -47,6 +47,11 @@ const STEPS = [
   },
   { name: "Is in the answer", reasons: ["ABSTAINED", "TEXT_LIMIT"] },
 ];
+/** What `value` and `limit` are for each reason that does not compare scores. */
+const VALUE_NAMES = new Map([
+  ["MISS_REASON_BELOW_CUTOFF", "cosine"],
+  ["MISS_REASON_ABSTAINED", "confidence"],
+]);
 const FOUND = "FOUND";
 /** These can be decided without a look at the disk, so the steps before them are not known to be passed. */
 const DECIDED_EARLY = new Set(["EXCLUDED", "FORGOTTEN"]);
@@ -90,7 +95,8 @@ export function missForm(context, search, changed) {
     lister.run((signal) => call("ListFiles", request, { signal }), fill, () => {});
   }, TYPING_PAUSE_MS);
 
-  async function ask() {
+  /** @param {boolean} [aloud] Whether screen readers read the outcome out. */
+  async function ask(aloud = true) {
     if (!path.value.trim()) {
       explainer.cancel();
       replace(answer);
@@ -112,7 +118,7 @@ export function missForm(context, search, changed) {
       (signal) => call("ExplainMiss", question, { signal }),
       (/** @type {Miss} */ miss) => {
         replace(answer, explanation(context, miss, request.query));
-        announce(`${enumWords(miss.reason)}: ${miss.explanation ?? ""}`);
+        if (aloud) announce(`${enumWords(miss.reason)}: ${miss.explanation ?? ""}`);
       },
       (error) => replace(answer, errorBox(error)),
     );
@@ -151,7 +157,7 @@ export function missForm(context, search, changed) {
     params: () => ({ why: path.value.trim(), at: line.value }),
     /** Explain again, after the search has changed. */
     refresh: () => {
-      if (section.open) ask();
+      if (section.open) ask(false);
     },
     /** @param {Dropped} candidate */
     explain: (candidate) => {
@@ -206,12 +212,13 @@ function shownStep(step, state, miss, isLast) {
 }
 
 /** @param {Miss} miss */
-function details({ explanation: text = "", rank, maxRank, value, limit, rule }) {
+function details({ reason = "", explanation: text = "", rank, maxRank, value, limit, rule }) {
+  const name = VALUE_NAMES.get(reason) ?? "score";
   const figures = [
     rank === undefined ? "" : `rank ${rank}`,
     maxRank === undefined ? "" : `largest rank that is enough: ${maxRank}`,
-    value === undefined ? "" : `value ${value.toFixed(3)}`,
-    limit === undefined ? "" : `least value that is enough: ${limit.toFixed(3)}`,
+    value === undefined ? "" : `${name} ${value.toFixed(3)}`,
+    limit === undefined ? "" : `least ${name} that is enough: ${limit.toFixed(3)}`,
   ].filter(Boolean);
   return [
     text ? `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "",

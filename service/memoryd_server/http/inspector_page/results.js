@@ -64,10 +64,18 @@ const ENTRY = /^entries\//;
 export function placeLink(agentId, place, props = {}) {
   const { path = "", startLine = 0, endLine = startLine } = place;
   const lines = endLine > startLine ? `:${startLine}–${endLine}` : startLine ? `:${startLine}` : "";
-  // <bdi> keeps the direction of a path from changing the text around it.
-  const shown = [el("bdi", {}, path), lines];
+  // <bdi> keeps a path in Hebrew or Arabic from changing the order of the text around it.
+  const shown = [el("bdi", {}, visible(path)), lines];
   if (ENTRY.test(path)) return el("span", { class: "path" }, shown);
   return el("a", { class: "path", ...props, href: viewHref(agentId, "files", { path, line: startLine || "" }) }, shown);
+}
+
+/**
+ * Return a path with an escape in place of each character that is invisible or changes the direction of the text.
+ * @param {string} path
+ */
+export function visible(path) {
+  return path.replace(/[\p{Cc}\p{Bidi_C}\u2028\u2029]/gu, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
 }
 
 /**
@@ -121,8 +129,12 @@ export function resultCard(context, result, { rank, words, scale }) {
     el(
       "div",
       { class: "row result-head" },
-      rank !== undefined && el("span", { class: "result-rank" }, `${rank}.`),
-      placeLink(context.agentId, result, { class: "path result-link" }),
+      el(
+        "span",
+        {},
+        rank !== undefined && el("span", { class: "result-rank" }, `${rank}. `),
+        placeLink(context.agentId, result, { class: "path result-link" }),
+      ),
       el("span", { class: "result-score" }, "score ", el("strong", {}, shownScore(result.score))),
       badges(result),
     ),
@@ -189,7 +201,7 @@ function degradationLine(degradation) {
 export function infoReport(info = {}, count = "") {
   const facts = [
     count,
-    info.servedMode ? `${enumWords(info.servedMode)} search` : "",
+    info.servedMode ? `${enumWords(info.servedMode).toLowerCase()} search` : "",
     info.backend === "BACKEND_QMD" ? "by qmd" : "",
     `${number(info.keywordCandidates ?? 0)} keyword and ${number(info.vectorCandidates ?? 0)} vector candidates`,
     info.droppedByMinScore ? `${number(info.droppedByMinScore)} below the minimum score` : "",

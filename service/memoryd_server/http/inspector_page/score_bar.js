@@ -111,7 +111,7 @@ export function scoreBar(detail, scale = 1) {
 export function scoreFacts(detail) {
   if (!detail) return "";
   const facts = [
-    detail.keywordRank ? `rank ${detail.keywordRank} in keyword search` : "not found by keyword search",
+    detail.keywordRank ? `rank ${detail.keywordRank} in keyword search` : "",
     detail.vectorRank ? `rank ${detail.vectorRank} in vector search` : "",
     detail.vector === undefined ? "" : `cosine ${detail.vector.toFixed(3)}`,
     detail.coverage ? `${Math.round(detail.coverage * 100)} % of the words` : "",

@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { announce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
 import { count, day, enumWords, number } from "./format.js";
 import { latestOnly } from "./latest.js";
-import { infoReport, placeLink, shownScore } from "./results.js";
+import { infoReport, placeLink, shownScore, visible } from "./results.js";
 import { choice, field } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -48,7 +48,7 @@ function sessionKey(agentId, kind) {
 /** @param {Context} context @param {() => void} save Called if the values of `params` change. */
 function startSection(context, save) {
   const runner = latestOnly(context.signal);
-  const answer = el("div", {}, loading("Loading"));
+  const answer = el("div", { class: "start-answer" }, loading("Loading"));
   const kind = choice(
     [
       ["main", "private main session"],
@@ -101,7 +101,7 @@ function startOf(context, { files = [], recallPrompt = "", toolSchemas = [] }) {
       toolSchemas.map((tool) => [
         el("h5", {}, el("code", {}, tool.name ?? "")),
         el("p", {}, tool.description ?? ""),
-        el("pre", { class: "code text-block" }, indented(tool.parametersJson ?? "")),
+        textBlock(indented(tool.parametersJson ?? ""), `Parameters of ${tool.name}`),
       ]),
     ),
   ];
@@ -114,11 +114,11 @@ function loadedFile(context, file) {
     el(
       "div",
       { class: "row" },
-      exists ? placeLink(context.agentId, { path, startLine, endLine }) : el("bdi", { class: "path muted" }, path),
+      exists ? placeLink(context.agentId, { path, startLine, endLine }) : el("bdi", { class: "path muted" }, visible(path)),
       !exists && el("span", { class: "badge" }, "does not exist"),
       truncated && el("span", { class: "badge badge-warn" }, "cut to fit the limit"),
       problem && el("span", { class: "badge badge-bad" }, "cannot be read"),
-      exists && el("span", { class: "muted" }, count([...text].length, "character")),
+      exists && !problem && el("span", { class: "muted" }, count([...text].length, "character")),
     ),
     problem && el("p", {}, problem),
     text && textDetails("Text", text, ""),
@@ -127,8 +127,12 @@ function loadedFile(context, file) {
 
 /** @param {string} title @param {string} text @param {string} ifEmpty */
 function textDetails(title, text, ifEmpty) {
-  const content = text ? el("pre", { class: "code text-block", dir: "auto" }, text) : el("p", { class: "muted" }, ifEmpty);
-  return el("details", {}, el("summary", {}, title), content);
+  return el("details", {}, el("summary", {}, title), text ? textBlock(text, title) : el("p", { class: "muted" }, ifEmpty));
+}
+
+/** @param {string} text @param {string} label Return a text that can be scrolled by keyboard. */
+function textBlock(text, label) {
+  return el("pre", { class: "code text-block", dir: "auto", tabindex: "0", role: "group", "aria-label": label }, text);
 }
 
 /** @param {string} json */
@@ -213,7 +217,7 @@ function recalled(context, { block = "", items = [], silentReason, silentExplana
     el("h4", {}, "Passages"),
     el("ol", { class: "recalled" }, items.map((item) => el("li", {}, recalledItem(context, item)))),
     el("h4", {}, "The block, exactly as it is injected"),
-    el("pre", { class: "code text-block", tabindex: "0", dir: "auto", "aria-label": "Block" }, block),
+    textBlock(block, "The block"),
   ];
 }
 

@@ -93,7 +93,7 @@ async def test_several_requests_use_one_connection(serve):
 async def test_unknown_paths_and_methods(serve, home):
     running = await serve(http_settings())
     async with client(running, any_agent(home)) as http:
-        for path in ("/", "/mcp/", "/MCP", "/.well-known/oauth-protected-resource", "/healthz/x"):
+        for path in ("/index.html", "/mcp/", "/MCP", "/.well-known/oauth-protected-resource", "/healthz/x"):
             response = await http.get(path)
             assert (response.status_code, reason_of(response)) == (404, "NOT_FOUND"), path
         for path, method in (("/healthz", "POST"), ("/mcp", "PUT"), ("/mcp", "OPTIONS"), ("/metrics", "DELETE")):

@@ -71,14 +71,14 @@ class Edges:
         """Serve HTTP, if an address is set.
 
         Raises:
-            SettingsError: the address cannot be used, or the extra `http` is not installed.
+            SettingsError: the address cannot be used, the extra `http` is not installed, or files of it are missing.
         """
         if self._address is None or metrics is None:
             return
         await asyncio.to_thread(require_http_extra)
         mcp = await self.mcp_server()
         # The module has been imported on a thread.
-        from memoryd_server.http import AllowedSources, EdgeParts, HttpLimits, HttpServer  # noqa: PLC0415
+        from memoryd_server.http import AllowedSources, EdgeParts, HttpLimits, HttpServer, read_page  # noqa: PLC0415
 
         parts = EdgeParts(
             calls=self._calls,
@@ -87,6 +87,7 @@ class Edges:
             readiness=readiness,
             metrics=metrics,
             mcp=mcp,
+            page=await asyncio.to_thread(read_page) if self._settings.inspector else {},
             log=self._log,
             meter=self._meter,
             failures=self._failures,

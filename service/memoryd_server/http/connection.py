@@ -204,7 +204,7 @@ class HttpConnection(H11Protocol):  # type: ignore[misc] # uvicorn is optional, 
 
 
 def _raw_response(refusal: Refusal) -> bytes:
-    body = refusal.body()
+    body = refusal.json_rpc_body()
     headers = [*refusal.headers(), *SECURITY_HEADERS, (b"connection", b"close"), (b"content-length", b"%d" % len(body))]
     head = b"".join(b"%s: %s\r\n" % header for header in headers)
     phrase = {400: b"Bad Request", 408: b"Request Timeout"}[refusal.status]

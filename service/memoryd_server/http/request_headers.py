@@ -87,6 +87,14 @@ class RequestHeaders:
         return self.text(b"origin").lower()
 
     @property
+    def is_from_own_page(self) -> bool:
+        """Whether the web page that sends the request has the host and the port of the header `Host`.
+
+        The scheme may be another one than that of the connection, because a proxy may have ended TLS.
+        """
+        return self.origin in {f"{scheme}://{self.text(b'host').lower()}" for scheme in _SCHEMES}
+
+    @property
     def agent_id(self) -> str:
         """The agent that the request names; empty if it names none.
 
@@ -144,7 +152,7 @@ def check_source(request: RequestHeaders, allowed: AllowedSources) -> None:
             "the header Host names another host; use the address of memoryd, or add it to memoryd.http.allowedHosts"
         )
         raise Refusal(421, "HOST_NOT_ALLOWED", message)
-    if b"origin" in request.headers and not allowed.allows_origin(request.origin):
+    if b"origin" in request.headers and not (request.is_from_own_page or allowed.allows_origin(request.origin)):
         message = "requests of this web page are not allowed; add its origin to memoryd.http.allowedOrigins"
         raise Refusal(403, "ORIGIN_NOT_ALLOWED", message)
 

@@ -1,13 +1,14 @@
 """HttpServer: the routes of the HTTP edge, with the tokens, limits, log and metrics of gRPC.
 
-`/mcp` is MCP over streamable HTTP, `/healthz` and `/readyz` are the only routes that need no token, and `/metrics` is
-for tokens that allow every agent. An open request counts as one stream of its token, in addition to the calls that it
-makes. When the daemon stops, new requests are refused, event streams end, and other responses are completed.
+`/mcp` is MCP over streamable HTTP, and `/metrics` is for tokens that allow every agent. `/healthz`, `/readyz` and the
+files of the inspector need no token; the calls of the inspector have that of a session. An open request counts as one
+stream of its token, in addition to the calls that it makes. When the daemon stops, new requests are refused, event
+streams end, and other responses are completed.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,24 +24,20 @@ from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import MemorydError, ShuttingDown
 from memoryd_server.http.connection import HttpConnection, HttpLimits, protocol_config
 from memoryd_server.http.exchange import AsgiApp, BodyBudget, ClientLeft, HttpExchange, Receive, Scope, Send
+from memoryd_server.http.inspector import Inspector
+from memoryd_server.http.inspector_files import PageFile
 from memoryd_server.http.listener import HttpListener
 from memoryd_server.http.refusals import Refusal
 from memoryd_server.http.request_headers import AllowedSources, RequestHeaders, check_source, read_headers
+from memoryd_server.http.routes import BodyHandler, Handler, Route, Router
 from memoryd_server.observe import Meter, Metrics
 from memoryd_server.rpc import Authorizer, HealthReporter, LocalCaller, LocalCalls, fit_request_id
 
 # At a stop, the time in which responses are sent and connections end.
 _LAST_REPLIES_SECONDS = 0.5
 
-_METHODS: Mapping[str, tuple[str, ...]] = {
-    "/mcp": ("GET", "POST", "DELETE"),
-    "/healthz": ("GET", "HEAD"),
-    "/readyz": ("GET", "HEAD"),
-    "/metrics": ("GET", "HEAD"),
-}
 _PLAIN = b"text/plain; charset=utf-8"
 _METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
-_ALLOWED_HEADERS = b"authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, memoryd-agent"
 
 
 class McpEdge(Protocol):
@@ -56,7 +53,7 @@ class McpEdge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EdgeParts:
-    """The parts of the daemon that the routes use."""
+    """The parts of the daemon that the routes use. `page` has the files of the inspector, none if it is disabled."""
 
     calls: LocalCalls
     gate: Authorizer
@@ -64,6 +61,7 @@ class EdgeParts:
     readiness: HealthReporter
     metrics: Metrics
     mcp: McpEdge
+    page: Mapping[str, PageFile]
     log: structlog.typing.FilteringBoundLogger
     meter: Meter
     failures: TaskFailures
@@ -77,13 +75,14 @@ class HttpServer:
 
     def __init__(self, parts: EdgeParts, address: Address, sources: AllowedSources, limits: HttpLimits) -> None:
         self._parts = parts
+        self._tasks = BackgroundTasks(parts.failures)
         self._sources = sources
+        self._router = Router(self._routes(), sources)
         self.limits = limits
         self.body_budget = BodyBudget(limits.all_body_bytes)
         self._config = protocol_config(self._serve, limits)
         self._state = ServerState()
         self._open: set[HttpExchange] = set()
-        self._tasks = BackgroundTasks(parts.failures)
         self._stopping = asyncio.Event()
         self._lost = asyncio.Event()
         self._scraping = asyncio.Lock()
@@ -193,7 +192,10 @@ class HttpServer:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request, as an ASGI application."""
         began = time.monotonic()
-        exchange = HttpExchange(scope, receive, send, self._parts.gate.admission)
+        admission = self._parts.gate.admission
+        exchange = HttpExchange(
+            scope, receive, send, admission=admission, limits=self.limits, body_budget=self.body_budget
+        )
         self._open.add(exchange)
         try:
             await self._answer(exchange)
@@ -205,7 +207,7 @@ class HttpServer:
             await self._refuse(exchange, Refusal(500, "INTERNAL", message))
         finally:
             self._open.discard(exchange)
-            exchange.release(self.body_budget)
+            exchange.release()
             seconds = time.monotonic() - began
             self._parts.meter.call_ended(f"http/{exchange.route}", str(exchange.status), seconds)
 
@@ -216,7 +218,7 @@ class HttpServer:
         try:
             request = read_headers(scope["method"], scope["raw_path"], scope["headers"])
             check_source(request, self._sources)
-            await self._route(exchange, request)
+            await self._router.serve(exchange, request)
         except Refusal as refusal:
             await self._refuse(exchange, refusal)
         except MemorydError as error:
@@ -227,7 +229,7 @@ class HttpServer:
         if exchange.started:
             await exchange.complete()
         else:
-            await exchange.refuse(refusal, discard_seconds=self.limits.linger_seconds)
+            await exchange.refuse(refusal)
 
     def _fields(self, exchange: HttpExchange) -> dict[str, str]:
         token_id = exchange.grant.token_id
@@ -236,56 +238,39 @@ class HttpServer:
         shown = method if method in {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"} else "other"
         return {"method": shown, "path": exchange.route, "request_id": exchange.request_id, **token}
 
-    async def _route(self, exchange: HttpExchange, request: RequestHeaders) -> None:
-        path = request.target.decode("ascii", "replace")
-        methods = _METHODS.get(path)
-        if methods is None:
-            raise Refusal(404, "NOT_FOUND", f"memoryd has no such path; it has {', '.join(_METHODS)}")
-        exchange.route = path[1:]
-        self._allow_reading(exchange, request)
-        if self._is_preflight(request):
-            exchange.added_headers += [
-                (b"access-control-allow-methods", ", ".join(methods).encode()),
-                (b"access-control-allow-headers", _ALLOWED_HEADERS),
-            ]
-            await exchange.respond(204)
-            return
-        if request.method not in methods:
-            allow = ((b"allow", ", ".join(methods).encode()),)
-            raise Refusal(405, "METHOD_NOT_ALLOWED", f"{path} allows {', '.join(methods)}", headers=allow)
-        if path == "/healthz":
-            await exchange.respond(200, _PLAIN, b"ok\n")
-        elif path == "/readyz":
-            ready = self._parts.readiness.is_serving
-            await exchange.respond(200 if ready else 503, _PLAIN, b"ok\n" if ready else b"not ready\n")
-        else:
-            await self._serve_caller(exchange, request, self._mcp if path == "/mcp" else self._metrics)
+    def _routes(self) -> dict[str, Route]:
+        routes = {
+            "/mcp": Route("mcp", ("GET", "POST", "DELETE"), self._with_token(self._mcp)),
+            "/healthz": Route("healthz", ("GET", "HEAD"), _healthz),
+            "/readyz": Route("readyz", ("GET", "HEAD"), self._readyz),
+            "/metrics": Route("metrics", ("GET", "HEAD"), self._with_token(self._metrics)),
+        }
+        if self._parts.page:
+            inspector = Inspector(self._parts.calls, self._serve_caller, self._tasks, self._parts.log)
+            routes |= inspector.routes(self._parts.page)
+        return routes
 
-    def _allow_reading(self, exchange: HttpExchange, request: RequestHeaders) -> None:
-        """Let a web page of a configured origin read the response."""
-        if request.origin in self._sources.configured_origins:
-            exchange.added_headers += [
-                (b"access-control-allow-origin", request.text(b"origin").encode("latin-1")),
-                (b"access-control-expose-headers", b"mcp-session-id, x-request-id"),
-                (b"vary", b"origin"),
-            ]
+    async def _readyz(self, exchange: HttpExchange, _request: RequestHeaders) -> None:
+        ready = self._parts.readiness.is_serving
+        await exchange.respond(200 if ready else 503, _PLAIN, b"ok\n" if ready else b"not ready\n")
 
-    def _is_preflight(self, request: RequestHeaders) -> bool:
-        asked = b"access-control-request-method" in request.headers
-        return request.method == "OPTIONS" and asked and request.origin in self._sources.configured_origins
+    def _with_token(self, handle: BodyHandler) -> Handler:
+        """Return the handler of requests with a bearer token."""
+
+        async def serve(exchange: HttpExchange, request: RequestHeaders) -> None:
+            await self._serve_caller(exchange, request, request.token, handle)
+
+        return serve
 
     async def _serve_caller(
-        self,
-        exchange: HttpExchange,
-        request: RequestHeaders,
-        handle: Callable[[HttpExchange, RequestHeaders, bytes], Awaitable[None]],
+        self, exchange: HttpExchange, request: RequestHeaders, token: bytes, handle: BodyHandler
     ) -> None:
         """Serve a request that needs a token, until it ends or its token is revoked."""
-        caller = LocalCaller(request.token, request_id=exchange.request_id)
+        caller = LocalCaller(token, request_id=exchange.request_id)
         exchange.grant = await self._parts.calls.identify(caller)
         exchange.caller = caller
         with self._parts.gate.admission.token_place(exchange.grant):
-            body = await exchange.read_body(request, self.limits, self.body_budget)
+            body = await exchange.read_body(request)
             async with exchange.handled():
                 await handle(exchange, request, body)
 
@@ -314,7 +299,11 @@ class HttpServer:
                 except ShuttingDown:
                     return
                 except MemorydError as error:
-                    exchange.end(Refusal.of(error))
+                    exchange.end(error)
+
+
+async def _healthz(exchange: HttpExchange, _request: RequestHeaders) -> None:
+    await exchange.respond(200, _PLAIN, b"ok\n")
 
 
 def _stopping() -> Refusal:

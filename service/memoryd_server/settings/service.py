@@ -189,9 +189,10 @@ class MetricsSettings(SettingsBlock):
 
 
 class HttpSettings(SettingsBlock):
-    """HTTP: MCP for coding agents at `/mcp`, and `/healthz`, `/readyz` and `/metrics`; needs the extra `http`.
+    """HTTP: MCP at `/mcp`, the inspector at `/`, and `/healthz`, `/readyz` and `/metrics`; needs the extra `http`.
 
-    All routes but the two health checks require a [token](operations.md#tokens), also on loopback.
+    All routes but the two health checks and the files of the inspector's page require a [token](operations.md#tokens),
+    also on loopback.
     """
 
     listen: str | None = None
@@ -211,6 +212,9 @@ class HttpSettings(SettingsBlock):
     """The time without a request after which an MCP session ends. Seconds, 1..86400; default 1800."""
     max_body_bytes: Annotated[int, IntRange(1_024, 64 * 2**20)] = 4 * 2**20
     """The maximum size of the body of a request. Bytes, 1024..67108864; default 4194304."""
+    inspector: bool = True
+    """Whether the [inspector](operations.md#inspector), a read-only web page, is served at `/`. true or false;
+    default true."""
 
     @field_validator("listen")
     @classmethod

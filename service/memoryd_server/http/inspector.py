@@ -86,6 +86,7 @@ class Inspector:
             path: Route("inspector/file", ("GET", "HEAD"), file.send, is_public=False) for path, file in page.items()
         }
         routes[FILES_PATH + "sign-in"] = post("sign-in", self._sign_in)
+        routes[FILES_PATH + "session"] = post("session", self._session)
         routes[FILES_PATH + "sign-out"] = post("sign-out", self._sign_out)
         routes[FILES_PATH + "watch"] = post("watch", self._in_session(self._watch))
         for method in CALLS:
@@ -118,6 +119,14 @@ class Inspector:
         self.sessions.close(session_id)
         _set_cookie(exchange, request, "", 0)
         await exchange.respond(204)
+
+    async def _session(self, exchange: HttpExchange, request: RequestHeaders) -> None:
+        """Send whether there is a session. Browsers log error responses, so the page asks this before its first call."""
+        _check_page(exchange, request)
+        await exchange.read_body(request, _MOST_SIGN_IN_BYTES)
+        session = self.sessions.use(_session_id(exchange, request))
+        is_signed_in = session is not None and session.origin == request.origin
+        await exchange.respond(200, _JSON, json.dumps({"signedIn": is_signed_in}).encode())
 
     def _token_of(self, session_id: str, request: RequestHeaders) -> bytes:
         """Return the token of a session.

@@ -85,6 +85,15 @@ export async function signIn(token) {
   await post("sign-in", { token });
 }
 
+/**
+ * Return whether there is a session.
+ * @returns {Promise<boolean>}
+ */
+export async function isSignedIn() {
+  const { signedIn } = await (await post("session", {})).json();
+  return signedIn === true;
+}
+
 /** End the session. */
 export async function signOut() {
   await post("sign-out", {});

@@ -1,7 +1,7 @@
 // @ts-check
 /** The frame of the page: sign-in, agents, routes, keys and the stream of index states. */
 
-import { allPages, events, signIn, signOut, watch } from "./api.js";
+import { allPages, events, isSignedIn, signIn, signOut, watch } from "./api.js";
 import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
 import * as files from "./files.js";
 import * as overview from "./overview.js";
@@ -53,6 +53,10 @@ let prefixTime = -Infinity;
 async function start() {
   replace(view, loading("Loading…"));
   try {
+    if (!(await isSignedIn())) {
+      showSignIn("");
+      return;
+    }
     agents = await allPages("ListAgents", {}, "agents");
   } catch (error) {
     if (!isSignedOut(error)) showStartError(error);

@@ -53,7 +53,8 @@ class Inspected:
     def new_token(self, *agents, name="", expires="", scope="read"):
         """Create a token, and return its ID and the token."""
         options = [*(f"--agent={agent}" for agent in agents), f"--name={name}", f"--scope={scope}", "--json"]
-        done = self.served.memoryd("token", "new", *options, *([f"--expires={expires}"] if expires else []))
+        options += [f"--expires={expires}"] if expires else []
+        done = self.served.memoryd("token", "new", f"--config={self.config}", *options)
         assert done.returncode == 0, done.stderr
         made = json.loads(done.stdout)
         return made["id"], made["token"]
@@ -61,6 +62,10 @@ class Inspected:
     def revoke(self, token_id):
         done = self.served.memoryd("token", "revoke", token_id)
         assert done.returncode == 0, done.stderr
+
+    @property
+    def config(self):
+        return self.served.home / "memoryd.json5"
 
     def workspace(self, agent=MAIN):
         return self.served.home / agent

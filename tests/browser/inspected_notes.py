@@ -133,7 +133,8 @@ def write_hostile_notes(workspace):
         rules.write(f"{HOSTILE_RULE}\n")
     (workspace / HOSTILE_RULE).mkdir()
     (workspace / HOSTILE_RULE / "a.md").write_text("not indexed\n")
-    (workspace / "MEMORY.md").open("a").write(f"\n- zanzibar in the long-term memory: {' '.join(PAYLOADS[:6])}\n")
+    with (workspace / "MEMORY.md").open("a") as memory:
+        memory.write(f"\n- zanzibar in the long-term memory: {' '.join(PAYLOADS[:6])}\n")
 
 
 def write_transcript(state, agent="main"):

@@ -6,6 +6,8 @@ refused. Tokens, scopes, limits, log and metrics are those of gRPC.
 """
 
 import json
+import math
+import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -44,6 +46,8 @@ _REFUSED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "MemoryRecall": (*_KEY, "rememberShown", "remember_shown"),
     "SessionContext": _KEY,
 }
+# The key of no real session, by which SessionContext returns what a private main session loads.
+_PAGE_SESSION = re.compile(r"agent:[a-z0-9_-]{1,64}:main:thread:inspector", re.ASCII)
 
 _HEARTBEAT = "15s"
 _MOST_SIGN_IN_BYTES = 4096
@@ -100,8 +104,9 @@ class Inspector:
         token = _read_token(await exchange.read_body(request, _MOST_SIGN_IN_BYTES))
         wait = self._throttle.take(exchange.client_host)
         if wait:
-            message = f"too many failed sign-ins; try again in {wait:.0f} s"
-            raise Refusal(429, "TOO_MANY_REQUESTS", message, retry_after_seconds=round(wait, 3))
+            seconds = math.ceil(wait * 1000) / 1000
+            message = f"there were too many failed sign-ins; try again in {math.ceil(wait)} s"
+            raise Refusal(429, "TOO_MANY_REQUESTS", message, retry_after_seconds=seconds)
         exchange.grant = await self._calls.identify(LocalCaller(token, request_id=exchange.request_id))
         self._throttle.give_back(exchange.client_host)
         self.sessions.close(_session_id(exchange, request))
@@ -121,7 +126,7 @@ class Inspector:
         await exchange.respond(204)
 
     async def _session(self, exchange: HttpExchange, request: RequestHeaders) -> None:
-        """Send whether there is a session. Browsers log error responses, so the page asks this before its first call."""
+        """Send whether there is a session. Browsers log error responses, so the page asks before its first call."""
         _check_page(exchange, request)
         await exchange.read_body(request, _MOST_SIGN_IN_BYTES)
         session = self.sessions.use(_session_id(exchange, request))
@@ -271,6 +276,8 @@ def _refuse_effects(method: str, message: Mapping[str, Any]) -> None:
         InvalidRequest: one of them is set.
     """
     refused = [name for name in _REFUSED_FIELDS.get(method, ()) if message.get(name)]
+    if method == "SessionContext":
+        refused = [name for name in refused if not _PAGE_SESSION.fullmatch(str(message[name]))]
     if refused:
         raise InvalidRequest([FieldViolation(name, "must not be set; the inspector only reads") for name in refused])
 

@@ -59,14 +59,20 @@ export function renderFile(root, context, path) {
       line: lineOf(context.params),
     });
     const history = el("details", { class: "file-details" });
-    replace(rest, text.chunkDetails, history, text.element);
+    const showText = async () => {
+      replace(rest, text.chunkDetails, history, text.element);
+      try {
+        await text.load();
+      } catch (error) {
+        if (!signal.aborted) replace(text.element, errorBox(error));
+      }
+    };
+    // What keeps a file out of the index usually keeps it from being read, too.
+    const button = el("button", { type: "button", class: "button", text: "Show the text", on: { click: showText } });
+    replace(rest, history, file?.state === "FILE_STATE_FAILED" && button);
     if (file?.source === "SOURCE_SESSIONS") history.remove();
     else renderHistory(history, context, path);
-    try {
-      await text.load();
-    } catch (error) {
-      if (!signal.aborted) replace(text.element, errorBox(error));
-    }
+    if (file && file.state !== "FILE_STATE_FAILED") await showText();
   }
 }
 
@@ -94,7 +100,7 @@ async function findFile({ agentId, signal }, path) {
  * @param {MemoryFile | undefined} file
  */
 function aboutFile(context, path, file) {
-  const why = el("a", { href: viewHref(context.agentId, "search", { miss: path }), text: "Why is it not found?" });
+  const why = el("a", { href: viewHref(context.agentId, "search", { why: path }), text: "Why is it not found?" });
   if (!file) return [el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why)];
   const state = stateOf(file);
   const reason = REASONS[state]?.(file);

@@ -62,18 +62,13 @@ export async function eachPage(method, request, field, onItems, { signal, limit 
  * @param {string} method
  * @param {object} request
  * @param {string} field
- * @param {{signal?: AbortSignal, limit?: number, onPage?: (items: any[]) => void}} [options]
- *   `onPage` is called with the items so far after each page.
+ * @param {{signal?: AbortSignal, limit?: number}} [options]
  * @returns {Promise<any[]>}
  */
-export async function allPages(method, request, field, { onPage, ...options } = {}) {
+export async function allPages(method, request, field, options) {
   /** @type {any[]} */
   const items = [];
-  const add = (/** @type {any[]} */ page) => {
-    items.push(...page);
-    onPage?.(items);
-  };
-  await eachPage(method, request, field, add, options);
+  await eachPage(method, request, field, (page) => void items.push(...page), options);
   return items;
 }
 

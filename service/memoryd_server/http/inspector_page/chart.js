@@ -49,7 +49,7 @@ export function bars(items, { label, heading = "" }) {
  */
 function barOf({ value, title, href }, index, most) {
   if (!value) return null;
-  const height = Math.max(3, (HEIGHT * value) / most);
+  const height = Math.max(6, (HEIGHT * value) / most);
   const shapes = [
     svg("title", { text: title }),
     svg("rect", { class: "hit", x: index, y: 0, width: 1, height: HEIGHT }),

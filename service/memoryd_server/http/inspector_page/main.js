@@ -102,6 +102,7 @@ function showSignIn(note) {
   const form = el(
     "form",
     { class: "card sign-in" },
+    el("input", { autocomplete: "username", value: "memoryd", hidden: true }),
     el("h2", { tabindex: -1, text: "Sign in" }),
     note && el("p", { role: "status", text: note }),
     el("div", { class: "field" }, el("label", { for: "token", text: "Token" }), field),

@@ -63,7 +63,7 @@ export function render(root, context) {
     const days = byDay(dated);
     replace(chart, el("h3", { text: "Files by day" }), chartOf(ofSource, context));
     summary.textContent = `${count(dated.length, "file")} on ${count(days.length, "day")}${more ? ` (only the first ${number(MOST_FILES)} files are listed)` : ""}`;
-    if (days.length) showDays(list, days, context);
+    if (days.length) showDays(list, days, context.agentId);
     else replace(list, emptyBox(entries.length ? "No file matches the filter." : "There are no files yet."));
   }
 
@@ -173,57 +173,61 @@ function filterForm(params, onChange) {
 }
 
 /**
- * Show the first days, and a button for more.
+ * Show the first days in a card for each month, and a button for more.
  * @param {HTMLElement} list
  * @param {[string, Entry[]][]} days
- * @param {Context} context
+ * @param {string} agentId
  */
-function showDays(list, days, context) {
+function showDays(list, days, agentId) {
   let shown = 0;
   let month = "-";
-  const button = el("button", { type: "button", class: "button", text: "Show more days", on: { click: () => append(true) } });
+  let card = el("section");
+  const button = el("button", { type: "button", class: "button", text: "Show more days", on: { click: () => append()?.querySelector("a")?.focus() } });
   replace(list, button);
-  append(false);
+  append();
 
-  /** @param {boolean} focus Whether to move the focus to the first new day. */
-  function append(focus) {
-    const firstNew = shown;
-    for (let files = 0; shown < days.length && shown - firstNew < DAYS_AT_ONCE && files < FILES_AT_ONCE; shown += 1) {
+  /** Append days, and return the first. */
+  function append() {
+    let first;
+    for (let added = 0, files = 0; shown < days.length && added < DAYS_AT_ONCE && files < FILES_AT_ONCE; added += 1, shown += 1) {
       const [date, entries] = days[shown];
       if (date.slice(0, 7) !== month) {
         month = date.slice(0, 7);
-        button.before(el("h3", { class: "month", text: date ? MONTH.format(new Date(`${month}-01T00:00:00Z`)) : "No date" }));
+        card = el("section", { class: "card" }, el("h3", { text: date ? MONTH.format(new Date(`${month}-01`)) : "No date" }));
+        button.before(card);
       }
-      const section = dayOf(date, entries, context);
-      button.before(section);
-      if (focus && shown === firstNew) section.querySelector("a")?.focus();
-      files += Math.min(entries.length, FILES_AT_ONCE);
+      const section = dayOf(date, entries, agentId);
+      card.append(section);
+      first ??= section;
+      files += entries.length;
     }
     button.hidden = shown === days.length;
+    return first;
   }
 }
 
 /**
  * @param {string} date
  * @param {Entry[]} entries
- * @param {Context} context
+ * @param {string} agentId
  */
-function dayOf(date, entries, context) {
-  const list = el("ul", { class: "plain" }, entries.slice(0, FILES_AT_ONCE).map((entry) => entryRow(entry, context)));
+function dayOf(date, entries, agentId) {
+  const rows = (/** @type {Entry[]} */ some) => some.map((entry) => entryRow(entry, agentId));
   const rest = entries.slice(FILES_AT_ONCE);
+  const list = el("ul", { class: "plain" }, rows(entries.slice(0, FILES_AT_ONCE)));
   const button = el("button", { type: "button", class: "button", text: `Show ${number(rest.length)} more of this day` });
   button.addEventListener("click", () => {
-    list.append(...rest.map((entry) => entryRow(entry, context)));
+    list.append(...rows(rest));
     button.remove();
   });
-  return el("section", { class: "card day" }, el("h4", { text: date ? day(date) : "Files without a date" }), el("div", null, list, rest.length > 0 && button));
+  return el("div", { class: "day" }, el("h4", { text: date ? day(date) : "" }), el("div", null, list, rest.length > 0 && button));
 }
 
 /**
  * @param {Entry} entry
- * @param {Context} context
+ * @param {string} agentId
  */
-function entryRow({ path, source, state, chunks }, { agentId }) {
+function entryRow({ path, source, state, chunks }, agentId) {
   return el(
     "li",
     { class: "row" },

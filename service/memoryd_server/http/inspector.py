@@ -20,7 +20,7 @@ from memoryd_server.errors import FieldViolation, InvalidRequest, TokenInvalid
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.http.exchange import ClientLeft, HttpExchange
 from memoryd_server.http.inspector_files import FILES_PATH, ISOLATION_HEADERS, PageFile
-from memoryd_server.http.inspector_sessions import SESSION_SECONDS, InspectorSessions, SignInThrottle
+from memoryd_server.http.inspector_sessions import SESSION_SECONDS, InspectorSession, InspectorSessions, SignInThrottle
 from memoryd_server.http.refusals import Refusal
 from memoryd_server.http.request_headers import RequestHeaders
 from memoryd_server.http.routes import BodyHandler, Handler, Route
@@ -77,7 +77,7 @@ class Inspector:
         self._serve_caller = serve_caller
         self._tasks = tasks
         self._log = log
-        self.sessions = InspectorSessions()
+        self._sessions = InspectorSessions()
         self._throttle = SignInThrottle()
 
     def routes(self, page: Mapping[str, PageFile]) -> dict[str, Route]:
@@ -109,8 +109,8 @@ class Inspector:
             raise Refusal(429, "TOO_MANY_REQUESTS", message, retry_after_seconds=seconds)
         exchange.grant = await self._calls.identify(LocalCaller(token, request_id=exchange.request_id))
         self._throttle.give_back(exchange.client_host)
-        self.sessions.close(_session_id(exchange, request))
-        session_id = self.sessions.open(token, request.origin, exchange.grant.share)
+        self._sessions.close(_session_id(exchange, request))
+        session_id = self._sessions.open(token, request.origin, exchange.grant.share)
         self._log.info("open-inspector-session", token_id=exchange.grant.token_id, request_id=exchange.request_id)
         _set_cookie(exchange, request, session_id, SESSION_SECONDS)
         await exchange.respond(204)
@@ -121,7 +121,7 @@ class Inspector:
         session_id = _session_id(exchange, request)
         await exchange.read_body(request, _MOST_SIGN_IN_BYTES)
         self._token_of(session_id, request)
-        self.sessions.close(session_id)
+        self._sessions.close(session_id)
         _set_cookie(exchange, request, "", 0)
         await exchange.respond(204)
 
@@ -129,9 +129,12 @@ class Inspector:
         """Send whether there is a session. Browsers log error responses, so the page asks before its first call."""
         _check_page(exchange, request)
         await exchange.read_body(request, _MOST_SIGN_IN_BYTES)
-        session = self.sessions.use(_session_id(exchange, request))
-        is_signed_in = session is not None and session.origin == request.origin
-        await exchange.respond(200, _JSON, json.dumps({"signedIn": is_signed_in}).encode())
+        session = self._find(_session_id(exchange, request), request)
+        await exchange.respond(200, _JSON, _json({"signedIn": session is not None}))
+
+    def _find(self, session_id: str, request: RequestHeaders) -> InspectorSession | None:
+        session = self._sessions.use(session_id)
+        return session if session is not None and session.origin == request.origin else None
 
     def _token_of(self, session_id: str, request: RequestHeaders) -> bytes:
         """Return the token of a session.
@@ -139,8 +142,8 @@ class Inspector:
         Raises:
             Refusal: there is no session with this id, or it belongs to another origin.
         """
-        session = self.sessions.use(session_id)
-        if session is None or session.origin != request.origin:
+        session = self._find(session_id, request)
+        if session is None:
             raise _sign_in_required()
         return session.token
 
@@ -154,7 +157,7 @@ class Inspector:
             try:
                 await self._serve_caller(exchange, request, token, handle)
             except TokenInvalid:
-                self.sessions.close(session_id)
+                self._sessions.close(session_id)
                 raise _sign_in_required() from None
 
         return serve

@@ -71,7 +71,7 @@ def read_page(folder: Traversable | None = None) -> Mapping[str, PageFile]:
     """Return the files of the page by their paths; those of the package unless another folder is given. Blocks.
 
     Raises:
-        SettingsError: a file is missing, which index.html names.
+        SettingsError: index.html or a file that it names is missing.
     """
     found = {}
     for file in (folder or files(__package__) / "inspector_page").iterdir():
@@ -80,7 +80,7 @@ def read_page(folder: Traversable | None = None) -> Mapping[str, PageFile]:
             content = file.read_bytes()
             path = PAGE_PATH if file.name == _INDEX else FILES_PATH + file.name
             found[path] = PageFile(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
-    missing = {PAGE_PATH} - set(found)
+    missing = (_references(found[PAGE_PATH]) if PAGE_PATH in found else {PAGE_PATH}) - set(found)
     if missing:
         raise SettingsError(
             f"files of the inspector are missing: {', '.join(sorted(missing))}; install memoryd again, or set "
@@ -90,4 +90,5 @@ def read_page(folder: Traversable | None = None) -> Mapping[str, PageFile]:
 
 
 def _references(index: PageFile) -> set[str]:
+    """Return the paths that an HTML file names."""
     return set(_REFERENCE.findall(index.content.decode()))

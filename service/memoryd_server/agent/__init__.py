@@ -70,7 +70,6 @@ from memoryd_server.search import (
     RetrieverReport,
     SearchMode,
     citation,
-    score_parts,
 )
 from memoryd_server.sessions import ContextFile, FlushDecision, ToolSchema, TurnKind, WorkspaceAccess
 from memoryd_server.sources import WatchedRoot
@@ -194,5 +193,4 @@ __all__ = [
     "agent_of_session",
     "citation",
     "read_location",
-    "score_parts",
 ]

@@ -58,7 +58,7 @@ from memoryd_server.errors import CursorExpired, NotImplementedYet, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter
 from memoryd_server.providers import ProviderSelection
-from memoryd_server.search import BUILTIN, NO_ANSWER, CandidateTrace, SearchAnswer, SearchEngine, SearchQuery
+from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources, ReadStopped
 from memoryd_server.sync import SyncScope
@@ -192,13 +192,11 @@ class Agent:
         began = self._clock.monotonic()
         query = request.resolve(self.config, self._now(), deadline.at)
         answer = replace(NO_ANSWER, revision=self.snapshot.revision)
-        trace = CandidateTrace() if request.explain else None
         if request.search_files:
-            answer = await self._answer(query, request.session_key, request.min_revision, trace)
+            answer = await self._answer(query, request.session_key, request.min_revision)
         if request.entries:
             answer = with_entries(answer, await self._find_entries(query), query)
-        explained = None if trace is None else (trace, query)
-        result = self._search.result(answer, self._clock.monotonic() - began, explained)
+        result = self._search.result(answer, self._clock.monotonic() - began)
         self._meter.search_ended(result.measurement(self.config.agent_id))
         return result
 
@@ -229,12 +227,9 @@ class Agent:
         self._meter.search_ended(result.search.measurement(self.config.agent_id))
         return result
 
-    async def _answer(
-        self, query: SearchQuery, session_key: str, min_revision: int | None = None, trace: CandidateTrace | None = None
-    ) -> SearchAnswer:
-        if self._backend is not None:
-            return await self._backend.search(query, session_key=session_key, min_revision=min_revision)
-        return await self.search_builtin(query, session_key=session_key, min_revision=min_revision, trace=trace)
+    async def _answer(self, query: SearchQuery, session_key: str, min_revision: int | None = None) -> SearchAnswer:
+        search = self.search_builtin if self._backend is None else self._backend.search
+        return await search(query, session_key=session_key, min_revision=min_revision)
 
     async def _find_entries(self, query: SearchQuery) -> EntryAnswer:
         if not can_match(query.files):
@@ -249,16 +244,14 @@ class Agent:
         )
         return await self._threads.entries.find(self.config, wanted)
 
-    async def search_builtin(
-        self, query: SearchQuery, *, session_key: str, min_revision: int | None, trace: CandidateTrace | None = None
-    ) -> SearchAnswer:
-        """Return the answer of memoryd's own index. Fill in `trace`, if there is one.
+    async def search_builtin(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
+        """Return the answer of memoryd's own index.
 
         Raises:
             RevisionNotReached: the index did not reach `min_revision` before `query.deadline`.
         """
         await self.prepare_search(session_key, min_revision, query.deadline)
-        return await self._search.search(query, trace)
+        return await self._search.search(query)
 
     async def prepare_search(self, session_key: str, min_revision: int | None, deadline: float) -> None:
         """Record the start of a session, and wait for a revision of the index.

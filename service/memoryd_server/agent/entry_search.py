@@ -1,6 +1,6 @@
 """Search of an agent's entries: what the agent asks, and what the plug-in of entries answers."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import zip_longest
@@ -8,7 +8,18 @@ from itertools import zip_longest
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, Origin, utc_day
-from memoryd_server.search import EmptyReason, Hit, SearchAnswer, SearchQuery, cited, cut_text, within_budget
+from memoryd_server.search import (
+    MOST_DROPPED,
+    DroppedCandidate,
+    EmptyReason,
+    Hit,
+    SearchAnswer,
+    SearchQuery,
+    cited,
+    cut_text,
+    displaced,
+    within_budget,
+)
 from memoryd_server.store import FileFilter
 
 ENTRY_FOLDER = "entries/"
@@ -124,12 +135,22 @@ def with_entries(answer: SearchAnswer, entries: EntryAnswer, query: SearchQuery)
     """Return the answer of a search of files together with the entries that were found, within the query's limits."""
     found = [hit.as_hit(query.max_snippet_chars, citations=query.citations) for hit in entries.hits]
     hits = within_budget(alternating(answer.hits, found)[: query.max_results], query.max_total_chars)
-    answer = replace(answer, hits=hits, degradations=(*answer.degradations, *entries.degradations))
+    dropped = (*_displaced(answer, hits, query), *answer.dropped)[:MOST_DROPPED] if query.explain else ()
+    answer = replace(answer, hits=hits, degradations=(*answer.degradations, *entries.degradations), dropped=dropped)
     if hits:
         return replace(answer, empty_reason=None, empty_explanation="")
     if answer.empty_reason is None:
         return replace(answer, empty_reason=EmptyReason.NO_MATCH, empty_explanation="no entry matches the query")
     return answer
+
+
+def _displaced(answer: SearchAnswer, hits: Sequence[Hit], query: SearchQuery) -> Iterator[DroppedCandidate]:
+    """Yield the results of a search of files that are not among the results with entries."""
+    places = {(hit.source, hit.path, hit.start_line) for hit in hits}
+    for rank, hit in enumerate(answer.hits, 1):
+        if (hit.source, hit.path, hit.start_line) not in places:
+            miss = displaced(rank, query)
+            yield DroppedCandidate(hit.path, hit.source, hit.start_line, hit.end_line, hit.score, miss)
 
 
 def alternating(first: Sequence[Hit], second: Sequence[Hit]) -> list[Hit]:

@@ -212,8 +212,8 @@ class Request:
 class SearchRequest(Request):
     """A query. No `sources` means those that the agent's configuration searches by default.
 
-    `entries` is whether entries are searched too, and `search_files` whether files are. `explain` is whether the result
-    has the candidates that were dropped.
+    `entries` is whether entries are searched too, and `search_files` whether files are. `explain` is as in
+    `SearchQuery`.
     """
 
     query: str
@@ -254,6 +254,7 @@ class SearchRequest(Request):
             active_projects=checks.projects(),
             abstain_below=checks.share("abstain_below"),
             files=checks.files(),
+            explain=self.explain,
         )
         checks.optional_count("min_revision")
         checks.check()

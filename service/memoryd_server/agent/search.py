@@ -23,8 +23,6 @@ from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.observe import SearchFinished
 from memoryd_server.search import (
     BUILTIN,
-    CandidateTrace,
-    DroppedCandidate,
     EarlyKeywordHits,
     PreparedSearch,
     SearchAnswer,
@@ -32,7 +30,6 @@ from memoryd_server.search import (
     SearchMode,
     SearchQuery,
     SearchTrace,
-    dropped_candidates,
 )
 from memoryd_server.sync import SyncOutcome
 
@@ -47,8 +44,7 @@ class SearchResult:
     """An answer, with the state of the index at that moment.
 
     `degradations` are those of the answer and of the agent. `stale` is whether files have changed since they were
-    indexed. `provider` and `model` made the query's vector; empty if the answer used none. `dropped` are the best
-    candidates that are not in the answer, if they were requested.
+    indexed. `provider` and `model` made the query's vector; empty if the answer used none.
     """
 
     answer: SearchAnswer
@@ -58,7 +54,6 @@ class SearchResult:
     provider: str
     model: str
     elapsed_seconds: float
-    dropped: tuple[DroppedCandidate, ...] = ()
 
     def measurement(self, agent_id: str) -> SearchFinished:
         """Return what the metrics count of a search of this agent."""
@@ -115,7 +110,7 @@ class IndexSearch:
             prepare = partial(self.engine.prepare, *arguments, candidates=most, trace=trace)
             prepared, _ = await index.read(lambda: self._consistent(prepare), query.deadline)
             outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
-            finish = partial(self._finish, prepare, prepared, outcome, trace)
+            finish = partial(self._finish, prepare, prepared, outcome)
             answer, impairments = await index.read(lambda: self._consistent(finish), query.deadline)
         index.record_answer(stale=answer.stale)
         return replace(answer, degradations=(*answer.degradations, *impairments))
@@ -132,11 +127,7 @@ class IndexSearch:
         return result, impairments
 
     def _finish(
-        self,
-        prepare: Callable[[], PreparedSearch],
-        prepared: PreparedSearch,
-        outcome: RerankOutcome,
-        trace: SearchTrace | None,
+        self, prepare: Callable[[], PreparedSearch], prepared: PreparedSearch, outcome: RerankOutcome
     ) -> SearchAnswer:
         """Return the answer in the order of the reranker, if that scored the results in time. Blocks.
 
@@ -149,20 +140,12 @@ class IndexSearch:
             by_text = dict(zip(prepared.passages, scores or (), strict=False))
             prepared = prepare()
             scores = None if scores is None else tuple(by_text.get(text) for text in prepared.passages)
-        answer = self.engine.finish(prepared, scores, trace=trace)
+        answer = self.engine.finish(prepared, scores)
         skipped = () if outcome.degradation is None else (outcome.degradation,)
         return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 
-    def result(
-        self,
-        answer: SearchAnswer,
-        elapsed_seconds: float,
-        explained: tuple[CandidateTrace, SearchQuery] | None = None,
-    ) -> SearchResult:
-        """Return an answer of this index, or of a search backend, with the agent's degradations and state.
-
-        `explained` is the trace of an explained search and its query.
-        """
+    def result(self, answer: SearchAnswer, elapsed_seconds: float) -> SearchResult:
+        """Return an answer of this index, or of a search backend, with the agent's degradations and state."""
         snapshot, builtin = self._index.monitor.current, answer.backend == BUILTIN
         standing = _of_answer(self._index.degradations(), answer) if builtin else self._index.config.impairments
         kinds = {degradation.kind for degradation in standing}
@@ -176,7 +159,6 @@ class IndexSearch:
             provider=provider,
             model=model,
             elapsed_seconds=elapsed_seconds,
-            dropped=() if explained is None else dropped_candidates(explained[0], answer, explained[1]),
         )
 
     def _query_model(self, answer: SearchAnswer) -> tuple[str, str]:

@@ -32,7 +32,6 @@ from memoryd_server.agent import (
     ToolSchema,
     WatchedRoot,
     citation,
-    score_parts,
 )
 from memoryd_server.model import Degradation, FileFailure
 from memoryd_server.rpc import wire
@@ -52,7 +51,7 @@ def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2
     return memory_service_pb2.MemorySearchResponse(
         results=[search_result(hit, explain) for hit in value.answer.hits],
         info=_search_info(value, explain=explain),
-        dropped=map(_dropped, value.dropped),
+        dropped=map(_dropped, value.answer.dropped),
     )
 
 
@@ -190,9 +189,7 @@ def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:
         date=hit.date,
         adjacent=hit.adjacent,
         rerank=hit.rerank,
-        parts=[
-            memory_pb2.ScorePart(kind=f"SCORE_PART_KIND_{kind}", amount=amount) for kind, amount in score_parts(hit)
-        ],
+        parts=[memory_pb2.ScorePart(kind=f"SCORE_PART_KIND_{part.kind}", amount=part.amount) for part in hit.parts],
     )
 
 

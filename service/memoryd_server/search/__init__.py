@@ -4,13 +4,16 @@ from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.dates import DateRange, dates_in, is_date_word
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
-from memoryd_server.search.miss import DroppedCandidate, Miss, MissReason, dropped_candidates, explain_miss
+from memoryd_server.search.miss import displaced, explain_miss
 from memoryd_server.search.query import (
     BUILTIN,
     NO_ANSWER,
     CitationMode,
+    DroppedCandidate,
     EmptyReason,
     Hit,
+    Miss,
+    MissReason,
     RankingConfig,
     RerankReport,
     RetrieverReport,
@@ -21,16 +24,15 @@ from memoryd_server.search.query import (
 from memoryd_server.search.ranking import decay_of
 from memoryd_server.search.results import citation, cited, within_budget
 from memoryd_server.search.retrieval import EarlyKeywordHits
-from memoryd_server.search.score_detail import ScorePart, ScorePartKind, score_parts
 from memoryd_server.search.snippet import cut_text
-from memoryd_server.search.trace import CandidateTrace, SearchTrace, Target, TargetTrace
+from memoryd_server.search.trace import MOST_DROPPED, SearchTrace, Target, TargetTrace
 
 __all__ = [
     "BUILTIN",
     "LEAST_COSINE",
+    "MOST_DROPPED",
     "NO_ANSWER",
     "UNCALIBRATED",
-    "CandidateTrace",
     "CitationMode",
     "CosineScale",
     "DateRange",
@@ -44,8 +46,6 @@ __all__ = [
     "RankingConfig",
     "RerankReport",
     "RetrieverReport",
-    "ScorePart",
-    "ScorePartKind",
     "SearchAnswer",
     "SearchEngine",
     "SearchMode",
@@ -59,11 +59,10 @@ __all__ = [
     "dates_in",
     "decay_of",
     "derived_scale",
-    "dropped_candidates",
+    "displaced",
     "explain_miss",
     "is_date_word",
     "known_scale",
     "names_in",
-    "score_parts",
     "within_budget",
 ]

@@ -23,6 +23,7 @@ from memoryd_server.search.cutoff import CosineScale, Cutoff, apply_cutoff, scal
 from memoryd_server.search.dates import dates_in
 from memoryd_server.search.diversity import diversified
 from memoryd_server.search.keyword import KeywordAnswer
+from memoryd_server.search.miss import dropped_candidates
 from memoryd_server.search.neighbours import KEYWORD_PENALTY, VECTOR_PENALTY, spread
 from memoryd_server.search.query import (
     Hit,
@@ -55,7 +56,7 @@ from memoryd_server.search.retrieval import (
     retrieve,
     runs_early,
 )
-from memoryd_server.search.trace import RankedOrders, SearchTrace
+from memoryd_server.search.trace import CandidateTrace, RankedOrders, SearchTrace
 from memoryd_server.search.windows import LineMatcher, window_scores
 from memoryd_server.store import ChunkFilter, IndexCounts, Store, VectorIdentity
 from memoryd_server.text import Analyzer
@@ -69,7 +70,7 @@ _MORE_PLACES = 8
 
 @dataclass(frozen=True, slots=True)
 class PreparedSearch:
-    """A search whose results are ranked and not rendered yet."""
+    """A search whose results are ranked and not rendered yet. `trace` is filled in by `SearchEngine.finish`."""
 
     analyzed: AnalyzedQuery
     counts: IndexCounts
@@ -79,6 +80,7 @@ class PreparedSearch:
     selected: SelectedRows
     matcher: LineMatcher
     scale: CosineScale | None
+    trace: SearchTrace | None = None
 
     @property
     def passages(self) -> tuple[str, ...]:
@@ -139,7 +141,7 @@ class SearchEngine:
         trace: SearchTrace | None = None,
     ) -> SearchAnswer:
         """Answer `query` from the last committed state of the index, without a reranker: `prepare`, then `finish`."""
-        return self.finish(self.prepare(query, vector, no_vector, early, identity, trace=trace), trace=trace)
+        return self.finish(self.prepare(query, vector, no_vector, early, identity, trace=trace))
 
     def prepare(
         self,
@@ -157,7 +159,7 @@ class SearchEngine:
         `vector` is the query's vector, made by the provider and model of `identity`; it is ignored if the index's
         vectors have another identity. `no_vector` is the reason why there is none. `early` is used if the index has not
         changed since. `candidates` is the number of results for a reranker, if that is more than the query's. `trace`
-        is filled in, if there is one.
+        is filled in, if there is one. Otherwise, if the query is to be explained, the candidates are followed.
 
         Raises:
             DeadlineTooShort: `query.deadline` passed.
@@ -166,6 +168,8 @@ class SearchEngine:
             IndexUnavailable: the index cannot be read.
         """
         ranking = self._ranking
+        if trace is None and query.explain:
+            trace = CandidateTrace()
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
             if identity is not None and not identity.matches(reader.vector_identity()):
@@ -203,21 +207,15 @@ class SearchEngine:
             if trace is not None:
                 orders = RankedOrders(by_score.candidates, passed, placed, cutoff.candidates, selected.rows)
                 trace.record_ranking(reader, ranking, (analyzed, retrieved), orders, self._check)
-        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher, scale)
+        return PreparedSearch(analyzed, counts, retrieved, ranked, cutoff, selected, matcher, scale, trace)
 
-    def finish(
-        self,
-        prepared: PreparedSearch,
-        scores: Sequence[float | None] | None = None,
-        *,
-        trace: SearchTrace | None = None,
-    ) -> SearchAnswer:
-        """Return the answer of a prepared search, with snippets. Does not read the index. Fill in `trace`.
+    def finish(self, prepared: PreparedSearch, scores: Sequence[float | None] | None = None) -> SearchAnswer:
+        """Return the answer of a prepared search, with snippets. Does not read the index.
 
         `scores` are those of a reranker for the passages, in their order; None for a passage that it did not score, and
         None instead of all of them if the results keep their order.
         """
-        analyzed, rows = prepared.analyzed, prepared.selected.rows
+        analyzed, rows, trace = prepared.analyzed, prepared.selected.rows, prepared.trace
         rerank: dict[int, float | None] = {}
         if scores is not None:
             rerank = {candidate.chunk_id: score for (candidate, _), score in zip(rows, scores, strict=False)}
@@ -225,11 +223,14 @@ class SearchEngine:
             rows = [rows[place] for place in reranked_order(own, scores, self._ranking.rerank_weight)]
         rows = best_rows(rows, analyzed.query.max_results, share=len(analyzed.groups) > 1)
         renderer = HitRenderer(analyzed, prepared.retrieved.keyword, prepared.matcher)
-        found = hits(rows, renderer, prepared.ranked, rerank)
+        found = hits(rows, renderer, prepared.ranked, rerank, explain=trace is not None)
         answer = self._answer(prepared, found)
-        if trace is not None:
-            trace.record_answer(found, answer, self._least_confidence(prepared))
-            trace.render(lambda candidate, row: hits([(candidate, row)], renderer, prepared.ranked, rerank)[0])
+        if trace is None:
+            return answer
+        trace.record_answer(found, answer, self._least_confidence(prepared))
+        trace.render(lambda *row: hits([row], renderer, prepared.ranked, rerank, explain=True)[0])
+        if isinstance(trace, CandidateTrace):
+            answer = replace(answer, dropped=dropped_candidates(trace, answer, analyzed.query))
         return answer
 
     def _rank(self, retrieved: RetrievalResult, adjusted: Adjustments, rows: RowCache, matcher: LineMatcher) -> Ranked:

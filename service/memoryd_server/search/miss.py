@@ -5,14 +5,21 @@ Pure.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from functools import partial
 from itertools import islice
 
-from memoryd_server.model import Source
 from memoryd_server.search.cutoff import Cutoff
-from memoryd_server.search.query import EmptyReason, Hit, SearchAnswer, SearchMode, SearchQuery, clamp
+from memoryd_server.search.query import (
+    DroppedCandidate,
+    EmptyReason,
+    Hit,
+    Miss,
+    MissReason,
+    SearchAnswer,
+    SearchMode,
+    SearchQuery,
+    clamp,
+)
 from memoryd_server.search.trace import (
     MOST_DROPPED,
     MOST_RANKED,
@@ -23,63 +30,6 @@ from memoryd_server.search.trace import (
     TracedChunk,
 )
 from memoryd_server.store import ChunkRow
-
-
-class MissReason(StrEnum):
-    """The step of indexing or searching that left out a file or a line. The names are those of the wire's enum."""
-
-    FOUND = "FOUND"
-    NOT_MEMORY = "NOT_MEMORY"
-    LINK = "LINK"
-    EXCLUDED = "EXCLUDED"
-    NOT_ON_DISK = "NOT_ON_DISK"
-    FORGOTTEN = "FORGOTTEN"
-    PENDING = "PENDING"
-    FAILED = "FAILED"
-    NO_TEXT = "NO_TEXT"
-    SOURCE_NOT_CONFIGURED = "SOURCE_NOT_CONFIGURED"
-    SOURCE_NOT_SEARCHED = "SOURCE_NOT_SEARCHED"
-    FILTERED = "FILTERED"
-    NO_MATCH = "NO_MATCH"
-    NOT_RETRIEVED = "NOT_RETRIEVED"
-    BELOW_MIN_SCORE = "BELOW_MIN_SCORE"
-    BELOW_CUTOFF = "BELOW_CUTOFF"
-    DIVERSITY = "DIVERSITY"
-    ADJACENT = "ADJACENT"
-    RESERVED = "RESERVED"
-    BELOW_MAX_RESULTS = "BELOW_MAX_RESULTS"
-    RERANKED = "RERANKED"
-    ABSTAINED = "ABSTAINED"
-    TEXT_LIMIT = "TEXT_LIMIT"
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """The step that left out a file or a line, as text and with its numbers; None for numbers that it does not have.
-
-    `rank` counts from 1, and `max_rank` is the last rank that would be enough. `value` was compared with `limit`.
-    `rule` is the rule or condition that excludes the file.
-    """
-
-    reason: MissReason
-    explanation: str
-    rank: int | None = None
-    max_rank: int | None = None
-    value: float | None = None
-    limit: float | None = None
-    rule: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class DroppedCandidate:
-    """A chunk that a retriever returned and that is not a result, with the step that left it out."""
-
-    path: str
-    source: Source
-    start_line: int
-    end_line: int
-    score: float
-    miss: Miss
 
 
 def explain_miss(trace: TargetTrace, answer: SearchAnswer, query: SearchQuery) -> Miss | None:
@@ -110,7 +60,7 @@ def dropped_candidates(trace: CandidateTrace, answer: SearchAnswer, query: Searc
     """Return the best candidates that are not in `answer`, at most `MOST_DROPPED`, best first.
 
     A chunk whose lines are within those of a result, such as one that was merged into it, is not returned. `answer` is
-    as for `explain_miss`, and so are the steps.
+    that of the traced search.
     """
     return tuple(islice(_dropped(trace, answer, query), MOST_DROPPED))
 
@@ -122,6 +72,12 @@ def _dropped(trace: CandidateTrace, answer: SearchAnswer, query: SearchQuery) ->
         if not any(map(is_in, answer.hits)):
             miss = _withheld(trace, is_in, answer, query) or _step_of(trace, chunk, query)
             yield DroppedCandidate(row.path, row.source, row.start_line, row.end_line, score, miss)
+
+
+def displaced(rank: int, query: SearchQuery) -> Miss:
+    """Return that entries take the place of a result of the files, which has this rank."""
+    words = "entries, which alternate with files, take its place"
+    return Miss(MissReason.RESERVED, f"it is result {rank} of the files, but {words}", rank, query.max_results)
 
 
 def _contains(row: ChunkRow, hit: Hit) -> bool:
@@ -153,8 +109,7 @@ def _withheld(
         words = f"the answer is withheld, because its confidence of {confidence:.3f} is below {least:.3f}"
         return Miss(MissReason.ABSTAINED, f"it is result {rank}, but {words}", rank, value=confidence, limit=least)
     if _rank_among(searched.hits, is_in) is not None and any(hit.source is None for hit in answer.hits):
-        words = "entries, which alternate with files, take its place"
-        return Miss(MissReason.RESERVED, f"it is result {rank} of the files, but {words}", rank, query.max_results)
+        return displaced(rank, query)
     words = f"the snippets of the results before it use all of max_total_chars ({query.max_total_chars})"
     return Miss(MissReason.TEXT_LIMIT, f"it is result {rank}, but {words}", rank, len(answer.hits))
 

@@ -52,7 +52,8 @@ class SearchQuery:
     search waits for the query's vector; None means as long as the deadline allows. `rerank` is whether a reranker, if
     one is configured, orders the results. `builtin_only` is whether only the builtin search may answer, because other
     backends do not say how relevant their results are. `common_words`, without case and accents, are no evidence that
-    a hit is about the query; they have no effect on the results.
+    a hit is about the query; they have no effect on the results. `explain` is whether the hits have the parts of their
+    scores, and the answer the candidates that were dropped.
     """
 
     text: str
@@ -74,11 +75,36 @@ class SearchQuery:
     rerank: bool = True
     builtin_only: bool = False
     common_words: frozenset[str] = frozenset()
+    explain: bool = False
 
 
 def text_score(bm25: float, best: float) -> float:
     """Return `bm25` as a share of the query's best, 0..1. SQLite's BM25 is negative; the smallest is the best."""
     return 1.0 if best >= 0 else clamp(bm25 / best)
+
+
+class ScorePartKind(StrEnum):
+    """What an amount of a score comes from. The names are those of the wire's enum.
+
+    ADJACENT and DIVERSITY are penalties that lower the place of a result, and are not part of its score.
+    """
+
+    KEYWORD = "KEYWORD"
+    WINDOW = "WINDOW"
+    VECTOR = "VECTOR"
+    ANNOTATIONS = "ANNOTATIONS"
+    DECAY = "DECAY"
+    DATE = "DATE"
+    ADJACENT = "ADJACENT"
+    DIVERSITY = "DIVERSITY"
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePart:
+    """An amount by which the score is higher, or lower if it is negative."""
+
+    kind: ScorePartKind
+    amount: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +121,8 @@ class Hit:
     `common_words` and short numbers; None as `coverage`. `evidence_words` is the number of these words. `identifiers`
     are those of the words that are names in one piece, such as `BOOKING_CACHE_TTL`, have letters and digits, such as
     `E1042`, or are long numbers. `day` is the date of the chunk or its file, as YYYY-MM-DD; empty if neither has one.
-    `vector_share` is the vector retriever's share of the score before adjustments, None if the builtin search did not
-    compute the score. `diversity` is None if it is 0.
+    `parts` are what the score is made of, if the query is to be explained; empty if the builtin search did not
+    compute the score.
     """
 
     path: str
@@ -126,8 +152,64 @@ class Hit:
     evidence_words: int = 0
     identifiers: tuple[str, ...] = ()
     day: str = ""
-    vector_share: float | None = None
-    diversity: float | None = None
+    parts: tuple[ScorePart, ...] = ()
+
+
+class MissReason(StrEnum):
+    """The step of indexing or searching that left out a file or a line. The names are those of the wire's enum."""
+
+    FOUND = "FOUND"
+    NOT_MEMORY = "NOT_MEMORY"
+    LINK = "LINK"
+    EXCLUDED = "EXCLUDED"
+    NOT_ON_DISK = "NOT_ON_DISK"
+    FORGOTTEN = "FORGOTTEN"
+    PENDING = "PENDING"
+    FAILED = "FAILED"
+    NO_TEXT = "NO_TEXT"
+    SOURCE_NOT_CONFIGURED = "SOURCE_NOT_CONFIGURED"
+    SOURCE_NOT_SEARCHED = "SOURCE_NOT_SEARCHED"
+    FILTERED = "FILTERED"
+    NO_MATCH = "NO_MATCH"
+    NOT_RETRIEVED = "NOT_RETRIEVED"
+    BELOW_MIN_SCORE = "BELOW_MIN_SCORE"
+    BELOW_CUTOFF = "BELOW_CUTOFF"
+    DIVERSITY = "DIVERSITY"
+    ADJACENT = "ADJACENT"
+    RESERVED = "RESERVED"
+    BELOW_MAX_RESULTS = "BELOW_MAX_RESULTS"
+    RERANKED = "RERANKED"
+    ABSTAINED = "ABSTAINED"
+    TEXT_LIMIT = "TEXT_LIMIT"
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """The step that left out a file or a line, as text and with its numbers; None for numbers that it does not have.
+
+    `rank` counts from 1, and `max_rank` is the last rank that would be enough. `value` was compared with `limit`.
+    `rule` is the rule or condition that excludes the file.
+    """
+
+    reason: MissReason
+    explanation: str
+    rank: int | None = None
+    max_rank: int | None = None
+    value: float | None = None
+    limit: float | None = None
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedCandidate:
+    """A chunk that a retriever returned and that is not a result, with the step that left it out."""
+
+    path: str
+    source: Source | None
+    start_line: int
+    end_line: int
+    score: float
+    miss: Miss
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +245,7 @@ class SearchAnswer:
     `matched_any_word` is whether no file has all words of the query, and files with any of them were searched instead.
     `reranking` is None if no reranker is configured. `nearness` is the best cosine on the model's scale, on which 0
     is an unrelated text and 1 the least cosine of an answer; None if vector search did not run or there is no scale.
+    `dropped` are the best candidates that are not hits, best first, if the query is to be explained.
     """
 
     hits: tuple[Hit, ...]
@@ -183,6 +266,7 @@ class SearchAnswer:
     matched_any_word: bool = False
     reranking: RerankReport | None = None
     nearness: float | None = None
+    dropped: tuple[DroppedCandidate, ...] = ()
 
 
 NO_ANSWER = SearchAnswer(

@@ -11,6 +11,7 @@ from memoryd_server.search.neighbours import RankedRow, merged_into
 from memoryd_server.search.query import Candidate, Hit, clamp
 from memoryd_server.search.ranking import Ranked
 from memoryd_server.search.retrieval import AnalyzedQuery
+from memoryd_server.search.score_parts import score_parts
 from memoryd_server.search.snippet import Snippet, TermMatcher, best_snippet, cut_text
 from memoryd_server.search.windows import LineMatcher
 from memoryd_server.store import ChunkHead, ChunkRow, Reader
@@ -238,12 +239,23 @@ def _is_identifier(term: QueryTerm) -> bool:
 
 
 def hits(
-    rows: Sequence[RankedRow], renderer: HitRenderer, ranked: Ranked, rerank: Mapping[int, float | None]
+    rows: Sequence[RankedRow],
+    renderer: HitRenderer,
+    ranked: Ranked,
+    rerank: Mapping[int, float | None],
+    *,
+    explain: bool = False,
 ) -> list[Hit]:
-    """Return the hits of these rows. `ranked` has the factors of their scores, `rerank` the reranker's, by chunk."""
-    return [
+    """Return the hits of these rows, with the parts of their scores if `explain` is set.
+
+    `ranked` has the factors of their scores, `rerank` the reranker's, by chunk.
+    """
+    found = [
         _hit(candidate, row, renderer.render(row), ranked, rerank.get(candidate.chunk_id)) for candidate, row in rows
     ]
+    if not explain:
+        return found
+    return [replace(hit, parts=score_parts(candidate, ranked)) for hit, (candidate, _) in zip(found, rows, strict=True)]
 
 
 def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ranked, rerank: float | None) -> Hit:
@@ -276,8 +288,6 @@ def _hit(candidate: Candidate, row: ChunkRow, rendered: RenderedHit, ranked: Ran
         evidence_words=rendered.evidence_words,
         identifiers=rendered.identifiers,
         day=row.day,
-        vector_share=ranked.vector_share,
-        diversity=candidate.diversity or None,
     )
 
 

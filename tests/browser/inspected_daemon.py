@@ -1,4 +1,4 @@
-"""A daemon with three agents whose memory the inspector shows, and an embedding provider on loopback."""
+"""A daemon with four agents whose memory the inspector shows, and an embedding provider on loopback."""
 
 import json
 import threading
@@ -18,14 +18,17 @@ from browser.inspected_notes import (
     write_transcript,
 )
 from daemon_process import Served, end, start
-from fake_providers import embedding_server
+from fake_providers import fake_provider
 from memoryd.client import connect
 from memoryd.messages import TextReplacement
 from waiting import WAIT_SECONDS, wait_until
 
-# In the settings only; no response and no page may have it.
+# In the settings only; no response and no page may have them.
 PROVIDER_KEY = "sk-inspector-0123456789abcdef"
-MAIN, SUPPORT, CRANES = "main", "support", "cranes"
+REFUSED_KEY = "sk-inspector-fedcba9876543210"
+MAIN, SUPPORT, CRANES, BEACONS = "main", "support", "cranes", "beacons"
+# Those of the daemon. The provider refuses the key of the last one.
+AGENTS = (MAIN, SUPPORT, CRANES, BEACONS)
 # The provider embeds texts with this word only if `Inspected.gate` is set.
 GATED_WORD = "crane"
 CRANE_NOTES = 60
@@ -85,11 +88,12 @@ def inspected_daemon(folder: Path, *, hostile: bool):
     write_transcript(state)
     write_numbered(folder / SUPPORT, 3, "ticket")
     write_numbered(folder / CRANES, 3, GATED_WORD)
+    write_numbered(folder / BEACONS, 3, "beacon")
     if hostile:
         write_hostile_notes(folder / MAIN)
     gate = threading.Event()
     gate.set()
-    with embedding_server() as provider:
+    with fake_provider("openai-compatible", [PROVIDER_KEY]) as provider:
         provider.refuse = lambda texts: _wait(gate, texts)
         config = folder / "memoryd.json5"
         config.write_text(json.dumps(_settings(folder, provider.url)))
@@ -122,8 +126,9 @@ def _settings(folder, provider_url):
         # A test starts each sync, so that it knows when the page shows one.
         "sync": {"watch": False},
     }
-    agents = [{"id": agent, "workspace": str(folder / agent)} for agent in (MAIN, SUPPORT, CRANES)]
+    agents = [{"id": agent, "workspace": str(folder / agent)} for agent in AGENTS]
     agents[0]["default"] = True
+    agents[-1]["memorySearch"] = {"remote": {"apiKey": REFUSED_KEY}}
     memoryd = {
         "writes": "edit",
         "reconcileSeconds": 3_600,
@@ -143,7 +148,7 @@ def _http_url(log):
 def _prepare(inspected, *, hostile):
     """Index all agents, and edit a file, so that it has a history."""
     with inspected.client() as client:
-        for agent in (MAIN, SUPPORT, CRANES):
+        for agent in AGENTS:
             *_, last = client.sync(agent_id=agent, timeout=WAIT_SECONDS)
             assert last.completed.index_revision, last
     _, token = inspected.new_token(MAIN, name=HOSTILE_CALLER if hostile else "pip", scope="edit")

@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 from playwright.sync_api import BrowserContext, Page, expect
 
 from browser.chromium import STEP_MS, PageRecord
-from browser.inspected_daemon import MAIN, PROVIDER_KEY, Inspected
+from browser.inspected_daemon import MAIN, PROVIDER_KEY, REFUSED_KEY, Inspected
 
 VIEWS = ("Overview", "Search", "Files", "Timeline", "Session")
 
@@ -61,7 +61,7 @@ class Inspector:
 
     def settled(self):
         """Wait until no part of the view is being loaded."""
-        expect(self.page.locator("#view [aria-busy=true], #view .loading")).to_have_count(0)
+        expect(self.page.locator("#view [aria-busy=true], #view .loading:visible")).to_have_count(0)
 
     def results(self):
         """The results of the search that is shown."""
@@ -72,7 +72,7 @@ class Inspector:
 
     def check(self):
         """Fail if the page reported an error, went elsewhere, or got or shows a secret."""
-        secrets = [PROVIDER_KEY, *self.tokens]
+        secrets = [PROVIDER_KEY, REFUSED_KEY, *self.tokens]
         for url, body in self.record.bodies():
             assert not [secret for secret in secrets if secret.encode() in body], url
         if not self.page.is_closed():

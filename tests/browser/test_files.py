@@ -42,7 +42,7 @@ def test_files_are_filtered_by_text_and_by_state(inspector):
     expect(row(inspector, "incident.md")).to_be_visible()
     expect(row(inspector, "booking-engine.md")).to_have_count(0)
     inspector.page.get_by_label("Path contains").fill("")
-    inspector.page.get_by_label(re.compile("^Failed")).check()
+    inspector.page.get_by_label(re.compile(r"^\s*Failed")).check()
     expect(row(inspector, "meeting-transcript.md")).to_be_visible()
     expect(row(inspector, "MEMORY.md")).to_have_count(0)
 
@@ -68,7 +68,9 @@ def test_the_chunks_of_a_file_are_drawn_beside_its_lines(inspector):
 
 
 def test_a_link_to_a_line_shows_this_line(inspector):
-    inspector.go("Files", path="memory/projects/berths.md", line=40)
+    path = "memory/projects/berths.md"
+    lines = (inspector.inspected.workspace() / path).read_text().splitlines()
+    inspector.go("Files", path=path, line=lines.index("The lighthouse keeper is called Eivind.") + 1)
     expect(panel(inspector).get_by_text("The lighthouse keeper is called Eivind.")).to_be_in_viewport()
 
 

@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { announce, debounce, el, errorBox, loading, replace } from "./dom.js";
 import { enumWords } from "./format.js";
 import { latestOnly } from "./latest.js";
-import { placeLink, resultCard, wordsToMark } from "./results.js";
+import { placeLink, resultCard, sentence, wordsToMark } from "./results.js";
 import { field } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -221,7 +221,7 @@ function details({ reason = "", explanation: text = "", rank, maxRank, value, li
     limit === undefined ? "" : `least ${name} that is enough: ${limit.toFixed(3)}`,
   ].filter(Boolean);
   return [
-    text ? `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}` : "",
+    sentence(text),
     figures.length > 0 && el("div", { class: "muted" }, figures.join(" · ")),
     rule && el("div", {}, "Rule: ", el("code", {}, rule)),
   ];

@@ -99,6 +99,11 @@ export function barScale(results) {
   return Math.max(1, ...results.map((result) => gained(result.scoreDetail)));
 }
 
+/** @param {string | undefined} text Return a text of the daemon, which is often a part of a sentence, as a sentence. */
+export function sentence(text = "") {
+  return text && text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
+}
+
 /** @param {number | undefined} score */
 export function shownScore(score) {
   return (score ?? 0).toFixed(3);
@@ -157,7 +162,7 @@ export function droppedTable(context, dropped, explain) {
       {},
       el("td", {}, placeLink(context.agentId, candidate)),
       el("td", { class: "number" }, shownScore(candidate.score)),
-      el("td", {}, el("strong", {}, enumWords(candidate.reason ?? "")), el("br"), candidate.explanation),
+      el("td", {}, el("strong", {}, enumWords(candidate.reason ?? "")), el("br"), sentence(candidate.explanation)),
       el(
         "td",
         {},
@@ -190,7 +195,7 @@ export function droppedTable(context, dropped, explain) {
 function degradationLine(degradation) {
   const { kind = "", wanted, used, reason } = degradation;
   const instead = used ? ` (used: ${used}${wanted ? `; configured: ${wanted}` : ""})` : "";
-  return el("li", {}, el("strong", {}, `${enumWords(kind)}.`), ` ${reason ?? ""}${instead}`);
+  return el("li", {}, el("strong", {}, `${enumWords(kind)}.`), ` ${sentence(`${reason ?? ""}${instead}`)}`);
 }
 
 /**

@@ -6,7 +6,7 @@ import { announce, debounce, el, emptyBox, errorBox, loading, replace } from "./
 import { count, enumWords } from "./format.js";
 import { latestOnly } from "./latest.js";
 import { missForm } from "./miss.js";
-import { barScale, droppedTable, infoReport, resultCard, wordsToMark } from "./results.js";
+import { barScale, droppedTable, infoReport, resultCard, sentence, wordsToMark } from "./results.js";
 import { requestOf, searchForm, searchOf } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -126,7 +126,7 @@ function emptyAnswer(info) {
     "div",
     { class: "empty-box" },
     el("p", {}, el("strong", {}, info.emptyReason ? `${enumWords(info.emptyReason)}.` : "No results.")),
-    info.emptyExplanation && el("p", {}, info.emptyExplanation),
+    info.emptyExplanation && el("p", {}, sentence(info.emptyExplanation)),
   );
 }
 

@@ -90,7 +90,7 @@ export function searchForm(search, on) {
   const until = el("input", { type: "date", value: search.until });
   const prefix = el("input", { type: "text", value: search.prefix, placeholder: "memory/projects/", spellcheck: "false" });
   const mode = choice([["", "default"], ...MODES.map((each) => /** @type {[string, string]} */ ([each, each]))], search.mode);
-  const min = el("input", { type: "number", min: "0", max: "1", step: "0.05", value: search.min, placeholder: "none" });
+  const min = el("input", { type: "number", min: "0", max: "1", step: "any", value: search.min, placeholder: "none" });
   const summary = el("summary", {});
 
   const read = () => ({
@@ -101,7 +101,7 @@ export function searchForm(search, on) {
     until: until.value,
     prefix: prefix.value.trim(),
     mode: mode.value,
-    min: min.validity.valid ? min.value : "",
+    min: min.value,
   });
   const showCount = () => {
     const set = conditions(read());

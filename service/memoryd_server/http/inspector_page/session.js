@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { announce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
 import { count, day, enumWords, number } from "./format.js";
 import { latestOnly } from "./latest.js";
-import { infoReport, placeLink, shownScore, visible } from "./results.js";
+import { infoReport, placeLink, sentence, shownScore, visible } from "./results.js";
 import { choice, field } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
@@ -120,7 +120,7 @@ function loadedFile(context, file) {
       problem && el("span", { class: "badge badge-bad" }, "cannot be read"),
       exists && !problem && el("span", { class: "muted" }, count([...text].length, "character")),
     ),
-    problem && el("p", {}, problem),
+    problem && el("p", {}, sentence(problem)),
     text && textDetails("Text", text, ""),
   ];
 }
@@ -209,8 +209,11 @@ function recallSection(context, save) {
 /** @param {Context} context @param {Recalled} response */
 function recalled(context, { block = "", items = [], silentReason, silentExplanation, info, tokensUsed = 0 }) {
   if (!block) {
-    const explained = el("p", {}, silentExplanation ?? "");
-    return [el("div", { class: "empty-box" }, el("p", {}, el("strong", {}, `${enumWords(silentReason)}.`)), explained), infoReport(info)];
+    const reason = el("p", {}, el("strong", {}, `${enumWords(silentReason)}.`));
+    return [
+      el("div", { class: "empty-box" }, reason, el("p", {}, sentence(silentExplanation))),
+      info?.servedMode && infoReport(info),
+    ];
   }
   return [
     infoReport(info, `${count(items.length, "passage")} · ${number(tokensUsed)} tokens`),

@@ -26,7 +26,7 @@ export function bars(items, { label, heading = "" }) {
   return el(
     "figure",
     { class: "bars", "aria-label": label },
-    el("div", { class: "bars-most muted", "aria-hidden": "true", text: `${number(most)} at most` }),
+    el("div", { class: "bars-most muted", "aria-hidden": "true", text: `Highest bar: ${number(most)}` }),
     svg(
       "svg",
       { class: "chart", viewBox: `0 0 ${Math.max(1, items.length)} ${HEIGHT}`, preserveAspectRatio: "none", "aria-hidden": "true" },

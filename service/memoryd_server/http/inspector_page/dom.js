@@ -168,8 +168,7 @@ export function viewHref(agentId, view, params = {}) {
  * @param {unknown} error
  */
 export function errorBox(error) {
-  const { message, reason, violations, retryAfterSeconds } =
-    error instanceof ApiError ? error : { message: String(error), reason: "", violations: [], retryAfterSeconds: undefined };
+  const { message, reason, violations, retryAfterSeconds } = error instanceof ApiError ? error : new ApiError({ message: String(error), status: 0 });
   return el(
     "div",
     { class: "error-box", role: "alert" },

@@ -1,7 +1,7 @@
 // @ts-check
 /** The frame of the page: sign-in, agents, routes, keys and the stream of index states. */
 
-import { allPages, events, isSignedIn, signIn, signOut, watch } from "./api.js";
+import { ApiError, allPages, events, isSignedIn, signIn, signOut, watch } from "./api.js";
 import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
 import * as files from "./files.js";
 import * as overview from "./overview.js";
@@ -49,43 +49,36 @@ let stream = null;
 let keysEnabled = true;
 let prefixTime = -Infinity;
 
-/** Load the agents, and show the view of the hash. */
-async function start() {
+/**
+ * Load the agents, and show the view of the hash.
+ * @param {boolean} [hasSignedIn]
+ */
+async function start(hasSignedIn = false) {
   replace(view, loading("Loading…"));
   try {
     if (!(await isSignedIn())) {
-      showSignIn("");
+      showSignIn(hasSignedIn ? "The browser did not keep the session cookie. Allow cookies for this page." : "");
       return;
     }
     agents = await allPages("ListAgents", {}, "agents");
   } catch (error) {
-    if (!isSignedOut(error)) showStartError(error);
+    if (!isSignedOut(error)) replace(view, errorBox(error), el("button", { class: "button", text: "Try again", on: { click: () => start() } }));
     return;
   }
   showAccount(true);
-  replace(agentSelect, agents.map((agent) => el("option", { value: agent.agentId, text: agentText(agent) })));
+  replace(agentSelect, agents.map(({ agentId, enabled }) => el("option", { value: agentId, text: enabled ? agentId : `${agentId} (disabled)` })));
   $("agent-label").hidden = agents.length < 2;
-  showRoute(false);
+  showRoute(hasSignedIn);
 }
 
 /** @param {unknown} error */
 function isSignedOut(error) {
-  return error instanceof Error && "reason" in error && error.reason === "SIGN_IN_REQUIRED";
-}
-
-/** @param {unknown} error */
-function showStartError(error) {
-  replace(view, errorBox(error), el("button", { class: "button", type: "button", text: "Try again", on: { click: start } }));
-}
-
-/** @param {Agent} agent */
-function agentText(agent) {
-  return agent.enabled ? agent.agentId : `${agent.agentId} (disabled)`;
+  return error instanceof ApiError && error.reason === "SIGN_IN_REQUIRED";
 }
 
 /** @param {boolean} signedIn */
 function showAccount(signedIn) {
-  for (const id of ["account", "tabs"]) $(id).hidden = !signedIn;
+  $("account").hidden = $("tabs").hidden = !signedIn;
 }
 
 /** @param {string} note */
@@ -108,7 +101,7 @@ function showSignIn(note) {
     el("div", { class: "field" }, el("label", { for: "token", text: "Token" }), field),
     button,
     problem,
-    el("p", { class: "muted" }, el("code", { text: "memoryd token new" }), " makes a token. It is exchanged for a cookie that ends after 12 hours or when the token is revoked."),
+    el("p", { class: "muted" }, el("code", { text: "memoryd token new" }), " makes a token, and ", el("code", { text: "memoryd token list" }), " shows which are valid. The session ends after 12 hours, or when the token is revoked."),
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -118,9 +111,9 @@ function showSignIn(note) {
     replace(problem);
     try {
       await signIn(token);
-      await start();
+      await start(true);
     } catch (error) {
-      replace(problem, errorBox(error), isWrongToken(error) && el("p", { text: "Check that the token is complete and not revoked: `memoryd token list` shows the valid ones, and `memoryd token new` makes another." }));
+      replace(problem, errorBox(error));
       button.disabled = false;
       field.focus();
     }
@@ -129,14 +122,9 @@ function showSignIn(note) {
   field.focus();
 }
 
-/** @param {unknown} error */
-function isWrongToken(error) {
-  return error instanceof Error && "status" in error && error.status === 401;
-}
-
 /** @returns {Route} */
 function currentRoute() {
-  const [path, query = ""] = splitOnce(location.hash.replace(/^#\/?/, ""), "?");
+  const [, path = "", query = ""] = /^#?\/?([^?]*)\??(.*)$/s.exec(location.hash) ?? [];
   const [agentId = "", name = ""] = path.split("/").map(decoded);
   return { agentId: agentId || defaultAgentId(), view: Object.hasOwn(VIEWS, name) ? name : FIRST_VIEW, params: new URLSearchParams(query) };
 }
@@ -148,15 +136,6 @@ function decoded(text) {
   } catch {
     return text;
   }
-}
-
-/**
- * @param {string} text
- * @param {string} separator
- */
-function splitOnce(text, separator) {
-  const at = text.indexOf(separator);
-  return at < 0 ? [text] : [text.slice(0, at), text.slice(at + 1)];
 }
 
 function defaultAgentId() {
@@ -177,7 +156,7 @@ function showRoute(focus) {
   const changed = shown?.agentId !== route.agentId || shown.view !== route.view;
   leaveView();
   shown = { agentId: route.agentId, view: route.view };
-  showTabs(route);
+  replace($("tabs"), Object.entries(VIEWS).map(([name, { title }]) => el("a", { href: viewHref(route.agentId, name), "aria-current": name === route.view && "page", text: title })));
   agentSelect.value = agent ? agent.agentId : "";
   document.title = `${VIEWS[route.view].title} – ${route.agentId} – memoryd inspector`;
   setStream(agent?.enabled ? agent.agentId : null);
@@ -192,13 +171,9 @@ function showRoute(focus) {
  * @param {Agent | undefined} agent
  */
 function renderView(route, agent) {
-  const heading = el("h2", { tabindex: -1, text: VIEWS[route.view].title });
-  if (!agent) {
-    replace(view, heading, emptyBox(agents.length ? `There is no agent ${route.agentId}, or the token may not read it.` : "The token may not read any agent."));
-    return;
-  }
-  if (!agent.enabled && !WORKS_DISABLED.has(route.view)) {
-    replace(view, heading, emptyBox(`Memory search is disabled for the agent ${agent.agentId}, so it has no index.`));
+  const problem = problemOf(route, agent);
+  if (problem || !agent) {
+    replace(view, el("h2", { tabindex: -1, text: VIEWS[route.view].title }), emptyBox(problem));
     return;
   }
   const controller = new AbortController();
@@ -210,6 +185,17 @@ function renderView(route, agent) {
     controller.abort();
     stop?.();
   };
+}
+
+/**
+ * Return why a view cannot be shown, or "".
+ * @param {Route} route
+ * @param {Agent | undefined} agent
+ */
+function problemOf(route, agent) {
+  if (!agents.length) return "The token may not read any agent.";
+  if (!agent) return `There is no agent ${route.agentId}, or the token may not read it.`;
+  return agent.enabled || WORKS_DISABLED.has(route.view) ? "" : `Memory search is disabled for the agent ${agent.agentId}, so it has no index.`;
 }
 
 /**
@@ -231,14 +217,6 @@ function contextOf(route, agent, signal) {
       return stream?.last ?? null;
     },
   };
-}
-
-/** @param {Route} route */
-function showTabs(route) {
-  const tabs = Object.entries(VIEWS).map(([name, { title }]) =>
-    el("a", { href: viewHref(route.agentId, name), "aria-current": name === route.view && "page", text: title }),
-  );
-  replace($("tabs"), tabs);
 }
 
 /** @param {string | null} agentId The agent to follow, or null for none. */
@@ -307,7 +285,7 @@ function showKeys() {
     { "aria-labelledby": "keys-title", on: { close: () => dialog.remove() } },
     el("h2", { id: "keys-title", text: "Keys" }),
     el("dl", { class: "keys" }, rows.map(([keys, text]) => [el("dt", null, keys.split(" ").map((key) => el("kbd", { text: key }))), el("dd", { text })])),
-    el("p", null, el("label", null, enabled, " Use these keys until the page is reloaded")),
+    el("p", null, el("label", null, enabled, " Use these keys")),
     el("form", { method: "dialog" }, el("button", { class: "button", text: "Close" })),
   );
   document.body.append(dialog);

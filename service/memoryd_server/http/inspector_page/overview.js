@@ -169,13 +169,13 @@ function statusCards(status, agentId) {
 }
 
 /** @param {any} status */
-function indexCard({ index = {}, workspace = "", activeBackend, service = {}, failedFiles = [] }) {
+function indexCard({ index = {}, workspace = "", activeBackend, service = {} }) {
   const { state, revision, files, chunks, sizeBytes, lastSyncTime, pendingFiles, oldestUnindexedAge } = index;
   return el(
     "section",
     { class: "card" },
     titleRow("Index", BADGES[state] ?? "badge-warn", enumWords(state)),
-    el("p", { text: stateSentence(index, failedFiles.length > 0) }),
+    el("p", { text: stateSentence(index) }),
     facts({
       Revision: revision ?? "0",
       Files: number(files),
@@ -190,14 +190,12 @@ function indexCard({ index = {}, workspace = "", activeBackend, service = {}, fa
   );
 }
 
-/**
- * @param {any} index
- * @param {boolean} hasFailed
- */
-function stateSentence({ state, files, pendingFiles }, hasFailed) {
+/** @param {any} index */
+function stateSentence({ state, files, pendingFiles, sources = [] }) {
+  const failed = sources.reduce((/** @type {number} */ sum, /** @type {any} */ { filesFailed = 0 }) => sum + filesFailed, 0);
   switch (state) {
     case "INDEX_STATE_READY":
-      return `The current content of ${hasFailed ? "" : "all "}${count(files, "file")} is indexed${hasFailed ? "; others could not be indexed" : ""}.`;
+      return `The current content of ${count(files, "file")} is indexed. ${failed ? `${count(failed, "file")} could not be indexed.` : ""}`;
     case "INDEX_STATE_STALE":
       return `${pendingFiles ? count(pendingFiles, "file") : "Files"} changed since the last sync. Searches use the index as it is.`;
     case "INDEX_STATE_BUILDING":

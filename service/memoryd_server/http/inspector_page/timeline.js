@@ -3,8 +3,8 @@
 
 import { eachPage } from "./api.js";
 import { dayChart } from "./chart.js";
-import { debounce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
-import { count, day, enumWords, number } from "./format.js";
+import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
+import { count, enumWords, number } from "./format.js";
 
 /** @typedef {import("./main.js").Context} Context */
 /** @typedef {{path: string, source: string, state: string, chunks: number, date: string}} Entry */
@@ -12,10 +12,9 @@ import { count, day, enumWords, number } from "./format.js";
 const MOST_FILES = 20000;
 const DAYS_AT_ONCE = 60;
 const FILES_AT_ONCE = 400;
-const RELOAD_MS = 1000;
 const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
+const DAY = new Intl.DateTimeFormat("en", { weekday: "short", month: "short", day: "numeric", timeZone: "UTC" });
 const NAME_DATE = /^\d{4}-\d{2}-\d{2}/;
-const UNDATED = "";
 
 /**
  * Call `onFiles` with each page of an agent's files. Return whether there are more than those.
@@ -41,58 +40,60 @@ export function dateOf(file) {
  * @param {Context} context
  */
 export function render(root, context) {
-  const { params } = context;
-  const chart = el("section", { class: "card" });
-  const summary = el("p", { class: "muted", role: "status" });
+  const { params, signal } = context;
+  const chart = el("section", { class: "card" }, el("h3", { text: "Files by day" }));
+  const summary = el("p", { class: "muted" });
+  const reload = el("button", { type: "button", class: "button", text: "The index has changed: list the files again", hidden: true });
   const list = el("div", { class: "timeline" });
   const form = filterForm(params, () => {
     context.replaceParams(form.values());
     show();
+    announce(summary.textContent ?? "");
   });
-  replace(root, el("h2", { tabindex: -1, text: "Timeline" }), chart, form.element, summary, list);
+  replace(root, el("h2", { tabindex: -1, text: "Timeline" }), chart, form.element, el("div", { class: "row" }, summary, reload), list);
 
   /** @type {Entry[]} */
   let entries = [];
-  let more = false;
+  let hasMore = false;
   let revision = context.index?.indexRevision;
 
   function show() {
     const { source, from, to } = form.values();
     const ofSource = entries.filter((entry) => !source || entry.source === source);
-    const dated = ofSource.filter(({ date }) => (!from || date >= from) && (!to || (date !== UNDATED && date <= to)));
-    const days = byDay(dated);
-    replace(chart, el("h3", { text: "Files by day" }), chartOf(ofSource, context));
-    summary.textContent = `${count(dated.length, "file")} on ${count(days.length, "day")}${more ? ` (only the first ${number(MOST_FILES)} files are listed)` : ""}`;
+    const days = byDay(ofSource.filter(({ date }) => (!from || date >= from) && (!to || (date && date <= to))));
+    const shown = days.reduce((sum, [, files]) => sum + files.length, 0);
+    summary.textContent = `${count(shown, "file")} on ${count(days.length, "day")}${hasMore ? `; only the first ${number(MOST_FILES)} files are listed` : ""}`;
+    replace(chart, el("h3", { text: "Files by day" }), chartOf(ofSource, (first, last) => viewHref(context.agentId, "timeline", { source, from: first, to: last })));
     if (days.length) showDays(list, days, context.agentId);
     else replace(list, emptyBox(entries.length ? "No file matches the filter." : "There are no files yet."));
   }
 
   async function load() {
-    /** @type {Entry[]} */
-    const loaded = [];
-    if (!entries.length) replace(list, loading("Loading the files…"));
+    reload.hidden = true;
+    revision = context.index?.indexRevision;
+    replace(list, loading("Loading the files…"));
     try {
-      more = await eachFile(context, (files) => {
-        for (const file of files) loaded.push(entryOf(file));
-        if (!entries.length) summary.textContent = `${count(loaded.length, "file")} so far…`;
+      entries = [];
+      hasMore = await eachFile(context, (files) => {
+        for (const file of files) entries.push(entryOf(file));
+        summary.textContent = `${count(entries.length, "file")} so far…`;
       });
     } catch (error) {
-      if (!context.signal.aborted) replace(list, errorBox(error));
+      if (!signal.aborted) replace(list, errorBox(error));
       return;
     }
-    entries = loaded.sort((a, b) => (a.date === b.date ? (a.path < b.path ? -1 : 1) : a.date < b.date ? 1 : -1));
+    entries.sort((a, b) => (a.date === b.date ? (a.path < b.path ? -1 : 1) : a.date < b.date ? 1 : -1));
     form.offer([...new Set(entries.map(({ source }) => source))].sort());
     show();
   }
 
-  const reload = debounce(load, RELOAD_MS);
-  context.watch.addEventListener("index", (event) => {
-    const state = /** @type {CustomEvent} */ (event).detail;
-    if (revision !== undefined && revision !== state.indexRevision) reload();
-    revision = state.indexRevision;
-  }, { signal: context.signal });
+  const onIndex = (/** @type {any} */ { detail: { indexRevision } }) => {
+    revision ??= indexRevision;
+    reload.hidden = revision === indexRevision;
+  };
+  context.watch.addEventListener("index", onIndex, { signal });
+  reload.addEventListener("click", load);
   load();
-  return () => reload.cancel();
 }
 
 /**
@@ -121,13 +122,12 @@ function byDay(entries) {
 
 /**
  * @param {Entry[]} entries
- * @param {Context} context
+ * @param {(first: string, last: string) => string} href
  */
-function chartOf(entries, { agentId, params }) {
+function chartOf(entries, href) {
   const counts = new Map();
   for (const { date } of entries) counts.set(date, (counts.get(date) ?? 0) + 1);
-  const source = params.get("source");
-  return dayChart(counts, { label: "Files by day", noun: "file", href: (from, to) => viewHref(agentId, "timeline", { source, from, to }) });
+  return dayChart(counts, { label: "Files by day", noun: "file", href });
 }
 
 /**
@@ -135,40 +135,32 @@ function chartOf(entries, { agentId, params }) {
  * @param {() => void} onChange
  */
 function filterForm(params, onChange) {
-  const source = el("select", { id: "timeline-source" }, el("option", { value: "", text: "All" }));
-  const from = el("input", { id: "timeline-from", type: "date", value: params.get("from") ?? "" });
-  const to = el("input", { id: "timeline-to", type: "date", value: params.get("to") ?? "" });
+  const value = (/** @type {string} */ name) => params.get(name) ?? "";
+  const source = el("select", { id: "timeline-source" });
+  const from = el("input", { id: "timeline-from", type: "date", value: value("from") });
+  const to = el("input", { id: "timeline-to", type: "date", value: value("to") });
   const clear = el("button", { type: "button", class: "button", text: "Clear the filter" });
-  let wanted = params.get("source") ?? "";
+  const offer = (/** @type {string[]} */ sources, wanted = source.value) => {
+    replace(source, el("option", { value: "", text: "All" }), sources.map((name) => el("option", { value: name, text: enumWords(name) })));
+    source.value = sources.includes(wanted) ? wanted : "";
+  };
   const changed = () => {
-    wanted = source.value;
-    showClear();
+    clear.hidden = !(source.value || from.value || to.value);
     onChange();
   };
-  const showClear = () => (clear.hidden = !(wanted || from.value || to.value));
+  offer([value("source")].filter(Boolean), value("source"));
+  clear.hidden = !(source.value || from.value || to.value);
   for (const field of [source, from, to]) field.addEventListener("change", changed);
   clear.addEventListener("click", () => {
     source.value = from.value = to.value = "";
     changed();
+    source.focus();
   });
-  showClear();
-  const element = el(
-    "form",
-    { class: "row filter", on: { submit: (event) => event.preventDefault() } },
-    el("div", { class: "field" }, el("label", { for: source.id, text: "Source" }), source),
-    el("div", { class: "field" }, el("label", { for: from.id, text: "From" }), from),
-    el("div", { class: "field" }, el("label", { for: to.id, text: "To" }), to),
-    clear,
-  );
+  const field = (/** @type {string} */ label, /** @type {HTMLElement} */ input) => el("div", { class: "field" }, el("label", { for: input.id, text: label }), input);
   return {
-    element,
-    values: () => ({ source: wanted, from: from.value, to: to.value }),
-    /** @param {string[]} sources */
-    offer(sources) {
-      replace(source, el("option", { value: "", text: "All" }), sources.map((name) => el("option", { value: name, text: enumWords(name) })));
-      source.value = sources.includes(wanted) ? wanted : "";
-      wanted = source.value;
-    },
+    element: el("form", { class: "row filter", on: { submit: (event) => event.preventDefault() } }, field("Source", source), field("From", from), field("To", to), clear),
+    values: () => ({ source: source.value, from: from.value, to: to.value }),
+    offer,
   };
 }
 
@@ -220,7 +212,7 @@ function dayOf(date, entries, agentId) {
     list.append(...rows(rest));
     button.remove();
   });
-  return el("div", { class: "day" }, el("h4", { text: date ? day(date) : "" }), el("div", null, list, rest.length > 0 && button));
+  return el("div", { class: "day" }, el("h4", { text: date && DAY.format(new Date(date)) }), el("div", null, list, rest.length > 0 && button));
 }
 
 /**

@@ -11,22 +11,18 @@ import { renderHistory } from "./history_view.js";
 /** @typedef {import("./file_tree.js").MemoryFile} MemoryFile */
 /** @typedef {import("./main.js").Context} Context */
 
-/** @type {Record<string, (file: MemoryFile) => any[]>} */
+/** @type {Record<string, string>} */
 const REASONS = {
-  FILE_STATE_PENDING: () => ["This file is not indexed yet. The next sync indexes it."],
-  FILE_STATE_STALE: () => ["This file changed after it was indexed. The chunks are those of the indexed content."],
-  FILE_STATE_FAILED: ({ error = "" }) => ["This file could not be indexed: ", el("bdi", { text: visiblePath(error) })],
-  FILE_STATE_GONE: () => ["This file is indexed but no longer on disk. The next sync removes it from the index."],
-  FILE_STATE_FORGOTTEN: () => [
-    "This file was removed from the index on request. It is not indexed again until its content changes.",
-  ],
-  FILE_STATE_EXCLUDED: ({ path, rule = "" }) => [
-    path.endsWith("/") ? "This folder and the files in it are excluded by the rule " : "This file is excluded by the rule ",
-    el("code", { dir: "auto", text: visiblePath(rule) }),
-    ".",
-  ],
+  FILE_STATE_PENDING: "This file is not indexed yet. The next sync indexes it.",
+  FILE_STATE_STALE: "This file changed after it was indexed. The chunks are those of the indexed content.",
+  FILE_STATE_FAILED: "This file could not be indexed: ",
+  FILE_STATE_GONE: "This file is indexed but no longer on disk. The next sync removes it from the index.",
+  FILE_STATE_FORGOTTEN: "This file was removed from the index by MemoryForget. It is not indexed again until its content changes.",
+  FILE_STATE_EXCLUDED: "Not indexed. Excluded by the rule ",
 };
-const HAVE_CHUNKS = new Set(["FILE_STATE_INDEXED", "FILE_STATE_STALE"]);
+const WITH_CHUNKS = new Set(["FILE_STATE_INDEXED", "FILE_STATE_STALE"]);
+/** The text of these files is loaded only on request, because this often fails. */
+const UNREADABLE = new Set(["FILE_STATE_FAILED", "FILE_STATE_EXCLUDED"]);
 
 /**
  * Show a file, and in it the line in `line` of the parameters.
@@ -34,56 +30,25 @@ const HAVE_CHUNKS = new Set(["FILE_STATE_INDEXED", "FILE_STATE_STALE"]);
  * @param {Context} context
  * @param {string} path
  */
-export function renderFile(root, context, path) {
-  const { signal } = context;
+export async function renderFile(root, context, path) {
   const about = el("div", { class: "file-about" }, loading("Loading the file"));
-  const rest = el("div");
   replace(
     root,
     el("a", { class: "file-back", href: viewHref(context.agentId, "files"), text: "← All files" }),
     el("h3", { class: "file-title" }, el("bdi", { text: visiblePath(path) })),
     about,
-    rest,
   );
-  load().catch((error) => {
-    if (!signal.aborted) replace(about, errorBox(error));
-  });
-
-  async function load() {
+  try {
     const file = await findFile(context, path);
-    replace(about, ...aboutFile(context, path, file));
-    if (path.endsWith("/")) return;
-    const text = new FileText(context, path, {
-      isTranscript: file?.source === "SOURCE_SESSIONS",
-      isIndexed: HAVE_CHUNKS.has(file?.state ?? ""),
-      line: lineOf(context.params),
-    });
-    const history = el("details", { class: "file-details" });
-    const showText = async () => {
-      replace(rest, text.chunkDetails, history, text.element);
-      try {
-        await text.load();
-      } catch (error) {
-        if (!signal.aborted) replace(text.element, errorBox(error));
-      }
-    };
-    // What keeps a file out of the index usually keeps it from being read, too.
-    const button = el("button", { type: "button", class: "button", text: "Show the text", on: { click: showText } });
-    replace(rest, history, file?.state === "FILE_STATE_FAILED" && button);
-    if (file?.source === "SOURCE_SESSIONS") history.remove();
-    else renderHistory(history, context, path);
-    if (file && file.state !== "FILE_STATE_FAILED") await showText();
+    replace(about, aboutFile(context, path, file));
+    if (file && !path.endsWith("/")) root.append(...contentOf(context, file));
+  } catch (error) {
+    if (!context.signal.aborted) replace(about, errorBox(error));
   }
 }
 
-/** @param {URLSearchParams} params */
-function lineOf(params) {
-  const line = Number(params.get("line"));
-  return Number.isSafeInteger(line) && line > 0 && line < 2 ** 31 ? line : 0;
-}
-
 /**
- * Return the file as it is in the list of files. A path with all files that begin with it is listed first.
+ * Return the file as it is in the list of files. It is the first file of those whose paths begin with its path.
  * @param {Context} context
  * @param {string} path
  * @returns {Promise<MemoryFile | undefined>}
@@ -99,37 +64,57 @@ async function findFile({ agentId, signal }, path) {
  * @param {string} path
  * @param {MemoryFile | undefined} file
  */
-function aboutFile(context, path, file) {
-  const why = el("a", { href: viewHref(context.agentId, "search", { why: path }), text: "Why is it not found?" });
-  if (!file) return [el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why)];
-  const state = stateOf(file);
-  const reason = REASONS[state]?.(file);
+function aboutFile({ agentId }, path, file) {
+  const why = el("a", { href: viewHref(agentId, "search", { miss: path }), text: "Why is it not found?" });
+  if (!file) return el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why);
+  const reason = REASONS[stateOf(file)];
+  const detail = file.error || file.rule;
   return [
-    el("dl", { class: "file-facts" }, facts(file).map(([name, value]) => el("div", null, el("dt", { text: name }), el("dd", null, value)))),
-    el("p", { class: reason ? "file-problem" : "" }, reason ?? [], " ", why),
+    el("dl", { class: "file-facts" }, factsOf(file).map(([name, value]) => value && el("div", null, el("dt", { text: name }), el("dd", null, value)))),
+    el("p", { class: reason && "file-problem" }, reason, detail && el("code", { dir: "auto", text: visiblePath(detail) }), " ", why),
   ];
 }
 
 /**
  * @param {MemoryFile} file
- * @returns {[string, Node | string][]}
+ * @returns {[string, Node | string | false | undefined][]}
  */
-function facts(file) {
-  /** @type {[string, Node | string | false][]} */
-  const all = [
+function factsOf(file) {
+  const { sizeBytes, modifiedTime, date, chunks } = file;
+  return [
     ["State", stateBadge(stateOf(file)) ?? "Indexed"],
-    ["Size", file.sizeBytes !== undefined && bytes(file.sizeBytes)],
-    ["Modified", file.modifiedTime !== undefined && timeOf(file.modifiedTime)],
-    ["Date", file.date ? day(file.date) : false],
-    ["Chunks", HAVE_CHUNKS.has(stateOf(file)) && number(file.chunks)],
+    ["Size", sizeBytes && bytes(sizeBytes)],
+    ["Modified", modifiedTime && el("time", { datetime: modifiedTime, title: modifiedTime, text: ago(modifiedTime) })],
+    ["Date", date && day(date)],
+    ["Chunks", WITH_CHUNKS.has(stateOf(file)) && number(chunks)],
   ];
-  return /** @type {[string, Node | string][]} */ (all.filter(([, value]) => value));
 }
 
 /**
- * Return a time relative to now, with the complete time as its tooltip.
- * @param {string} timestamp
+ * Return the history and the text of a file.
+ * @param {Context} context
+ * @param {MemoryFile} file
  */
-export function timeOf(timestamp) {
-  return el("time", { datetime: timestamp, title: new Date(timestamp).toLocaleString(), text: ago(timestamp) });
+function contentOf(context, file) {
+  const state = stateOf(file);
+  const isTranscript = file.source === "SOURCE_SESSIONS";
+  const line = Number(context.params.get("line"));
+  const text = new FileText(context, file.path, {
+    isTranscript,
+    isIndexed: WITH_CHUNKS.has(state),
+    line: line > 0 && line < 2 ** 31 ? Math.floor(line) : 0,
+  });
+  const show = el("button", {
+    type: "button",
+    class: "button",
+    text: "Show the text",
+    on: { click: () => (show.replaceWith(text.element), text.open()) },
+  });
+  const isShown = !UNREADABLE.has(state) && state !== "FILE_STATE_GONE";
+  if (isShown) text.open();
+  return [
+    text.details,
+    ...(isTranscript ? [] : [renderHistory(context, file.path)]),
+    ...(isShown ? [text.element] : UNREADABLE.has(state) ? [show] : []),
+  ];
 }

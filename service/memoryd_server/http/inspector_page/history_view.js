@@ -7,10 +7,10 @@ import { visiblePath } from "./file_tree.js";
 import { ago, bytes, count, enumWords } from "./format.js";
 
 /**
+ * @typedef {Pick<import("./main.js").Context, "agentId" | "agent" | "signal">} Context
  * @typedef {{versionId: string, path: string, movedFrom?: string, time: string, caller?: string, kind?: string,
  *   beforeSha256?: string, beforeBytes?: string, afterSha256?: string, afterBytes?: string, restorable?: boolean,
  *   diff?: string, diffTruncated?: boolean}} Version
- * @typedef {import("./main.js").Context} Context
  */
 
 const PAGE_SIZE = 20;
@@ -24,53 +24,47 @@ const LINE_CLASSES = new Map([
 const PLAIN = /^[\w.,:@%/+=][\w.,:@%/+=-]*$/;
 
 /**
- * Show the history of a file in a `<details>`.
- * @param {HTMLDetailsElement} root
+ * Return the history of a file as a `<details>`.
  * @param {Context} context
  * @param {string} path
  */
-export function renderHistory(root, context, path) {
+export function renderHistory({ agentId, agent, signal }, path) {
   const summary = el("summary", { text: "History" });
   const list = el("ol", { class: "history-list" });
-  const note = el("div", null, loading("Loading the history"));
-  const more = el("button", { type: "button", class: "button", hidden: true, text: "Older writes" });
+  const note = el("div", { class: "muted" }, "Loading the history");
+  const more = el("button", { type: "button", class: "button", hidden: true, text: "Older writes", on: { click: load } });
   let pageToken = "";
-  let shown = 0;
 
   async function load() {
     more.disabled = true;
     try {
-      const request = { agentId: context.agentId, path, pageSize: PAGE_SIZE, pageToken };
-      const { versions = [], nextPageToken = "" } = await call("MemoryHistory", request, { signal: context.signal });
-      pageToken = nextPageToken;
-      shown += versions.length;
-      list.append(...versions.map((/** @type {Version} */ version) => versionItem(version, context)));
-      more.hidden = pageToken === "";
-      summary.textContent = `History (${count(shown, "write")}${pageToken ? " shown" : ""})`;
-      replace(note, shown === 0 && el("p", { class: "muted", text: emptyWords(context) }));
+      const reply = await call("MemoryHistory", { agentId, path, pageSize: PAGE_SIZE, pageToken }, { signal });
+      pageToken = reply.nextPageToken ?? "";
+      for (const version of reply.versions ?? []) list.append(versionItem(version, { agentId, agent, signal }));
+      summary.textContent = `History (${count(list.childElementCount, "write")}${pageToken ? " shown" : ""})`;
+      replace(note, list.childElementCount === 0 && emptyWords(agent.mayEdit));
     } catch (error) {
-      if (!context.signal.aborted) replace(note, problem(error));
-    } finally {
-      more.disabled = false;
+      if (!signal.aborted) replace(note, problem(error));
     }
+    more.hidden = pageToken === "";
+    more.disabled = false;
   }
 
-  more.addEventListener("click", load);
-  replace(root, summary, note, list, more);
   load();
+  return el("details", { class: "file-details" }, summary, note, list, more);
 }
 
-/** @param {Context} context */
-function emptyWords({ agent }) {
-  return agent.mayEdit
-    ? "The history has no write of this file. Changes by other programs are not recorded."
-    : "The history has no write of this file. Edits are disabled, or the token may not edit.";
+/** @param {boolean} [mayEdit] */
+function emptyWords(mayEdit) {
+  return mayEdit
+    ? "memoryd has not edited this file. Changes by other programs are not recorded."
+    : "The history has no writes of this file. Edits are disabled, or the token does not allow them.";
 }
 
 /** @param {unknown} error */
 function problem(error) {
-  if (!(error instanceof ApiError) || error.reason !== "HISTORY_UNAVAILABLE") return errorBox(error);
-  return el("p", { class: "file-problem", text: `The history is unavailable: ${error.message}` });
+  const isUnavailable = error instanceof ApiError && error.reason === "HISTORY_UNAVAILABLE";
+  return isUnavailable ? `The history is unavailable: ${error.message}` : errorBox(error);
 }
 
 /**
@@ -80,10 +74,8 @@ function problem(error) {
 function versionItem(version, context) {
   const { time, caller = "", kind, movedFrom, restorable } = version;
   const diff = el("div", null, loading("Loading the differences"));
-  const details = el("details", null, el("summary", { text: "Differences" }), diff);
-  details.addEventListener("toggle", () => {
-    if (details.open && !diff.dataset.loaded) showDiff(diff, version, context);
-  });
+  const showOnce = () => details.open && !diff.dataset.loaded && showDiff(diff, version, context);
+  const details = el("details", { on: { toggle: showOnce } }, el("summary", { text: "Differences" }), diff);
   return el(
     "li",
     null,
@@ -91,7 +83,7 @@ function versionItem(version, context) {
       "p",
       { class: "row" },
       el("strong", { text: enumWords(kind) }),
-      el("time", { datetime: time, title: new Date(time).toLocaleString(), text: ago(time) }),
+      el("time", { datetime: time, title: time, text: ago(time) }),
       el("span", null, "by ", el("bdi", { text: visiblePath(caller) })),
       el("span", { class: "muted", text: sizeWords(version) }),
       !restorable && el("span", { class: "badge badge-warn", text: "Cannot be undone" }),

@@ -76,8 +76,8 @@ async def test_the_line_of_memoryignore_is_named(serve, home):
         home.put(f"memory/{name}", "a heron")
     running = await synced(serve)
     answer, reason = await asked(running, "memory/drafts/a.md")
-    assert (reason, answer.rule) == ("EXCLUDED", "drafts/")
-    assert (await asked(running, "memory/b.tmp.md"))[0].rule == "*.tmp.md"
+    assert (reason, answer.rule) == ("EXCLUDED", ".memoryignore:2: drafts/")
+    assert (await asked(running, "memory/b.tmp.md"))[0].rule == ".memoryignore:3: *.tmp.md"
     assert (await asked(running, "memory/kept.tmp.md"))[1] == "FOUND"
 
 
@@ -86,7 +86,7 @@ async def test_a_line_of_memoryignore_that_is_not_utf_8_is_shown_with_its_bytes(
     home.write(a="a heron")
     running = await synced(serve)
     answer, reason = await asked(running, "memory/a.md")
-    assert (reason, answer.rule) == ("EXCLUDED", r"[\xffa].md")
+    assert (reason, answer.rule) == ("EXCLUDED", r".memoryignore:1: [\xffa].md")
 
 
 async def test_the_memoryignore_of_an_extra_path_is_named(serve, home):
@@ -94,7 +94,7 @@ async def test_the_memoryignore_of_an_extra_path_is_named(serve, home):
     home.put("notes/old/a.md", "a heron")
     running = await synced(serve, searching(extraPaths=["notes"]))
     answer, reason = await asked(running, "notes/old/a.md")
-    assert (reason, answer.rule) == ("EXCLUDED", "/old")
+    assert (reason, answer.rule) == ("EXCLUDED", "notes/.memoryignore:1: /old")
 
 
 async def test_a_memoryignore_that_cannot_be_used_is_the_reason(serve, home):

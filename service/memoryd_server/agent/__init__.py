@@ -14,7 +14,8 @@ from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.edit_requests import HistoryRequest, MoveRequest, RestoreRequest, WriteRequest
 from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.entry_search import EntryAnswer, EntryHit, EntryQuery, EntrySearch
-from memoryd_server.agent.files import FileRange, ListedFile, SessionContext, read_location
+from memoryd_server.agent.file_listing import ListedFile
+from memoryd_server.agent.files import FileRange, SessionContext, read_location
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.history import FileVersion, HistoryPage

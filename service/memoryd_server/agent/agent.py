@@ -18,14 +18,11 @@ from functools import partial
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.edit_requests import EditRequest, HistoryRequest
 from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, can_match, with_entries
+from memoryd_server.agent.file_listing import LISTING_SECONDS, FileListing, ListedFile, indexed_files
 from memoryd_server.agent.files import (
-    LISTING_SECONDS,
-    FileListing,
     FileRange,
-    ListedFile,
     SessionContext,
     check_files,
-    indexed_files,
     read_range,
     require_transcript,
     with_chunks,
@@ -117,7 +114,8 @@ class Agent:
         )
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
         indexed = partial(indexed_files, self.index.store)
-        self._listing = FileListing(compare, self.forgotten, clock.monotonic, indexed=indexed)
+        excluded = lambda: self._corpus.excluded()  # noqa: E731, PLW0108 -- the settings may change
+        self._listing = FileListing(compare, self.forgotten, clock.monotonic, indexed=indexed, excluded=excluded)
         self._seen_sessions = SeenSessions()
         self._recaller = Recaller(self._answer, self._search.result, threads.analyzer, threads.entries, clock)
         self._backend: SearchBackend | None = None
@@ -374,12 +372,13 @@ class Agent:
 
         For a later page of a long list, they are as of its first page.
         """
-        among = request.resolve()
-        kept = self._listing.kept(among) if request.page.page_token else None
+        among, excluded = request.resolve(), request.include_excluded
+        kept = self._listing.kept(among, excluded=excluded) if request.page.page_token else None
         if kept is not None:
             return kept
-        files = await deadline.limit(self.index.read(lambda: run_on(self.index.slow, self._listing.make, among)))
-        if self._listing.kept(among) is not None:
+        make = partial(self._listing.make, among, excluded=excluded)
+        files = await deadline.limit(self.index.read(lambda: run_on(self.index.slow, make)))
+        if self._listing.kept(among, excluded=excluded) is not None:
             asyncio.get_running_loop().call_later(LISTING_SECONDS, self._listing.kept)
         return files
 

@@ -1,13 +1,12 @@
-"""What callers see of an agent's files: line ranges, the list of all files, a session's files; and the check of hits.
+"""What callers see of an agent's files: line ranges and a session's files; and the check of hits.
 
 A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
-from enum import StrEnum
+from datetime import date
 from functools import lru_cache
 from hashlib import sha256
 
@@ -15,7 +14,7 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.session_requests import PromptMode, SessionContextRequest
 from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
-from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, differs, stored
+from memoryd_server.model import FileStat, Source, stored
 from memoryd_server.sessions import (
     ContextFile,
     SessionKey,
@@ -29,18 +28,15 @@ from memoryd_server.sources import (
     LONG_TERM_NAMES,
     Corpus,
     FileTooLarge,
-    ForgottenSources,
     Location,
     is_session_path,
-    note_day,
     open_quickly,
     open_transcript,
     read_file,
     stat_file,
     stat_sessions,
 )
-from memoryd_server.store import ALL_CHUNKS, ChunkFilter, ChunkRow, FileFilter, FileKey, FileRow, StopSign, Store
-from memoryd_server.sync import DiskComparison
+from memoryd_server.store import ChunkRow, StopSign, Store
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -51,11 +47,19 @@ _LONG_TERM, _OLD_LONG_TERM = LONG_TERM_NAMES
 
 
 @dataclass(frozen=True, slots=True)
+class ChunkLines:
+    """The first and the last line of a chunk."""
+
+    start_line: int
+    end_line: int
+
+
+@dataclass(frozen=True, slots=True)
 class FileRange:
     """Lines of a file. `next_start_line` is 0 at the end of the file; an empty range ends one line before it starts.
 
-    `content` is the SHA-256 of the whole file, None for a transcript. `chunks` are the first and the last line of each
-    chunk of these lines; empty if they were not requested.
+    `content` is the SHA-256 of the whole file, None for a transcript. `chunks` are those of these lines; empty if they
+    were not requested.
     """
 
     path: str
@@ -66,7 +70,7 @@ class FileRange:
     next_start_line: int
     truncated: bool
     content: bytes | None = None
-    chunks: tuple[tuple[int, int], ...] = ()
+    chunks: tuple[ChunkLines, ...] = ()
 
     def within_chars(self, limit: int) -> "FileRange":
         """Return the first lines of at most `limit` characters; a first line that is longer is cut."""
@@ -137,7 +141,7 @@ def with_chunks(lines: FileRange, store: Store) -> FileRange:
     source = Source.SESSIONS if is_session_path(lines.path) else Source.MEMORY
     with suppress(MemorydError), store.read() as reader:
         chunks = reader.chunk_lines((source, lines.path), (lines.start_line, lines.end_line), MOST_CHUNKS_OF_LINES)
-        return replace(lines, chunks=tuple(chunks))
+        return replace(lines, chunks=tuple(ChunkLines(*chunk) for chunk in chunks))
     return lines
 
 
@@ -278,164 +282,6 @@ def load_session_context(
         prompt = recall_prompt(tools, cites=cites, main_session=main_session)
     schemas = tuple(tool_schemas(tools)) if request.include_recall_prompt else ()
     return SessionContext(files, prompt, schemas, main_session)
-
-
-class FileState(StrEnum):
-    """Whether a search can find a file; the names of the wire's enum."""
-
-    INDEXED = "INDEXED"
-    PENDING = "PENDING"
-    STALE = "STALE"
-    FAILED = "FAILED"
-    GONE = "GONE"
-    FORGOTTEN = "FORGOTTEN"
-
-
-@dataclass(frozen=True, slots=True)
-class ListedFile:
-    """A file of the agent, on disk or in the index. `chunks` is how many the index holds."""
-
-    path: str
-    source: Source
-    size_bytes: int
-    mtime_ns: int
-    state: FileState
-    error: str
-    chunks: int
-
-
-def list_files(disk: DiskComparison, forgotten: ForgottenSources) -> list[ListedFile]:
-    """Return every file on disk or in the index, by path. Costs microseconds per file."""
-    listed = [_on_disk(file, disk.rows.get((file.source, file.path)), forgotten) for file in disk.discovery.files]
-    listed += [_gone(row) for row in disk.plan.removed]
-    listed += [_refused(failure) for failure in disk.discovery.failures]
-    return sorted(listed, key=lambda file: (file.path, file.source))
-
-
-@dataclass(frozen=True, slots=True)
-class IndexedFiles:
-    """The files of an index, and those of them that match a filter."""
-
-    every: frozenset[FileKey] = frozenset()
-    matching: frozenset[FileKey] = frozenset()
-
-
-def indexed_files(store: Store, among: ChunkFilter) -> IndexedFiles:
-    """Return the files of an index and those that match the conditions of a filter on files and sources. Blocks.
-
-    Raises:
-        IndexDamaged, IndexUnavailable: the index cannot be read.
-    """
-    with store.read() as reader:
-        return IndexedFiles(reader.matching_files(ALL_CHUNKS), reader.matching_files(among))
-
-
-def matching(files: Sequence[ListedFile], among: ChunkFilter, indexed: IndexedFiles) -> list[ListedFile]:
-    """Return the files that match the conditions of a filter on files and sources, in their order.
-
-    A file of the index matches by its date and front matter there. Another file matches by its path, its source, and
-    the date of its name or else of its last modification, and has no front matter.
-    """
-    return [
-        file
-        for file in files
-        if (file.source, file.path) in indexed.matching
-        or ((file.source, file.path) not in indexed.every and _matches_unread(file, among))
-    ]
-
-
-def _matches_unread(file: ListedFile, among: ChunkFilter) -> bool:
-    wanted = among.files
-    if wanted.front_matter or (among.sources and file.source not in among.sources):
-        return False
-    is_below = not wanted.path_prefixes or file.path.startswith(wanted.path_prefixes)
-    return is_below and _is_dated_within(file, wanted)
-
-
-def _is_dated_within(file: ListedFile, wanted: FileFilter) -> bool:
-    if wanted.since is None and wanted.until is None:
-        return True
-    day = note_day(file.path, {}) or _EPOCH + timedelta(microseconds=min(file.mtime_ns, _MOST_NS) // 1_000)
-    return (wanted.since or date.min) <= day <= (wanted.until or date.max)
-
-
-_EPOCH = date(1970, 1, 1)
-# As the index stores it: the year 2262.
-_MOST_NS = 2**63 - 1
-
-# Up to this number of files, each page compares the disk with the index again, in less than about .3 s. The thread
-# that does this makes hundreds of thousands of objects for a long list; see `app.collector` about collections of them.
-_MOST_COMPARED_PER_PAGE = 5_000
-
-LISTING_SECONDS = 30.0
-"""How long a long list is kept for its next pages."""
-
-
-class FileListing:
-    """The list of an agent's files, for a caller that reads it page by page. Thread-safe.
-
-    The first page lists the files as they are now. A long list is kept, so that each further page costs in proportion
-    to its length; these pages show the files as they were at the first page. A kept list has the files of one filter.
-    `indexed` returns the files of the index for a filter; by default, no file is indexed.
-    """
-
-    def __init__(
-        self,
-        compare: Callable[[], DiskComparison],
-        forgotten: ForgottenSources,
-        monotonic: Callable[[], float],
-        *,
-        indexed: Callable[[ChunkFilter], IndexedFiles] = lambda _: IndexedFiles(),
-        most_compared_per_page: int = _MOST_COMPARED_PER_PAGE,
-    ) -> None:
-        self._compare = compare
-        self._indexed = indexed
-        self._forgotten = forgotten
-        self._monotonic = monotonic
-        self._most_compared_per_page = most_compared_per_page
-        self._kept: tuple[float, ChunkFilter, Sequence[ListedFile]] | None = None
-
-    def kept(self, among: ChunkFilter = ALL_CHUNKS) -> Sequence[ListedFile] | None:
-        """Return the list for a page after the first one; None if none is kept for this filter.
-
-        Drops a list that is too old, whatever its filter.
-        """
-        kept = self._kept
-        if kept is None or self._monotonic() >= kept[0]:
-            self._kept = None
-            return None
-        return kept[2] if kept[1] == among else None
-
-    def make(self, among: ChunkFilter = ALL_CHUNKS) -> Sequence[ListedFile]:
-        """Return the files as of now that match the conditions of a filter on files and sources. Blocks."""
-        listed = list_files(self._compare(), self._forgotten)
-        files = listed if among == ALL_CHUNKS else matching(listed, among, self._indexed(among))
-        # The comparison costs as much if the filter leaves few files.
-        is_long = len(listed) > self._most_compared_per_page
-        self._kept = (self._monotonic() + LISTING_SECONDS, among, files) if is_long else None
-        return files
-
-
-def _on_disk(file: SourceFile, row: FileRow | None, forgotten: ForgottenSources) -> ListedFile:
-    if row is None:
-        state, error, chunks = FileState.PENDING, "", 0
-    elif differs(file.stat, row.stat):
-        state, error, chunks = FileState.STALE, "", row.chunk_count
-    elif row.error is not None:
-        state, error, chunks = FileState.FAILED, row.error, 0
-    elif not row.chunk_count and forgotten.excludes(row.path, row.content_hash):
-        state, error, chunks = FileState.FORGOTTEN, "", 0
-    else:
-        state, error, chunks = FileState.INDEXED, "", row.chunk_count
-    return ListedFile(file.path, file.source, file.stat.size_bytes, file.stat.mtime_ns, state, error, chunks)
-
-
-def _gone(row: FileRow) -> ListedFile:
-    return ListedFile(row.path, row.source, row.stat.size_bytes, row.stat.mtime_ns, FileState.GONE, "", row.chunk_count)
-
-
-def _refused(failure: FileFailure) -> ListedFile:
-    return ListedFile(failure.path, failure.source, 0, 0, FileState.FAILED, failure.error, 0)
 
 
 # Paths of indexed files, of all agents. No request can add others.

@@ -12,12 +12,11 @@ from typing import Final
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import EntryAnswer, with_entries
-from memoryd_server.agent.files import FileState, ListedFile, list_files
+from memoryd_server.agent.file_listing import FileState, ListedFile, list_files
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.requests import MOST_PATH_BYTES, FieldChecks, Request, SearchRequest
 from memoryd_server.agent.search import IndexSearch, SearchResult
 from memoryd_server.errors import InvalidRequest, PathNotAllowed
-from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import Source
 from memoryd_server.search import (
     Hit,
@@ -29,11 +28,14 @@ from memoryd_server.search import (
     explain_miss,
 )
 from memoryd_server.sources import (
+    OTHER_TRANSCRIPT,
+    SECOND_NAME,
     ForgottenSources,
     IgnoreFileUnusable,
     Location,
     ignoring_rule,
     is_session_path,
+    pattern_rule,
     session_id,
     stat_file,
 )
@@ -141,9 +143,8 @@ def locate(config: AgentConfig, path: str) -> Location | Miss:
     try:
         return config.corpus.resolve(path)
     except PathNotAllowed as error:
-        patterns = config.roots.unmatched_patterns(path)
-        if patterns and path.endswith(".md"):
-            rule = ", ".join(patterns)
+        rule = pattern_rule(config.roots, path)
+        if rule and path.endswith(".md"):
             return Miss(MissReason.EXCLUDED, f"the patterns of its extra path do not match it: {rule}", rule=rule)
         return Miss(MissReason.NOT_MEMORY, f"the path is not that of a memory file: {error.message}")
 
@@ -204,17 +205,14 @@ def _unlisted(config: AgentConfig, location: Location) -> Miss:
     try:
         if config.corpus.stat([location]) == [None] and stat_file(location) is None:
             return Miss(MissReason.NOT_ON_DISK, "the file does not exist")
-        rule = shown_path(ignoring_rule(config.roots, location)) if location.source is Source.MEMORY else ""
+        rule = ignoring_rule(config.roots, location) if location.source is Source.MEMORY else ""
     except PathNotAllowed as error:
         return Miss(MissReason.LINK, f"it is not read: {error.message}")
     except (OSError, IgnoreFileUnusable) as error:
         problem = error.strerror if isinstance(error, OSError) else f".memoryignore cannot be used: {error}"
         return Miss(MissReason.FAILED, f"it cannot be indexed: {problem}")
     if rule:
-        return Miss(MissReason.EXCLUDED, f"the line {rule} of .memoryignore excludes it", rule=rule)
+        return Miss(MissReason.EXCLUDED, f"the rule {rule} excludes it", rule=rule)
     if location.source is Source.SESSIONS:
-        return Miss(
-            MissReason.EXCLUDED,
-            "it is the transcript of a scheduled run or of the gateway itself, or the database of sessions has it",
-        )
-    return Miss(MissReason.EXCLUDED, "it is another name of a file that the index has under its first name")
+        return Miss(MissReason.EXCLUDED, OTHER_TRANSCRIPT)
+    return Miss(MissReason.EXCLUDED, SECOND_NAME)

@@ -436,11 +436,12 @@ class PageRequest(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFilesRequest(Request):
-    """A page of the list of an agent's files. No `sources` means all."""
+    """A page of the list of an agent's files. No `sources` means all. `include_excluded` lists what rules exclude, too."""
 
     page: PageRequest
     sources: tuple[Source, ...] = ()
     filter: FilterRequest = NO_FILTER
+    include_excluded: bool = False
 
     def resolve(self) -> ChunkFilter:
         """Return the conditions on the files."""

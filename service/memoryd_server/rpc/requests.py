@@ -449,6 +449,7 @@ def list_files_request(message: memory_service_pb2.ListFilesRequest) -> ListFile
         page=page_request(message),
         sources=fields.sources(),
         filter=fields.filter(),
+        include_excluded=message.include_excluded,
         unreadable=tuple(fields.violations),
     )
 

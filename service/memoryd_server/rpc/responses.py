@@ -248,7 +248,7 @@ def get_response(value: FileRange) -> memory_service_pb2.MemoryGetResponse:
         next_start_line=value.next_start_line,
         truncated=value.truncated,
         content_sha256="" if value.content is None else value.content.hex(),
-        chunks=[memory_pb2.LineRange(start_line=first, end_line=last) for first, last in value.chunks],
+        chunks=[memory_pb2.LineRange(start_line=lines.start_line, end_line=lines.end_line) for lines in value.chunks],
     )
 
 
@@ -259,10 +259,12 @@ def file(value: ListedFile) -> memory_service_pb2.File:
         path=value.path,
         source=wire.source(value.source),
         size_bytes=value.size_bytes,
-        modified_time=timestamp(value.mtime_ns),
+        modified_time=timestamp(value.mtime_ns) if value.mtime_ns else None,
         state=wire.file_state(value.state),
         error=cut_text(value.error),
         chunks=value.chunks,
+        date=value.date,
+        rule=cut_text(value.rule),
     )
 
 

@@ -7,8 +7,14 @@ from memoryd_server.sources.discover import (
     Discovery,
     UnreadableFolder,
     discover_files,
-    ignoring_rule,
     is_discoverable,
+)
+from memoryd_server.sources.exclusions import (
+    OTHER_TRANSCRIPT,
+    SECOND_NAME,
+    ExcludedPlace,
+    ignoring_rule,
+    pattern_rule,
 )
 from memoryd_server.sources.files import (
     FileTooLarge,
@@ -76,6 +82,8 @@ __all__ = [
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",
     "MOUNT_TABLE",
+    "OTHER_TRANSCRIPT",
+    "SECOND_NAME",
     "SESSIONS_FOLDER",
     "START",
     "SUFFIX",
@@ -84,6 +92,7 @@ __all__ = [
     "Corpus",
     "DamagedArchive",
     "Discovery",
+    "ExcludedPlace",
     "ExtraPath",
     "FileTooLarge",
     "ForgottenSources",
@@ -129,6 +138,7 @@ __all__ = [
     "open_quickly",
     "open_transcript",
     "origin_of_file",
+    "pattern_rule",
     "read_file",
     "read_generated_sessions",
     "read_rules",

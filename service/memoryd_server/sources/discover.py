@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, Source, SourceFile
+from memoryd_server.sources.exclusions import LINK, MOST_EXCLUDED, SECOND_NAME, ExcludedPaths, ExcludedPlace
 from memoryd_server.sources.files import file_stat, open_directory
 from memoryd_server.sources.ignore import IGNORE_FILE, NO_RULES, IgnoreFileUnusable, IgnoreRules, read_rules
 from memoryd_server.sources.roots import (
@@ -31,7 +32,6 @@ from memoryd_server.sources.roots import (
     Location,
     Roots,
     is_in_repair_folder,
-    is_own_memory,
     is_too_deep,
     path_problem,
 )
@@ -94,6 +94,26 @@ def discover_files(roots: Roots) -> Discovery:
     discovery is omitted.
     """
     scan = _Scan()
+    _scan_roots(roots, scan)
+    if not scan.files and not scan.failures:
+        scan.issues.append("no memory files found")
+    return scan.result()
+
+
+def excluded_places(roots: Roots, most: int = MOST_EXCLUDED) -> list[ExcludedPlace]:
+    """Return at most `most` files and folders that discovery leaves out because of a rule, and the rules; in no order.
+
+    Also returned are second names of files, and symbolic links that have the name of a memory file or could be folders.
+    Nothing is returned for a root whose `.memoryignore` cannot be used. Costs as much as a discovery.
+    """
+    excluded = ExcludedPaths(most)
+    scan = _Scan(excluded=excluded)
+    _scan_roots(roots, scan)
+    found = {file.path for file in scan.files.values()}
+    return excluded.places(roots, found.__contains__)
+
+
+def _scan_roots(roots: Roots, scan: "_Scan") -> None:
     workspace = _stat_path(roots.base())
     if isinstance(workspace, os.stat_result) and stat.S_ISDIR(workspace.st_mode):
         _scan_workspace(roots, scan, workspace)
@@ -103,9 +123,6 @@ def discover_files(roots: Roots) -> Discovery:
             scan.hide(roots.base(), f"cannot be found: {workspace.strerror}", (*CURATED_NAMES, below(MEMORY_FOLDER)))
     for extra in roots.extras():
         _scan_extra(roots, extra, scan)
-    if not scan.files and not scan.failures:
-        scan.issues.append("no memory files found")
-    return scan.result()
 
 
 def is_discoverable(roots: Roots, file: Location) -> bool:
@@ -123,37 +140,30 @@ def is_discoverable(roots: Roots, file: Location) -> bool:
     return not (rules.ignores_folder(file.parts[:-1]) or rules.ignores(file.parts, folder=False))
 
 
-def ignoring_rule(roots: Roots, file: Location) -> str:
-    """Return the line of a `.memoryignore` that keeps discovery from finding a file; empty if none does. Blocks.
-
-    Raises:
-        IgnoreFileUnusable: a `.memoryignore` cannot be used, so that its folder gets no new files.
-    """
-    absolute = posixpath.join(file.root, *file.parts)
-    tops: list[tuple[str, tuple[str, ...]]] = [(roots.base(), ())] if is_own_memory(roots, absolute) else []
-    tops += [roots.anchor(extra) for extra in roots.extras_above(absolute) if extra != absolute]
-    lines = []
-    for root, folder in tops:
-        above = (root, *folder)
-        names = absolute.removeprefix(posixpath.join(*above)).strip("/").split("/")
-        lines.append(read_rules(root, folder).rule_for_file(names))
-    return next(iter(lines), "") if all(lines) else ""
-
-
 @dataclass(slots=True)
 class _Scan:
-    """The state of a discovery. Files and folders are identified by device and inode."""
+    """The state of a discovery. Files and folders are identified by device and inode.
+
+    `excluded` collects what is left out because of a rule; None if nobody needs it.
+    """
 
     files: dict[tuple[int, int], SourceFile] = field(default_factory=dict)
     failures: list[FileFailure] = field(default_factory=list)
     issues: list[str] = field(default_factory=list)
     folders: set[tuple[int, int]] = field(default_factory=set)
     unseen: list[UnreadableFolder] = field(default_factory=list)
+    excluded: ExcludedPaths | None = None
+
+    def exclude(self, path: str, reason: str = "") -> None:
+        if self.excluded is not None:
+            self.excluded.add(path, reason)
 
     def add(self, found: list[SourceFile]) -> None:
         # Sorted, so that one of two hard links is chosen independently of the folder's listing order.
         for file in sorted(found, key=lambda file: file.path):
-            self.files.setdefault((file.stat.device, file.stat.inode), file)
+            first = self.files.setdefault((file.stat.device, file.stat.inode), file)
+            if first is not file and first.path != file.path:
+                self.exclude(file.path, SECOND_NAME)
 
     def fail(self, path: str, error: str) -> None:
         self.failures.append(FileFailure(shown_path(path), Source.MEMORY, error))
@@ -231,6 +241,8 @@ def _scan_workspace(roots: Roots, scan: _Scan, before: os.stat_result) -> None:
             _add_file(workspace.child(name), status, scan)
         elif status is not None:
             scan.issues.append(f"{name} is {_describe_kind(status)}: skipped")
+            if stat.S_ISLNK(status.st_mode):
+                scan.exclude(name, LINK)
     # If the workspace is an extra path as well, its notes are in folders of the user's own.
     memory = _scan_memory(workspace.child(MEMORY_FOLDER), scan, is_expected=roots.base() not in roots.extras())
     after = _stat_path(roots.base())
@@ -250,9 +262,13 @@ def _scan_memory(folder: _Place, scan: _Scan, *, is_expected: bool) -> bool:
             scan.issues.append(f"the workspace has no {MEMORY_FOLDER} folder")
         return False
     if stat.S_ISDIR(status.st_mode):
-        if not folder.is_ignored(folder=True):
+        if folder.is_ignored(folder=True):
+            scan.exclude(below(folder.path))
+        else:
             _scan_folder(folder, status, scan)
     else:
+        if stat.S_ISLNK(status.st_mode):
+            scan.exclude(folder.path, LINK)
         scan.issues.append(f"{MEMORY_FOLDER} is {_describe_kind(status)}, not a folder: skipped")
     return True
 
@@ -345,6 +361,7 @@ def _status(place: _Place, scan: _Scan) -> os.stat_result | None:
 
 def _add_file(place: _Place, status: os.stat_result, scan: _Scan) -> None:
     if place.is_ignored(folder=False):
+        scan.exclude(place.path)
         return
     problem = path_problem(place.path)
     if problem:
@@ -384,9 +401,15 @@ def _list(folder: _Place, found: list[SourceFile], scan: _Scan) -> list[_Place]:
             return []
         with os.scandir(descriptor) as entries:
             folders = [folder.child(entry.name) for entry in entries if not _is_leaf(entry, folder, found, scan)]
-            return [each for each in folders if each.is_selected(folder=True) and not each.is_ignored(folder=True)]
     finally:
         os.close(descriptor)
+    selected = [each for each in folders if each.is_selected(folder=True) and not each.is_ignored(folder=True)]
+    if scan.excluded is not None:
+        entered = {each.path for each in selected}
+        for each in folders:
+            if each.path not in entered:
+                scan.exclude(below(each.path))
+    return selected
 
 
 def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], scan: _Scan) -> bool:
@@ -395,11 +418,19 @@ def _is_leaf(entry: os.DirEntry[str], folder: _Place, found: list[SourceFile], s
         return False
     if entry.name.endswith(SUFFIX) and entry.is_file(follow_symlinks=False):
         found.extend(_source_file(entry, folder.child(entry.name), scan))
+    elif scan.excluded is not None and entry.is_symlink() and _could_be_memory(entry.name):
+        scan.exclude(folder.child(entry.name).path, LINK)
     return True
+
+
+def _could_be_memory(name: str) -> bool:
+    """Return whether a link with this name could be one to a memory file or a folder. The link is not followed."""
+    return name.endswith(SUFFIX) or not posixpath.splitext(name)[1]
 
 
 def _source_file(entry: os.DirEntry[str], place: _Place, scan: _Scan) -> Iterator[SourceFile]:
     if not place.is_selected(folder=False) or place.is_ignored(folder=False):
+        scan.exclude(place.path)
         return
     problem = path_problem(place.path)
     if problem:

@@ -29,9 +29,10 @@ class IgnoreFileUnusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Rule:
-    """One line: its text, its pattern, whether it matches folders only, and whether it re-includes matches."""
+class IgnoreRule:
+    """One line: its number, its text, its pattern, whether it matches folders only, and whether it re-includes."""
 
+    line: int
     text: str
     pattern: NamePattern
     folders_only: bool
@@ -51,28 +52,23 @@ class _Rule:
 class IgnoreRules:
     """The rules of one root. Without rules, no file is ignored."""
 
-    rules: tuple[_Rule, ...] = ()
+    rules: tuple[IgnoreRule, ...] = ()
 
     def ignores(self, names: Sequence[str], *, folder: bool) -> bool:
         """Return whether the path `names` below the root is ignored, if the folders above it are not.
 
         The last matching rule decides.
         """
-        return self._ignoring(names, folder=folder) is not None
+        return self.rule_of(names, folder=folder) is not None
 
-    def _ignoring(self, names: Sequence[str], *, folder: bool) -> _Rule | None:
-        """Return the last rule that matches the path `names`; None if it re-includes the path, or none matches."""
+    def rule_of(self, names: Sequence[str], *, folder: bool) -> IgnoreRule | None:
+        """Return the last rule that matches the path `names`; None if it re-includes the path, or none matches.
+
+        Rules that match the folders above are left out.
+        """
         matching = (rule for rule in reversed(self.rules) if (folder or not rule.folders_only) and rule.matches(names))
         last = next(matching, None)
         return None if last is None or last.negated else last
-
-    def rule_for_file(self, names: Sequence[str]) -> str:
-        """Return the line that ignores the file `names`, or a folder that contains it; empty if it is not ignored."""
-        for end in range(1, len(names) + 1):
-            rule = self._ignoring(names[:end], folder=end < len(names))
-            if rule is not None:
-                return rule.text
-        return ""
 
     def ignores_folder(self, names: Sequence[str]) -> bool:
         """Return whether the folder `names` below the root, or a folder that contains it, is ignored."""
@@ -100,7 +96,8 @@ def parse_rules(text: str) -> IgnoreRules:
         IgnoreFileUnusable: there are too many rules.
     """
     lines = (line.removesuffix("\r") for line in text.removeprefix("\ufeff").split("\n"))
-    rules = tuple(rule for line in lines if not line.startswith("#") and (rule := _parse_rule(line)) is not None)
+    parsed = (_parse_rule(number, line) for number, line in enumerate(lines, 1) if not line.startswith("#"))
+    rules = tuple(rule for rule in parsed if rule is not None)
     if len(rules) > MOST_RULES:
         raise IgnoreFileUnusable(f"it has {len(rules)} rules, more than the {MOST_RULES} allowed")
     return IgnoreRules(rules)
@@ -125,7 +122,7 @@ def read_rules(root: str, folder: tuple[str, ...]) -> IgnoreRules:
     return parse_rules(data.decode("utf-8", "surrogateescape"))
 
 
-def _parse_rule(line: str) -> _Rule | None:
+def _parse_rule(number: int, line: str) -> IgnoreRule | None:
     pattern = _without_trailing_spaces(line)
     negated = pattern.startswith("!")
     pattern = pattern[negated:]
@@ -139,7 +136,8 @@ def _parse_rule(line: str) -> _Rule | None:
     if segments[-1] is FOLDERS:
         # The pattern matches the contents of a folder, but not the folder itself.
         segments.append(_ANY)
-    return _Rule(line, NamePattern(tuple(segments if anchored else [FOLDERS, *segments])), folders_only, negated)
+    names = tuple(segments if anchored else [FOLDERS, *segments])
+    return IgnoreRule(number, line, NamePattern(names), folders_only, negated)
 
 
 def _without_trailing_spaces(line: str) -> str:

@@ -251,6 +251,14 @@ class SqliteReader(VectorRows):
         """Return the indexed files that match the filter's conditions on files and sources."""
         return file_keys(self._connection, among)
 
+    def file_dates(self) -> dict[FileKey, str]:
+        """Return the date of each indexed file by which filters select it, as YYYY-MM-DD.
+
+        It is empty if only the time of the last modification counts.
+        """
+        rows = self._connection.execute("SELECT source, path, coalesce(date, '') FROM files")
+        return {(_SOURCES[source], path): day for source, path, day in cast("Iterator[tuple[str, str, str]]", rows)}
+
     def keyword_hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals.
 

@@ -195,6 +195,12 @@ class Reader(VectorView, Protocol):
     def matching_files(self, among: ChunkFilter) -> frozenset[FileKey]:
         """Return the indexed files that match the filter's conditions on files and sources."""
 
+    def file_dates(self) -> dict[FileKey, str]:
+        """Return the date of each indexed file by which filters select it, as YYYY-MM-DD.
+
+        It is empty if only the time of the last modification counts.
+        """
+
     def dated_chunks(self, first: date, last: date, among: ChunkFilter, limit: int) -> list[int]:
         """Return at most `limit` chunks whose day, or else whose note's day, is in a range: first one of each day."""
 

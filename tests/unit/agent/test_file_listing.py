@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from index_fixture import IndexFixture
-from memoryd_server.agent.files import LISTING_SECONDS, FileListing, indexed_files
+from memoryd_server.agent.file_listing import LISTING_SECONDS, FileListing, indexed_files
 from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources import Discovery, ForgottenSources
 from memoryd_server.store import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition

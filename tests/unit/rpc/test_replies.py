@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memoryd.v1 import memory_pb2
-from memoryd_server.agent.files import FileRange, ListedFile
+from memoryd_server.agent.file_listing import ListedFile
+from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.sync_run import RunProgress
 from memoryd_server.entries.model import Entry, ScoredEntry
 from memoryd_server.model import Degradation, FileFailure

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from memoryd_server.sources.discover import discover_files, ignoring_rule
+from memoryd_server.sources.discover import discover_files
+from memoryd_server.sources.exclusions import ignoring_rule
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
 from memoryd_server.sources.roots import Roots, resolve_path
 
@@ -90,10 +91,10 @@ def test_the_rule_of_a_file_is_named_if_discovery_does_not_find_it(workspace, tm
     rules = {path: ignoring_rule(roots, resolve_path(roots, path)) for path in paths}
     assert {path for path, rule in rules.items() if not rule} == set(found(roots))
     assert rules == {
-        "MEMORY.md": "MEMORY.md",
+        "MEMORY.md": ".memoryignore:2: MEMORY.md",
         "memory/a.md": "",
-        "memory/x/b.md": "b.md",
-        "notes/a.md": "a.md",
+        "memory/x/b.md": ".memoryignore:1: b.md",
+        "notes/a.md": "notes/.memoryignore:2: a.md",
         "notes/inner/a.md": "",
-        "notes/inner/b.md": "inner/",
+        "notes/inner/b.md": "notes/inner/.memoryignore:1: /b.md",
     }

@@ -38,13 +38,15 @@ CALLS = (
     "SessionContext",
 )
 
-# A session key can start a sync, and is remembered with what the session was shown. A probe calls providers.
+# A session key can start a sync, and is remembered with what the session was shown. A probe calls providers. Frequent
+# heartbeats cost more than they show.
 _KEY = ("sessionKey", "session_key")
 _REFUSED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Status": ("probe",),
     "MemorySearch": _KEY,
     "MemoryRecall": (*_KEY, "rememberShown", "remember_shown"),
     "SessionContext": _KEY,
+    "WatchIndex": ("heartbeatInterval", "heartbeat_interval"),
 }
 # The key of no real session, by which SessionContext returns what a private main session loads.
 _PAGE_SESSION = re.compile(r"agent:[a-z0-9_-]{1,64}:main:thread:inspector", re.ASCII)
@@ -173,7 +175,9 @@ class Inspector:
     async def _watch(self, exchange: HttpExchange, request: RequestHeaders, body: bytes) -> None:
         """Send the changes of an index as events, until the client leaves or the session ends."""
         exchange.ends_at_stop = True
-        message = {**_read_object(body), "heartbeatInterval": _HEARTBEAT}
+        message = _read_object(body)
+        _refuse_effects("WatchIndex", message)
+        message["heartbeatInterval"] = _HEARTBEAT
         session_id = _session_id(exchange, request)
         async with (
             self._while_connected(exchange) as caller,
@@ -273,7 +277,7 @@ def _read_token(body: bytes) -> bytes:
 
 
 def _refuse_effects(method: str, message: Mapping[str, Any]) -> None:
-    """Refuse the fields with which a method would change or start something.
+    """Refuse the fields with which a method would change or start something, or cost more than the page needs.
 
     Raises:
         InvalidRequest: one of them is set.
@@ -282,7 +286,7 @@ def _refuse_effects(method: str, message: Mapping[str, Any]) -> None:
     if method == "SessionContext":
         refused = [name for name in refused if not _PAGE_SESSION.fullmatch(str(message[name]))]
     if refused:
-        raise InvalidRequest([FieldViolation(name, "must not be set; the inspector only reads") for name in refused])
+        raise InvalidRequest([FieldViolation(name, "must not be set by the page of the inspector") for name in refused])
 
 
 def _json(message: Mapping[str, Any]) -> bytes:

@@ -4,6 +4,7 @@ import json
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -79,14 +80,18 @@ class Inspected:
 
 
 @contextmanager
-def inspected_daemon(folder: Path, *, hostile: bool):
-    """A daemon whose agents are indexed, until the block ends. Without `hostile`, its notes are fit to be shown."""
+def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None):
+    """A daemon whose agents are indexed, until the block ends. Without `hostile`, its notes are fit to be shown.
+
+    The daily notes end on the day before `now`.
+    """
     state = folder / "state"
     state.mkdir(mode=0o700)
-    write_notes(folder / MAIN)
+    write_notes(folder / MAIN, now)
     write_long_note(folder / MAIN)
     write_transcript(state)
     write_numbered(folder / SUPPORT, 3, "ticket")
+    write_long_note(folder / SUPPORT)
     write_numbered(folder / CRANES, 3, GATED_WORD)
     write_numbered(folder / BEACONS, 3, "beacon")
     if hostile:
@@ -122,12 +127,12 @@ def _settings(folder, provider_url):
         "remote": {"baseUrl": provider_url, "apiKey": PROVIDER_KEY},
         "sources": ["memory", "sessions"],
         "experimental": {"sessionMemory": True},
-        "query": {"hybrid": {"mmr": {"enabled": True}, "temporalDecay": {"enabled": True, "halfLifeDays": 180}}},
+        "query": {"hybrid": {"temporalDecay": {"enabled": True, "halfLifeDays": 180}}},
         # A test starts each sync, so that it knows when the page shows one.
         "sync": {"watch": False},
     }
     agents = [{"id": agent, "workspace": str(folder / agent)} for agent in AGENTS]
-    agents[0]["default"] = True
+    agents[0] |= {"default": True, "memorySearch": {"query": {"hybrid": {"mmr": {"enabled": True}}}}}
     agents[-1]["memorySearch"] = {"remote": {"apiKey": REFUSED_KEY}}
     memoryd = {
         "writes": "edit",

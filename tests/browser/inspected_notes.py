@@ -1,6 +1,7 @@
 """The notes that the inspector shows in the tests and in the screenshots: those of docs/sample-workspace, and more."""
 
 import json
+import os
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -110,6 +111,14 @@ def write_notes(workspace, now=None):
     (memory / "drafts").mkdir()
     (workspace / EXCLUDED).write_text("# Prices\n\nA draft: winter storage costs 4 euros a day per metre.\n")
     (memory / "mira.private.md").write_text("- Private: nothing of this is for the agent.\n")
+    _date_files(workspace, now)
+
+
+def _date_files(workspace, now):
+    """Give each file a time of modification in the days before `now`."""
+    for number, file in enumerate(sorted(workspace.rglob("*.md"))):
+        modified = (now - timedelta(days=1 + 7 * number % 60)).timestamp()
+        os.utime(file, (modified, modified))
 
 
 def write_long_note(workspace):
@@ -118,7 +127,9 @@ def write_long_note(workspace):
         f"## Berth {number}\n\n" + f"The berth {number} is checked for rust and rope. " * 12 for number in range(12)
     ]
     last = "## The lighthouse\n\nThe lighthouse keeper is called Eivind.\n"
-    (workspace / "memory" / "projects" / "berths.md").write_text("# Berths\n\n" + "\n\n".join([*sections, last]))
+    folder = workspace / "memory" / "projects"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "berths.md").write_text("# Berths\n\n" + "\n\n".join([*sections, last]))
 
 
 def write_hostile_notes(workspace):

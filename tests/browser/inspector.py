@@ -52,9 +52,9 @@ class Inspector:
         self.page.goto(f"{self.inspected.url}/#/{agent}/{view.lower()}{'?' if query else ''}{query}")
         return self.heading(view)
 
-    def search(self, text, **params):
+    def search(self, text, agent=MAIN, **params):
         """Type a query into the search field, and wait for its results."""
-        self.go("Search", **params)
+        self.go("Search", agent, **params)
         self.page.get_by_label("Search the memory").fill(text)
         self.settled()
         return self.results()

@@ -100,7 +100,8 @@ def _sync(inspected):
 def test_a_changed_file_is_shown_as_soon_as_it_is_indexed(inspector):
     """The view of files follows the index without a reload."""
     inspected = inspector.inspected
-    inspector.go("Files", agent=CRANES)
+    with inspector.page.expect_response(f"{inspected.url}/inspector/watch"):
+        inspector.go("Files", agent=CRANES)
     inspector.settled()
     (inspected.workspace(CRANES) / "memory" / "appeared.md").write_text("A hoist has appeared.\n")
     _sync(inspected)

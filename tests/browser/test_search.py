@@ -1,9 +1,12 @@
 """Search: results while typing, the parts of their scores, what was dropped, and filters."""
 
 import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.sync_api import expect
+
+from browser.inspected_daemon import MAIN, SUPPORT
 
 # Each amount is rounded to two digits.
 ROUNDING = 0.006
@@ -43,6 +46,19 @@ def test_the_parts_of_each_score_add_up_to_it(inspector):
         total = sum(amount for name, amount in parts.items() if name not in ("adjacent", "diversity"))
         assert min(1, total) == pytest.approx(score(result), abs=ROUNDING * len(parts)), result.inner_text()
     assert {"keyword", "window", "vector", "decay"} <= names
+
+
+def test_each_part_of_a_score_occurs_in_a_search_that_has_it(inspector):
+    day = f"{datetime.now(UTC) - timedelta(days=15):%Y-%m-%d}"
+    # MMR is enabled for one of the agents, and replaces the rule about adjacent chunks.
+    searches = (
+        (MAIN, f"what happened on {day}", "date"),
+        (MAIN, "Port Vell berth prices change in spring", "diversity"),
+        (SUPPORT, "berth checked for rust and rope", "adjacent"),
+    )
+    for agent, query, part in searches:
+        results = inspector.search(query, agent=agent)
+        expect(results.get_by_role("listitem").filter(has_text=re.compile(rf"^{part} ")).first).to_be_visible()
 
 
 def test_the_bar_of_a_score_is_as_wide_as_its_parts(inspector):

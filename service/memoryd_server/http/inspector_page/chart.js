@@ -2,13 +2,12 @@
 /** Bar charts. The bars are hidden from screen readers, which get the same numbers as a table. */
 
 import { el, replace, svg } from "./dom.js";
-import { day, number } from "./format.js";
+import { count, day, number } from "./format.js";
 
 const DAY_MS = 86400000;
-const FEWEST_SLOTS = 30;
-const MOST_SLOTS = 366;
+const FEWEST_BARS = 30;
+const MOST_BARS = 366;
 const HEIGHT = 100;
-const DATE = /^\d{4}-\d{2}-\d{2}$/;
 
 /** @typedef {{label: string, value: number, title: string, href?: string}} Bar */
 
@@ -75,66 +74,27 @@ function numbersOf(items, label, heading) {
 }
 
 /**
- * Return a chart of counts by day; of longer times by week, or by month.
+ * Return a chart of counts by day; of more than a year by week, or by several weeks.
  * @param {Map<string, number>} counts By `YYYY-MM-DD`.
  * @param {{label?: string, noun?: string, href?: (first: string, last: string) => string}} [options]
  */
 export function dayChart(counts, { label = "Notes by day", noun = "note", href } = {}) {
-  const dates = [...counts.keys()].filter((date) => DATE.test(date)).sort();
-  if (!dates.length) return el("p", { class: "muted", text: "There are no dates." });
-  const slots = slotsOf(dates[0], dates[dates.length - 1]);
-  /** @type {Map<string, number>} */
-  const sums = new Map();
-  for (const date of dates) {
-    const first = slots.firstOf(date);
-    sums.set(first, (sums.get(first) ?? 0) + (counts.get(date) ?? 0));
-  }
-  const items = slots.firsts.map((first) => {
-    const last = slots.lastOf(first);
-    const value = sums.get(first) ?? 0;
-    const text = first === last ? day(first) : `${day(first)} to ${day(last)}`;
-    return { label: text, value, title: `${text}: ${number(value)} ${noun}${value === 1 ? "" : "s"}`, href: href?.(first, last) };
+  const times = [...counts.keys()].map((date) => Date.parse(date)).filter((time) => !Number.isNaN(time));
+  if (!times.length) return el("p", { class: "muted", text: "There are no dates." });
+  const end = times.reduce((a, b) => Math.max(a, b));
+  const days = (end - times.reduce((a, b) => Math.min(a, b))) / DAY_MS + 1;
+  const weeks = days > MOST_BARS ? Math.ceil(days / MOST_BARS / 7) : 0;
+  const unit = weeks > 1 ? `${weeks} weeks` : weeks ? "week" : "day";
+  const span = (weeks ? weeks * 7 : 1) * DAY_MS;
+  const values = new Array(Math.max(FEWEST_BARS, Math.ceil((days * DAY_MS) / span))).fill(0);
+  for (const time of times) values[values.length - 1 - Math.floor((end - time) / span)] += counts.get(isoDay(time)) ?? 0;
+  const items = values.map((value, index) => {
+    const time = end - (values.length - 1 - index) * span;
+    const [first, last] = [isoDay(time - span + DAY_MS), isoDay(time)];
+    const text = weeks ? `${day(first)} to ${day(last)}` : day(last);
+    return { label: text, value, title: `${text}: ${count(value, noun)}`, href: href?.(first, last) };
   });
-  return bars(items, { label: label.replace(/\bday\b/, slots.unit), heading: slots.unit.charAt(0).toUpperCase() + slots.unit.slice(1) });
-}
-
-/**
- * Return the days, weeks or months between two dates, so that there are not too many of them.
- * @param {string} first
- * @param {string} last
- */
-function slotsOf(first, last) {
-  const days = (Date.parse(last) - Date.parse(first)) / DAY_MS + 1;
-  if (days > MOST_SLOTS * 7) return monthSlots(first, last);
-  return days > MOST_SLOTS ? spanSlots(first, last, 7, "week") : spanSlots(first, last, 1, "day");
-}
-
-/**
- * @param {string} first
- * @param {string} last
- * @param {number} length Days of a slot.
- * @param {string} unit
- */
-function spanSlots(first, last, length, unit) {
-  const span = length * DAY_MS;
-  const end = Date.parse(last);
-  const count = Math.max(FEWEST_SLOTS, Math.floor((end - Date.parse(first)) / span) + 1);
-  const start = end - (count - 1) * span;
-  const firstOf = (/** @type {string} */ date) => isoDay(start + Math.floor((Date.parse(date) - start) / span) * span);
-  const lastOf = (/** @type {string} */ date) => isoDay(Date.parse(date) + span - DAY_MS);
-  return { unit, firsts: Array.from({ length: count }, (_, index) => isoDay(start + index * span)), firstOf, lastOf };
-}
-
-/**
- * @param {string} first
- * @param {string} last
- */
-function monthSlots(first, last) {
-  const firsts = [];
-  const month = new Date(`${first.slice(0, 7)}-01T00:00:00Z`);
-  for (const end = Date.parse(last); month.getTime() <= end; month.setUTCMonth(month.getUTCMonth() + 1)) firsts.push(isoDay(month.getTime()));
-  const lastOf = (/** @type {string} */ date) => isoDay(Date.UTC(Number(date.slice(0, 4)), Number(date.slice(5, 7)), 0));
-  return { unit: "month", firsts, firstOf: (/** @type {string} */ date) => `${date.slice(0, 7)}-01`, lastOf };
+  return bars(items, { label: label.replace(/\bday\b/, unit), heading: "Date" });
 }
 
 /** @param {number} time */

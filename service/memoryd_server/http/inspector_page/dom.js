@@ -115,7 +115,7 @@ function markPattern(words) {
   if (!longestFirst.length) return null;
   const letter = "[\\p{L}\\p{N}_]";
   const alternatives = longestFirst.map((word) => {
-    const literal = word.replace(/[\\^$.*+?()[\]{}|/-]/g, "\\$&");
+    const literal = word.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&");
     if (/[\p{sc=Han}\p{sc=Hiragana}\p{sc=Katakana}\p{sc=Hangul}\p{sc=Thai}]/u.test(word)) return literal;
     const rest = word.length < SHORTEST_PREFIX ? `(?!${letter})` : `${letter}*`;
     return `(?<!${letter})${literal}${rest}`;

@@ -151,10 +151,10 @@ export function duration(value) {
 
 /** @param {number} seconds */
 function spoken(seconds) {
-  if (seconds < MINUTE) return `${Math.round(seconds)} s`;
-  if (seconds < HOUR) return `${Math.round(seconds / MINUTE)} min`;
+  if (seconds < MINUTE) return `${Math.floor(seconds)} s`;
+  if (seconds < HOUR) return `${Math.floor(seconds / MINUTE)} min`;
   if (seconds >= DAY_SECONDS) return `${Math.floor(seconds / DAY_SECONDS)} d`;
-  const minutes = Math.round((seconds % HOUR) / MINUTE);
+  const minutes = Math.floor((seconds % HOUR) / MINUTE);
   return `${Math.floor(seconds / HOUR)} h${minutes ? ` ${minutes} min` : ""}`;
 }
 

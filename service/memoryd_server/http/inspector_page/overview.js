@@ -5,7 +5,7 @@ import { call } from "./api.js";
 import { dayChart } from "./chart.js";
 import { announce, debounce, el, errorBox, loading, replace, viewHref } from "./dom.js";
 import { ago, bytes, count, duration, enumWords, number } from "./format.js";
-import { dateOf, eachFile } from "./timeline.js";
+import { eachFile } from "./timeline.js";
 
 /** @typedef {import("./main.js").Context} Context */
 
@@ -342,9 +342,8 @@ async function showChart(chart, context) {
   const hasMore = await eachFile(context, (files) => {
     read += files.length;
     progress.textContent = `${count(read, "file")} so far…`;
-    for (const file of files) {
-      const date = dateOf(file);
-      if (file.source === "SOURCE_MEMORY" && date) counts.set(date, (counts.get(date) ?? 0) + 1);
+    for (const { source, date } of files) {
+      if (source === "SOURCE_MEMORY" && date) counts.set(date, (counts.get(date) ?? 0) + 1);
     }
   });
   const href = (/** @type {string} */ from, /** @type {string} */ to) => viewHref(context.agentId, "timeline", { source: "SOURCE_MEMORY", from, to });

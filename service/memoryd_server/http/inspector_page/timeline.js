@@ -14,7 +14,6 @@ const DAYS_AT_ONCE = 60;
 const FILES_AT_ONCE = 400;
 const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
 const DAY = new Intl.DateTimeFormat("en", { weekday: "short", month: "short", day: "numeric", timeZone: "UTC" });
-const NAME_DATE = /^\d{4}-\d{2}-\d{2}/;
 
 /**
  * Call `onFiles` with each page of an agent's files. Return whether there are more than those.
@@ -23,16 +22,6 @@ const NAME_DATE = /^\d{4}-\d{2}-\d{2}/;
  */
 export function eachFile({ agentId, signal }, onFiles) {
   return eachPage("ListFiles", { agentId }, "files", onFiles, { signal, limit: MOST_FILES });
-}
-
-/**
- * Return the date of a file, `YYYY-MM-DD`; "" if it has none.
- * @param {any} file
- * @returns {string}
- */
-export function dateOf(file) {
-  const name = file.path.slice(file.path.lastIndexOf("/") + 1);
-  return file.date || NAME_DATE.exec(name)?.[0] || (file.modifiedTime ?? "").slice(0, 10);
 }
 
 /**
@@ -101,8 +90,8 @@ export function render(root, context) {
  * @returns {Entry}
  */
 function entryOf(file) {
-  const { path, source = "", state = "", chunks = 0 } = file;
-  return { path, source, state, chunks, date: dateOf(file) };
+  const { path, source = "", state = "", chunks = 0, date = "" } = file;
+  return { path, source, state, chunks, date };
 }
 
 /**

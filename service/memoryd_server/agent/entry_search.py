@@ -9,6 +9,7 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.errors import MemorydError
 from memoryd_server.model import Degradation, DegradationKind, Origin, utc_day
 from memoryd_server.search import (
+    BUILTIN,
     MOST_DROPPED,
     DroppedCandidate,
     EmptyReason,
@@ -135,7 +136,9 @@ def with_entries(answer: SearchAnswer, entries: EntryAnswer, query: SearchQuery)
     """Return the answer of a search of files together with the entries that were found, within the query's limits."""
     found = [hit.as_hit(query.max_snippet_chars, citations=query.citations) for hit in entries.hits]
     hits = within_budget(alternating(answer.hits, found)[: query.max_results], query.max_total_chars)
-    dropped = (*_displaced(answer, hits, query), *answer.dropped)[:MOST_DROPPED] if query.explain else ()
+    dropped = answer.dropped
+    if query.explain and answer.backend == BUILTIN:
+        dropped = (*_displaced(answer, hits, query), *dropped)[:MOST_DROPPED]
     answer = replace(answer, hits=hits, degradations=(*answer.degradations, *entries.degradations), dropped=dropped)
     if hits:
         return replace(answer, empty_reason=None, empty_explanation="")

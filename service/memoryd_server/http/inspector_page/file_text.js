@@ -2,15 +2,13 @@
 /** The lines of a file with its chunks drawn beside them. */
 
 import { call } from "./api.js";
-import { announce, el, errorBox, loading, replace } from "./dom.js";
+import { announce, el, errorBox, replace } from "./dom.js";
 import { count, number } from "./format.js";
 
 /**
- * Chunks of the same lines, which are parts of a long line, are one bar. `index` is that of the first of them.
+ * A bar has all chunks of the same lines; a long line has several. `index` is that of the first chunk.
  * @typedef {{start: number, end: number, index: number, size: number, lane: number}} Bar
  * @typedef {{startLine?: number, endLine?: number}} LineRange
- * @typedef {{first: number, lines: string[], chunks: LineRange[], isCut: boolean}} Part
- * @typedef {{isTranscript: boolean, isIndexed: boolean, line: number}} Options `line` is 0 for none.
  */
 
 const LINES_AT_A_TIME = 2000;
@@ -19,74 +17,76 @@ const LINES_IN_BLOCK = 100;
 /** Lines shown before the wanted line of a long file. */
 const LINES_BEFORE = 200;
 const MOST_LANES = 6;
+const HINT = "Bars: chunks of the index. Point at a bar, or use the arrow keys on it, to see its lines.";
 
-/** The shown part of one file: lines `first` to `last`. `element` has the text, and `details` the list of chunks. */
+/** The lines `first` to `last` of a file. `element` has the text, and `details` the list of chunks. */
 export class FileText {
+  first = 1;
+  last = 0;
+  total = 0;
+  /** @type {LineRange[]} */
+  chunks = [];
+  /** @type {Bar[]} */
+  bars = [];
+  /** @type {HTMLElement[]} */
+  lines = [];
+  /** @type {number | undefined} */
+  marked;
+  note = el("p", { class: "muted", text: "Loading the text" });
+  caption = el("p", { class: "file-caption" });
+  body = el("div", {
+    class: "file-lines",
+    on: {
+      pointerover: (event) => this.mark(barOf(event.target) ?? barOf(document.activeElement)),
+      pointerleave: () => this.mark(barOf(document.activeElement)),
+      focusin: (event) => this.mark(barOf(event.target)),
+      focusout: () => this.mark(undefined),
+      keydown: (event) => this.onKey(event),
+    },
+  });
+  earlier = this.button(() => this.loadFrom(Math.max(1, this.first - LINES_AT_A_TIME)));
+  later = this.button(() => this.loadFrom(this.last + 1));
+  problem = el("div");
+  element = el("div", { class: "file-text" }, this.note, this.caption, this.earlier, this.body, this.later, this.problem);
+  summary = el("summary");
+  list = el("ol", { class: "chunk-list" });
+  details = el("details", { class: "file-details", hidden: true, on: { toggle: () => this.listChunks() } }, this.summary, this.list);
+
   /**
    * @param {import("./main.js").Context} context
    * @param {string} path
-   * @param {Options} options
+   * @param {{noun: string, isIndexed: boolean, wanted: number}} options `wanted` is a line, or 0.
    */
-  constructor({ agentId, signal }, path, { isTranscript, isIndexed, line }) {
-    this.request = { agentId, path, includeChunks: true };
+  constructor({ agentId, signal }, path, { noun, isIndexed, wanted }) {
+    this.request = { agentId, path, includeChunks: true, lineCount: LINES_AT_A_TIME };
     this.signal = signal;
+    this.noun = noun;
     this.isIndexed = isIndexed;
-    this.wanted = line;
-    this.noun = isTranscript ? "message" : "line";
-    this.first = 1;
-    this.last = 0;
-    this.total = 0;
-    /** @type {LineRange[]} */
-    this.chunks = [];
-    /** @type {Bar[]} */
-    this.bars = [];
-    /** @type {HTMLElement[]} The lines from `first` on. */
-    this.lines = [];
-    /** @type {HTMLElement[]} */
-    this.blocks = [];
-    /** @type {number | undefined} Index of the bar whose lines are highlighted. */
-    this.marked = undefined;
-    this.note = el("p", { class: "muted" }, loading("Loading the text"));
-    this.caption = el("p", { class: "file-caption" });
-    this.body = el("div", {
-      class: "file-lines",
-      on: {
-        pointerover: (event) => this.mark(barOf(event.target) ?? barOf(document.activeElement)),
-        pointerleave: () => this.mark(barOf(document.activeElement)),
-        focusin: (event) => this.mark(barOf(event.target)),
-        focusout: () => this.mark(undefined),
-        keydown: (event) => this.onKey(event),
-      },
-    });
-    const button = (/** @type {() => Promise<void>} */ load) =>
-      el("button", { type: "button", class: "button", hidden: true, on: { click: () => this.load(load) } });
-    this.earlier = button(() => this.loadFrom(Math.max(1, this.first - LINES_AT_A_TIME)));
-    this.later = button(async () => this.append(await this.fetchPart(this.last + 1)));
-    this.problem = el("div");
-    this.element = el("div", { class: "file-text" }, [this.note, this.caption, this.earlier, this.body, this.later, this.problem]);
-    this.list = el("ol", { class: "chunk-list" });
-    this.summary = el("summary");
-    this.details = el("details", { class: "file-details", hidden: true, on: { toggle: () => this.listChunks() } }, this.summary, this.list);
+    this.wanted = wanted;
+  }
+
+  /** @param {() => Promise<void>} load */
+  button(load) {
+    return el("button", { type: "button", class: "button", hidden: true, on: { click: () => this.run(load) } });
   }
 
   /** Load the first part of the file, or the part with the wanted line, and scroll to this line. */
   async open() {
     const { wanted } = this;
-    await this.load(async () => {
+    await this.run(async () => {
       await this.loadFrom(wanted > LINES_AT_A_TIME / 2 ? wanted - LINES_BEFORE : 1);
       // The lines before the wanted one can be longer than a response.
-      if (this.last < wanted && wanted <= this.total) await this.loadFrom(wanted);
+      if (!this.lines.length && this.total) await this.loadFrom(1);
+      while (this.last < wanted && wanted <= this.total) await this.loadFrom(this.last + 1);
     });
-    const line = this.lines[wanted - this.first];
-    if (line) requestAnimationFrame(() => line.scrollIntoView({ block: "center" }));
-    else if (wanted) announce(`The file has no ${this.noun} ${number(wanted)}.`);
+    this.lines[wanted - this.first]?.scrollIntoView({ block: "center" });
   }
 
-  /** @param {() => Promise<void>} loadPart */
-  async load(loadPart) {
+  /** @param {() => Promise<void>} load */
+  async run(load) {
     this.earlier.disabled = this.later.disabled = true;
     try {
-      await loadPart();
+      await load();
       announce(this.note.textContent ?? "");
     } catch (error) {
       if (!this.signal.aborted) replace(this.problem, errorBox(error));
@@ -94,46 +94,41 @@ export class FileText {
     this.earlier.disabled = this.later.disabled = false;
   }
 
-  /** @param {number} startLine */
+  /**
+   * Load lines, and show them after the lines before them, or in place of other lines.
+   * @param {number} startLine
+   */
   async loadFrom(startLine) {
-    const part = await this.fetchPart(startLine);
-    this.first = part.first;
-    this.chunks = [];
-    this.lines = [];
-    this.blocks = [];
-    replace(this.body);
-    this.append(part);
+    const reply = await call("MemoryGet", { ...this.request, startLine }, { signal: this.signal });
+    const { text = "", endLine = 0, totalLines = 0, chunks = [], truncated } = reply;
+    const texts = endLine < startLine ? [] : text.split("\n");
+    if (startLine !== this.last + 1) {
+      replace(this.body);
+      this.first = startLine;
+      this.lines = [];
+      this.chunks = [];
+    }
+    // A chunk that begins before these lines was in the response with the lines before.
+    this.chunks.push(...chunks.filter((/** @type {LineRange} */ { startLine: start = 1 }) => !this.lines.length || start >= startLine));
+    this.addLines(startLine, texts);
+    this.last = startLine + texts.length - 1;
+    this.total = totalLines;
+    this.drawChunks();
+    this.describe(truncated);
   }
 
   /**
-   * @param {number} startLine
-   * @returns {Promise<Part>}
+   * @param {number} first
+   * @param {string[]} texts
    */
-  async fetchPart(startLine) {
-    const reply = await call("MemoryGet", { ...this.request, startLine, lineCount: LINES_AT_A_TIME }, { signal: this.signal });
-    const { text = "", startLine: first = startLine, endLine = 0, totalLines = 0, chunks = [], truncated = false } = reply;
-    this.total = totalLines;
-    return { first, lines: endLine >= first ? text.split("\n") : [], chunks, isCut: truncated };
-  }
-
-  /** @param {Part} part */
-  append({ first, lines, chunks, isCut }) {
-    const blocks = [];
-    for (let index = 0; index < lines.length; index += LINES_IN_BLOCK) {
-      const rows = lines.slice(index, index + LINES_IN_BLOCK).map((text, row) => this.line(first + index + row, row, text));
-      const block = el("div", { class: "line-block" }, rows);
-      block.style.containIntrinsicBlockSize = `auto ${rows.length * 1.3}rem`;
-      this.lines.push(...rows);
-      blocks.push(block);
+  addLines(first, texts) {
+    for (let from = 0; from < texts.length; from += LINES_IN_BLOCK) {
+      const lines = texts.slice(from, from + LINES_IN_BLOCK).map((text, row) => this.line(first + from + row, row, text));
+      const block = el("div", { class: "line-block" }, lines);
+      block.style.containIntrinsicBlockSize = `auto ${lines.length * 1.3}rem`;
+      this.body.append(block);
+      this.lines.push(...lines);
     }
-    // A chunk that begins before this part is known from the part before.
-    this.chunks.push(...(first === this.first ? chunks : chunks.filter(({ startLine = 1 }) => startLine >= first)));
-    this.blocks.push(...blocks);
-    this.body.append(...blocks);
-    this.last = first + lines.length - 1;
-    this.drawChunks();
-    this.describe(lines.length === 0);
-    replace(this.problem, isCut && el("p", { class: "muted", text: `The last ${this.noun} is longer than 256 KiB and was cut.` }));
   }
 
   /**
@@ -145,7 +140,7 @@ export class FileText {
     const isWanted = n === this.wanted;
     const line = el(
       "div",
-      { class: isWanted ? "line line-wanted" : "line", "aria-current": isWanted && "location" },
+      { class: `line${this.isIndexed ? " no-chunk" : ""}`, "aria-current": isWanted && "location" },
       // The number is generated content, which is not copied with the text.
       el("span", { class: "line-number", dataset: { n: String(n) } }),
       el("span", { class: "line-text", dir: "auto", text: text.replace(/\r$/, "") }),
@@ -154,57 +149,54 @@ export class FileText {
     return line;
   }
 
-  /** @param {boolean} isEnd */
-  describe(isEnd) {
+  /** @param {boolean} [isCut] */
+  describe(isCut) {
     const { first, last, total, noun } = this;
-    const shown = first > 1 || last < total ? `, ${number(first)}–${number(last)} shown` : "";
-    this.note.textContent = total ? `${count(total, noun)}${shown}` : "The file is empty.";
-    this.earlier.hidden = first <= 1;
-    this.earlier.textContent = `Earlier ${noun}s, from ${number(Math.max(1, first - LINES_AT_A_TIME))}`;
-    this.later.hidden = last >= total || isEnd;
-    this.later.textContent = `More ${noun}s, from ${number(last + 1)}`;
+    const shown = first > 1 || last < total ? `, ${rangeText(first, last)} shown` : "";
+    const cut = isCut ? `. The last ${noun} is longer than 256 KiB and was cut.` : "";
+    this.note.textContent = total ? count(total, noun) + shown + cut : "The file is empty.";
+    this.earlier.hidden = first === 1;
+    this.earlier.textContent = `Earlier ${noun}s`;
+    this.later.hidden = last >= total || this.lines.length === 0;
+    this.later.textContent = `More ${noun}s`;
   }
 
   drawChunks() {
+    for (const bar of this.body.querySelectorAll("[data-bar]")) bar.remove();
     this.bars = barsOf(this.chunks);
-    this.marked = undefined;
-    const lanes = String(Math.max(1, ...this.bars.map(({ lane }) => lane + 1)));
-    for (const bar of this.body.querySelectorAll(".chunk-bar")) bar.remove();
-    for (const block of this.blocks) block.style.setProperty("--lanes", lanes);
-    if (this.isIndexed) for (const line of this.lines) line.classList.add("line-no-chunk");
+    this.body.style.setProperty("--lanes", String(Math.max(1, ...this.bars.map(({ lane }) => lane + 1))));
     this.bars.forEach((bar, index) => this.drawBar(bar, index));
-    this.caption.textContent = this.captionOf(undefined);
+    this.marked = -1;
+    this.mark(undefined);
     this.details.hidden = this.bars.length === 0;
     this.summary.textContent = `Chunks (${number(this.chunks.length)})`;
     this.listChunks();
   }
 
   /**
-   * Draw a bar. Its parts in other blocks than the first are not buttons.
+   * Draw a bar: a button, and elements for its parts in further blocks.
    * @param {Bar} bar
    * @param {number} index
    */
   drawBar(bar, index) {
-    const label = this.words(bar);
     const lines = this.linesOf(bar);
-    for (let row = 0; row < lines.length; ) {
-      const block = /** @type {HTMLElement} */ (lines[row].parentElement);
-      const rows = lines.filter((line) => line.parentElement === block);
-      const ends = `${row === 0 ? " chunk-start" : ""}${row + rows.length === lines.length ? " chunk-end" : ""}`;
-      const props = { class: `chunk-bar${ends}`, title: label, dataset: { bar: String(index) } };
-      const part = row > 0 ? el("div", props) : el("button", {
-        ...props,
-        type: "button",
-        tabindex: index === 0 ? "0" : "-1",
-        "aria-label": label,
+    const title = this.words(bar);
+    for (let from = 0; from < lines.length; ) {
+      const block = lines[from].parentElement;
+      const rows = lines.filter((line) => line.parentElement === block).length;
+      const ends = `${from === 0 ? " chunk-start" : ""}${from + rows === lines.length ? " chunk-end" : ""}`;
+      const part = el(from === 0 ? "button" : "div", { class: `chunk-bar${ends}`, title, dataset: { bar: String(index) } });
+      if (from === 0) {
+        part.setAttribute("aria-label", title);
+        part.tabIndex = index === 0 ? 0 : -1;
         // Safari does not focus a button that is clicked.
-        on: { click: (event) => event.target.focus() },
-      });
-      part.style.gridArea = `${rows[0].style.gridRowStart} / ${bar.lane + 1} / span ${rows.length}`;
-      block.append(part);
-      row += rows.length;
+        part.addEventListener("click", () => part.focus());
+      }
+      part.style.gridArea = `${lines[from].style.gridRowStart} / ${bar.lane + 1} / span ${rows}`;
+      block?.append(part);
+      from += rows;
     }
-    for (const line of lines) line.classList.remove("line-no-chunk");
+    for (const line of lines) line.classList.remove("no-chunk");
   }
 
   /** @param {Bar} bar */
@@ -219,40 +211,31 @@ export class FileText {
     return `${name}: ${this.noun}${start === end ? "" : "s"} ${rangeText(start, end)}`;
   }
 
-  /** @param {Bar | undefined} bar */
-  captionOf(bar) {
-    if (bar) return this.words(bar);
-    if (this.bars.length) return "Bars: chunks of the index. Point at a bar, or use the arrow keys on it, to see its lines.";
-    return this.isIndexed && this.lines.length ? "The index has no chunk of this text." : "";
-  }
-
   /** Write the chunks as a list, if it is open. */
   listChunks() {
     if (!this.details.open) return;
-    const outside = this.lines.flatMap((line, index) => (line.matches(".line-no-chunk") ? [this.first + index] : []));
-    replace(
-      this.list,
-      this.bars.map((bar, index) =>
-        el("li", null, el("button", { type: "button", class: "link-button", text: this.words(bar), on: { click: () => this.focusBar(index) } })),
-      ),
-      outside.length > 0 && el("li", { class: "muted", text: `In no chunk: ${this.noun}s ${rangesText(outside)}` }),
-    );
+    const items = this.bars.map((bar, index) =>
+      el("li", null, el("button", { class: "link-button", text: this.words(bar), on: { click: () => this.focusBar(index) } })));
+    const outside = rangesText(this.lines.flatMap((line, index) => (line.matches(".no-chunk") ? [this.first + index] : [])));
+    replace(this.list, items, outside && el("li", { class: "muted", text: `In no chunk: ${this.noun}s ${outside}` }));
   }
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    const current = barOf(event.target);
-    if (!step || current === undefined || !this.bars[current + step]) return;
+    const index = barOf(event.target);
+    if (!step || index === undefined) return;
     event.preventDefault();
-    this.focusBar(current + step);
+    this.focusBar(index + step);
   }
 
   /** @param {number} index */
   focusBar(index) {
-    const buttons = this.body.querySelectorAll("button");
-    for (const button of buttons) button.tabIndex = button.dataset.bar === String(index) ? 0 : -1;
-    [...buttons].find((button) => button.tabIndex === 0)?.focus();
+    const buttons = [...this.body.querySelectorAll("button")];
+    const next = buttons.find((button) => barOf(button) === index);
+    if (!next) return;
+    for (const button of buttons) button.tabIndex = button === next ? 0 : -1;
+    next.focus();
   }
 
   /**
@@ -261,25 +244,22 @@ export class FileText {
    */
   mark(index) {
     if (index === this.marked) return;
-    for (const marked of this.body.querySelectorAll(".marked")) marked.classList.remove("marked");
     this.marked = index;
-    const bar = index === undefined ? undefined : this.bars[index];
-    this.caption.textContent = this.captionOf(bar);
+    for (const marked of this.body.querySelectorAll(".marked")) marked.classList.remove("marked");
+    const bar = this.bars[index ?? -1];
+    this.caption.textContent = bar ? this.words(bar) : this.bars.length ? HINT : this.isIndexed ? "No chunk has these lines." : "";
     if (!bar) return;
     for (const part of [...this.linesOf(bar), ...this.body.querySelectorAll(`[data-bar="${index}"]`)]) part.classList.add("marked");
   }
 }
 
-/**
- * Return the index of a bar by its element.
- * @param {EventTarget | null} element
- */
+/** @param {EventTarget | null} element */
 function barOf(element) {
   return element instanceof HTMLElement && element.dataset.bar ? Number(element.dataset.bar) : undefined;
 }
 
 /**
- * Return the bars of chunks, which are in their order. Each is in the first lane that is free.
+ * Return the bars of chunks that are in their order. Each is in the first lane that is free.
  * @param {LineRange[]} chunks
  */
 function barsOf(chunks) {
@@ -310,16 +290,11 @@ function rangeText(start, end) {
 }
 
 /**
- * Return numbers in ascending order as text, for example `1–3, 7`.
+ * Return ascending numbers as text, for example `1–3, 7`.
  * @param {number[]} numbers
  */
 function rangesText(numbers) {
-  /** @type {[number, number][]} */
-  const ranges = [];
-  for (const n of numbers) {
-    const last = ranges.at(-1);
-    if (last?.[1] === n - 1) last[1] = n;
-    else ranges.push([n, n]);
-  }
-  return ranges.map(([start, end]) => rangeText(start, end)).join(", ");
+  const starts = numbers.filter((n, index) => numbers[index - 1] !== n - 1);
+  const ends = numbers.filter((n, index) => numbers[index + 1] !== n + 1);
+  return starts.map((start, index) => rangeText(start, ends[index])).join(", ");
 }

@@ -111,7 +111,7 @@ function folderNames(path, prefix) {
 }
 
 /**
- * Add the rows of a folder, with buttons for those that are not shown yet. The row of the selected file is added.
+ * Add the rows of a folder, with buttons for those that are not shown. The row of the selected file is shown.
  * @param {HTMLElement} list
  * @param {Folder} folder
  * @param {number} depth
@@ -119,58 +119,34 @@ function folderNames(path, prefix) {
  */
 function fill(list, folder, depth, options) {
   const entries = [...folder.folders.values(), ...folder.files];
-  const selected = entries.findIndex(({ path }) => path === options.selected);
+  const selected = Math.max(0, entries.findIndex(({ path }) => path === options.selected));
   let start = selected - (selected % ROWS_AT_A_TIME);
-  if (selected < 0) start = 0;
   let end = start;
-  const earlier = moreItem(() => add(start - ROWS_AT_A_TIME, start)?.focus());
-  const later = moreItem(() => add(end, end + ROWS_AT_A_TIME)?.focus());
+  const earlier = el("li", null, el("button", { class: "button", on: { click: () => add(start - ROWS_AT_A_TIME, start) } }));
+  const later = el("li", null, el("button", { class: "button", on: { click: () => add(end, end + ROWS_AT_A_TIME) } }));
 
   /**
-   * Add rows before or after those that are shown, and return what can have the focus in the first of them.
    * @param {number} from
    * @param {number} to
-   * @returns {HTMLElement | null}
    */
   function add(from, to) {
-    const rows = entries.slice(from, to).map((entry) => el("li", null, rowOf(entry, depth, options)));
+    const rows = entries.slice(from, to).map((entry) =>
+      el("li", null, "folders" in entry ? folderRow(entry, depth, options) : fileRow(entry, options)));
+    const hadFocus = list.contains(document.activeElement);
     options.rows += rows.length;
     if (from < start) earlier.after(...rows);
     else later.before(...rows);
     start = Math.min(start, from);
     end = Math.max(end, from + rows.length);
-    label(earlier, start, "earlier");
-    label(later, entries.length - end, "more");
-    return rows[0]?.querySelector("a, summary");
+    for (const [item, left, word] of /** @type {const} */ ([[earlier, start, "earlier"], [later, entries.length - end, "more"]])) {
+      item.hidden = left === 0;
+      item.children[0].textContent = `Show ${number(Math.min(left, ROWS_AT_A_TIME))} ${word} of ${number(left)}`;
+    }
+    if (hadFocus) /** @type {HTMLElement | null} */ (rows[0].querySelector("a, summary"))?.focus();
   }
 
   list.append(earlier, later);
   add(start, start + ROWS_AT_A_TIME);
-}
-
-/** @param {() => void} click */
-function moreItem(click) {
-  return el("li", null, el("button", { type: "button", class: "button", on: { click } }));
-}
-
-/**
- * @param {HTMLElement} item
- * @param {number} left
- * @param {string} word
- */
-function label(item, left, word) {
-  item.hidden = left === 0;
-  const text = `Show ${number(Math.min(left, ROWS_AT_A_TIME))} ${word} of ${number(left)}`;
-  for (const button of item.children) button.textContent = text;
-}
-
-/**
- * @param {Folder | MemoryFile} entry
- * @param {number} depth
- * @param {TreeOptions} options
- */
-function rowOf(entry, depth, options) {
-  return "folders" in entry ? folderRow(entry, depth, options) : fileRow(entry, options);
 }
 
 /**
@@ -180,6 +156,8 @@ function rowOf(entry, depth, options) {
  */
 function folderRow(folder, depth, options) {
   const { path, name, counts } = folder;
+  const { selected, opened, openAll, rows } = options;
+  const isWanted = (selected !== path && selected.startsWith(path)) || ((openAll || depth === 0) && rows < ROWS_AT_A_TIME);
   const list = el("ul");
   const fillOnce = () => {
     if (details.open && !list.firstChild) fill(list, folder, depth + 1, options);
@@ -187,24 +165,14 @@ function folderRow(folder, depth, options) {
   const summary = el(
     "summary",
     // The click comes before the change.
-    { dataset: { key: path }, on: { click: () => options.opened.set(path, !details.open) } },
+    { dataset: { key: path }, on: { click: () => opened.set(path, !details.open) } },
     el("bdi", { text: `${visiblePath(name)}/` }),
     " ",
     el("span", { class: "muted", text: countWords(counts) }),
   );
-  const details = el("details", { open: isOpen(path, depth, options), on: { toggle: fillOnce } }, summary, list);
+  const details = el("details", { open: opened.get(path) ?? isWanted, on: { toggle: fillOnce } }, summary, list);
   fillOnce();
   return details;
-}
-
-/**
- * @param {string} path
- * @param {number} depth
- * @param {TreeOptions} options
- */
-function isOpen(path, depth, { selected, opened, openAll, rows }) {
-  const isAbove = selected !== path && selected.startsWith(path);
-  return opened.get(path) ?? (isAbove || ((openAll || depth === 0) && rows < ROWS_AT_A_TIME));
 }
 
 /**

@@ -6,7 +6,7 @@ import { el, errorBox, loading, replace, viewHref } from "./dom.js";
 import { FileText } from "./file_text.js";
 import { stateBadge, stateOf, visiblePath } from "./file_tree.js";
 import { ago, bytes, day, number } from "./format.js";
-import { renderHistory } from "./history_view.js";
+import { fileHistory } from "./history_view.js";
 
 /** @typedef {import("./file_tree.js").MemoryFile} MemoryFile */
 /** @typedef {import("./main.js").Context} Context */
@@ -41,7 +41,7 @@ export async function renderFile(root, context, path) {
   try {
     const file = await findFile(context, path);
     replace(about, aboutFile(context, path, file));
-    if (file && !path.endsWith("/")) root.append(...contentOf(context, file));
+    if (file && !path.endsWith("/")) showContent(root, context, file);
   } catch (error) {
     if (!context.signal.aborted) replace(about, errorBox(error));
   }
@@ -65,7 +65,7 @@ async function findFile({ agentId, signal }, path) {
  * @param {MemoryFile | undefined} file
  */
 function aboutFile({ agentId }, path, file) {
-  const why = el("a", { href: viewHref(agentId, "search", { miss: path }), text: "Why is it not found?" });
+  const why = el("a", { href: viewHref(agentId, "search", { why: path }), text: "Why is it not found?" });
   if (!file) return el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why);
   const reason = REASONS[stateOf(file)];
   const detail = file.error || file.rule;
@@ -91,30 +91,22 @@ function factsOf(file) {
 }
 
 /**
- * Return the history and the text of a file.
+ * Show the history and the text of a file.
+ * @param {HTMLElement} root
  * @param {Context} context
  * @param {MemoryFile} file
  */
-function contentOf(context, file) {
+function showContent(root, context, file) {
   const state = stateOf(file);
   const isTranscript = file.source === "SOURCE_SESSIONS";
-  const line = Number(context.params.get("line"));
   const text = new FileText(context, file.path, {
-    isTranscript,
+    noun: isTranscript ? "message" : "line",
     isIndexed: WITH_CHUNKS.has(state),
-    line: line > 0 && line < 2 ** 31 ? Math.floor(line) : 0,
+    wanted: Number(context.params.get("line")) || 0,
   });
-  const show = el("button", {
-    type: "button",
-    class: "button",
-    text: "Show the text",
-    on: { click: () => (show.replaceWith(text.element), text.open()) },
-  });
-  const isShown = !UNREADABLE.has(state) && state !== "FILE_STATE_GONE";
-  if (isShown) text.open();
-  return [
-    text.details,
-    ...(isTranscript ? [] : [renderHistory(context, file.path)]),
-    ...(isShown ? [text.element] : UNREADABLE.has(state) ? [show] : []),
-  ];
+  const open = () => (show.replaceWith(text.element), text.open());
+  const show = el("button", { type: "button", class: "button", text: "Show the text", on: { click: open } });
+  const content = [text.details, !isTranscript && fileHistory(context, file.path), state !== "FILE_STATE_GONE" && show];
+  root.append(...content.filter((part) => part instanceof Node));
+  if (show.isConnected && !UNREADABLE.has(state)) open();
 }

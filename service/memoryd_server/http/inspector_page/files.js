@@ -77,7 +77,7 @@ function renderList(root, context, selected) {
       if (!context.signal.aborted) replace(parts.tree, errorBox(error));
       return;
     }
-    Object.assign(list, { files, isComplete: true, revision: before });
+    Object.assign(list, { files, isComplete: true, revision: before || revision });
     show();
     if (isFirst) showSelected(parts.tree);
   };
@@ -218,5 +218,5 @@ function showSelected(tree) {
   if (document.activeElement === document.body) link.focus({ preventScroll: true });
   const { top, bottom } = tree.getBoundingClientRect();
   const place = link.getBoundingClientRect();
-  tree.scrollTop += Math.max(0, place.bottom - bottom) + Math.min(0, place.top - top);
+  tree.scrollTop += Math.max(0, place.bottom - Math.min(bottom, innerHeight)) + Math.min(0, place.top - top);
 }

@@ -10,22 +10,18 @@ export function latestOnly(outer) {
   return {
     cancel: () => controller.abort(),
     /**
-     * @template T
-     * @param {(signal: AbortSignal) => Promise<T>} ask
-     * @param {(value: T) => void} show
+     * @param {(signal: AbortSignal) => Promise<any>} ask
+     * @param {(value: any) => void} show
      * @param {(error: unknown) => void} fail
      */
     async run(ask, show, fail) {
       controller.abort();
       controller = new AbortController();
       const signal = AbortSignal.any([controller.signal, outer]);
-      let outcome;
-      try {
-        const value = await ask(signal);
-        outcome = () => show(value);
-      } catch (error) {
-        outcome = () => fail(error);
-      }
+      const outcome = await ask(signal).then(
+        (value) => () => show(value),
+        (error) => () => fail(error),
+      );
       if (!signal.aborted) outcome();
     },
   };

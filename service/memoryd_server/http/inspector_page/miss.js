@@ -1,5 +1,5 @@
 // @ts-check
-/** "Why is it not found?": a form for a file or a line, and the step of indexing or searching that left it out. */
+/** "Why is a file not found?": a form for a file or a line, and the step of indexing or searching that left it out. */
 
 import { call } from "./api.js";
 import { announce, debounce, el, errorBox, loading, replace } from "./dom.js";
@@ -9,53 +9,31 @@ import { placeLink, resultCard, sentence, wordsToMark } from "./results.js";
 import { field } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
-/** @typedef {import("./results.js").Result} Result */
-/** @typedef {import("./results.js").Info} Info */
-/** @typedef {import("./results.js").Dropped} Dropped */
-/**
- * ExplainMissResponse in proto3 JSON.
- * @typedef {object} Miss
- * @property {string} [path]
- * @property {string} [reason]
- * @property {string} [explanation]
- * @property {number} [rank]
- * @property {number} [maxRank]
- * @property {number} [value]
- * @property {number} [limit]
- * @property {string} [rule]
- * @property {Result} [chunk]
- * @property {Info} [info]
- */
-/** @typedef {{name: string, reasons: string[]}} Step */
+/** @typedef {{path?: string, reason?: string, explanation?: string, rank?: number, maxRank?: number, value?: number, limit?: number, rule?: string, chunk?: import("./results.js").Result, info?: import("./results.js").Info}} Miss */
 
 const TYPING_PAUSE_MS = 200;
 const MOST_PATHS = 200;
 
-/** The steps in the order in which they are checked, each with the reasons for which it leaves out a file. */
+/** @type {Array<[string, string[]]>} The steps in their order, each with the reasons for which it leaves out a file. */
 const STEPS = [
-  { name: "Is a memory file", reasons: ["NOT_MEMORY", "SOURCE_NOT_CONFIGURED"] },
-  { name: "Is of a source that is searched", reasons: ["SOURCE_NOT_SEARCHED"] },
-  { name: "Is on disk", reasons: ["NOT_ON_DISK", "LINK"] },
-  { name: "Is not excluded", reasons: ["EXCLUDED", "FORGOTTEN"] },
-  { name: "Is indexed", reasons: ["PENDING", "FAILED", "NO_TEXT"] },
-  { name: "Matches the filter", reasons: ["FILTERED"] },
-  { name: "Is retrieved by keyword or vector search", reasons: ["NO_MATCH", "NOT_RETRIEVED"] },
-  { name: "Passes the minimum score", reasons: ["BELOW_MIN_SCORE", "BELOW_CUTOFF"] },
-  {
-    name: "Ranks within the limit of results",
-    reasons: ["BELOW_MAX_RESULTS", "DIVERSITY", "ADJACENT", "RESERVED", "RERANKED"],
-  },
-  { name: "Is in the answer", reasons: ["ABSTAINED", "TEXT_LIMIT"] },
+  ["Is a memory file", ["NOT_MEMORY", "SOURCE_NOT_CONFIGURED"]],
+  ["Is of a source that is searched", ["SOURCE_NOT_SEARCHED"]],
+  ["Is on disk", ["NOT_ON_DISK", "LINK"]],
+  ["Is not excluded", ["EXCLUDED", "FORGOTTEN"]],
+  ["Is indexed", ["PENDING", "FAILED", "NO_TEXT"]],
+  ["Matches the filter", ["FILTERED"]],
+  ["Is retrieved by keyword or vector search", ["NO_MATCH", "NOT_RETRIEVED"]],
+  ["Passes the minimum score", ["BELOW_MIN_SCORE", "BELOW_CUTOFF"]],
+  ["Ranks within the limit of results", ["BELOW_MAX_RESULTS", "DIVERSITY", "ADJACENT", "RESERVED", "RERANKED"]],
+  ["Is in the answer", ["ABSTAINED", "TEXT_LIMIT"]],
 ];
-/** What `value` and `limit` are for each reason that does not compare scores. */
-const VALUE_NAMES = new Map([
-  ["MISS_REASON_BELOW_CUTOFF", "cosine"],
-  ["MISS_REASON_ABSTAINED", "confidence"],
-]);
 const FOUND = "FOUND";
-/** These can be decided without a look at the disk, so the steps before them are not known to be passed. */
-const DECIDED_EARLY = new Set(["EXCLUDED", "FORGOTTEN"]);
+const ON_DISK = 2;
+/** These can be decided without a look at the disk. */
+const DECIDED_EARLY = ["EXCLUDED", "FORGOTTEN"];
 const STATE_WORDS = { passed: "passed", failed: "left out here", unknown: "not checked" };
+/** What is compared with a limit, if that is not the score. @type {Record<string, string>} */
+const VALUE_NAMES = { BELOW_CUTOFF: "cosine", ABSTAINED: "confidence" };
 
 /**
  * Return the form and what it needs from the view of searches.
@@ -64,83 +42,74 @@ const STATE_WORDS = { passed: "passed", failed: "left out here", unknown: "not c
  * @param {() => void} changed Called if the values of `params` change.
  */
 export function missForm(context, search, changed) {
+  const { agentId, params, signal: left } = context;
   const paths = el("datalist", { id: "miss-paths" });
   const path = el("input", {
     type: "text",
     list: "miss-paths",
-    value: context.params.get("why") ?? "",
+    value: params.get("why"),
     placeholder: "memory/2026-05-01.md",
     autocomplete: "off",
     spellcheck: "false",
     required: true,
   });
-  const line = el("input", { type: "number", min: "1", step: "1", value: context.params.get("at") ?? "", placeholder: "any" });
+  const line = el("input", { type: "number", min: "1", step: "1", value: params.get("at"), placeholder: "any" });
   const answer = el("div", { class: "miss-answer" });
-  const explainer = latestOnly(context.signal);
-  const lister = latestOnly(context.signal);
+  const explainer = latestOnly(left);
+  const lister = latestOnly(left);
 
   const suggest = debounce(() => {
     const prefix = path.value.trim();
-    const request = {
-      agentId: context.agentId,
-      pageSize: MOST_PATHS,
-      includeExcluded: true,
-      ...(prefix ? { filter: { pathPrefixes: [prefix] } } : {}),
-    };
-    const fill = (/** @type {{files?: Array<{path?: string}>}} */ { files = [] }) => {
-      // A text that begins no path keeps the earlier list, in which the browser finds it inside of paths.
-      if (files.length > 0) replace(paths, files.map((file) => el("option", { value: file.path })));
-    };
-    // The list is an aid for typing, so an error is not shown.
-    lister.run((signal) => call("ListFiles", request, { signal }), fill, () => {});
+    const filter = prefix ? { filter: { pathPrefixes: [prefix] } } : {};
+    lister.run(
+      (signal) => call("ListFiles", { agentId, pageSize: MOST_PATHS, includeExcluded: true, ...filter }, { signal }),
+      ({ files = [] }) => {
+        // A text that begins no path keeps the earlier list, in which the browser finds it inside of paths.
+        if (files.length > 0) replace(paths, files.map((/** @type {{path: string}} */ file) => el("option", { value: file.path })));
+      },
+      // The list is an aid for typing, so an error is not shown.
+      () => {},
+    );
   }, TYPING_PAUSE_MS);
 
-  /** @param {boolean} [aloud] Whether screen readers read the outcome out. */
-  async function ask(aloud = true) {
-    if (!path.value.trim()) {
-      explainer.cancel();
-      replace(answer);
-      return;
-    }
+  /** @param {boolean} aloud Whether screen readers read the outcome out. */
+  function ask(aloud) {
     const request = search();
-    if (!request.query.trim()) {
-      replace(answer, el("p", { class: "muted" }, "Type a search first. The explanation is for a file and a search."));
+    if (!path.value.trim() || !request.query.trim()) {
+      explainer.cancel();
+      replace(answer, path.value.trim() && el("p", { class: "muted" }, "Type a search first: the explanation is for a search and a file."));
       return;
     }
     if (!answer.firstChild) replace(answer, loading("Explaining"));
-    const question = {
-      agentId: context.agentId,
-      search: request,
-      path: path.value.trim(),
-      ...(line.value ? { line: Number(line.value) } : {}),
-    };
-    await explainer.run(
+    const question = { agentId, search: request, path: path.value.trim(), ...(line.value && { line: Number(line.value) }) };
+    explainer.run(
       (signal) => call("ExplainMiss", question, { signal }),
       (/** @type {Miss} */ miss) => {
         replace(answer, explanation(context, miss, request.query));
-        if (aloud) announce(`${enumWords(miss.reason)}: ${miss.explanation ?? ""}`);
+        if (aloud) announce(`${enumWords(miss.reason)}: ${miss.explanation}`);
       },
       (error) => replace(answer, errorBox(error)),
     );
   }
 
+  function submit() {
+    changed();
+    ask(true);
+  }
   const form = el(
     "form",
-    {
-      class: "miss-form",
-      on: {
-        submit: (event) => {
-          event.preventDefault();
-          changed();
-          ask();
-        },
-      },
-    },
+    { class: "fields" },
     field("miss-path", "File", path),
     field("miss-line", "Line (optional)", line),
-    el("button", { type: "submit", class: "button primary" }, "Explain"),
+    el("button", { class: "button primary" }, "Explain"),
     paths,
   );
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
+  });
+  path.addEventListener("input", suggest);
+  path.addEventListener("focus", suggest);
   const section = el(
     "details",
     { class: "card miss", open: Boolean(path.value) },
@@ -149,46 +118,38 @@ export function missForm(context, search, changed) {
     form,
     answer,
   );
-  path.addEventListener("input", suggest);
-  path.addEventListener("focus", suggest);
-
   return {
     section,
     params: () => ({ why: path.value.trim(), at: line.value }),
     /** Explain again, after the search has changed. */
-    refresh: () => {
-      if (section.open) ask(false);
-    },
-    /** @param {Dropped} candidate */
+    refresh: () => section.open && ask(false),
+    /** @param {import("./results.js").Dropped} candidate */
     explain: (candidate) => {
       path.value = candidate.path ?? "";
-      line.value = candidate.startLine ? String(candidate.startLine) : "";
+      line.value = String(candidate.startLine || "");
       section.open = true;
-      changed();
-      ask();
+      submit();
       section.scrollIntoView({ block: "nearest" });
       path.focus();
     },
-    stop: () => {
-      suggest.cancel();
-      explainer.cancel();
-      lister.cancel();
-    },
+    stop: suggest.cancel,
   };
 }
 
 /** @param {Context} context @param {Miss} miss @param {string} query */
 function explanation(context, miss, query) {
-  const reason = (miss.reason ?? "").replace("MISS_REASON_", "");
-  const at = STEPS.findIndex((step) => step.reasons.includes(reason));
+  const reason = miss.reason?.replace("MISS_REASON_", "") ?? "";
+  const at = STEPS.findIndex(([, reasons]) => reasons.includes(reason));
+  const isFound = reason === FOUND;
+  const steps = STEPS.map(([name], index) => shownStep(name, stateOf(index, at, reason), index === at && why(miss, reason)));
   return [
-    el("h3", { class: "miss-title" }, "Steps for ", placeLink(context.agentId, { path: miss.path })),
-    at < 0 && reason !== FOUND
-      ? el("p", {}, details(miss))
-      : el("ol", { class: "steps" }, STEPS.map((step, index) => shownStep(step, stateOf(index, at, reason), miss, index === at))),
-    reason === FOUND && el("p", {}, el("span", { class: "badge badge-ok" }, "found"), " ", details(miss)),
-    miss.chunk && el("h4", {}, reason === FOUND ? "The result" : "The chunk that came furthest"),
-    miss.chunk && resultCard(context, miss.chunk, { words: wordsToMark(query, miss.info) }),
+    el("h3", {}, "Steps for ", placeLink(context.agentId, { path: miss.path })),
+    (isFound || at >= 0) && el("ol", { class: "steps" }, steps),
+    at < 0 && el("p", {}, el("span", { class: `badge ${isFound ? "badge-ok" : ""}` }, enumWords(miss.reason).toLowerCase()), " ", why(miss, reason)),
+    miss.chunk && [
+      el("h4", {}, isFound ? "The result" : "The chunk that came furthest"),
+      resultCard(context, miss.chunk, wordsToMark(query, miss.info)),
+    ],
   ];
 }
 
@@ -196,32 +157,33 @@ function explanation(context, miss, query) {
 function stateOf(index, at, reason) {
   if (reason === FOUND) return "passed";
   if (index === at) return "failed";
-  const isKnown = index < at && !(DECIDED_EARLY.has(reason) && STEPS[index].reasons.includes("NOT_ON_DISK"));
-  return isKnown ? "passed" : "unknown";
+  return index > at || (index === ON_DISK && DECIDED_EARLY.includes(reason)) ? "unknown" : "passed";
 }
 
-/** @param {Step} step @param {keyof typeof STATE_WORDS} state @param {Miss} miss @param {boolean} isLast */
-function shownStep(step, state, miss, isLast) {
+/** @param {string} name @param {keyof typeof STATE_WORDS} state @param {import("./dom.js").Child} details */
+function shownStep(name, state, details) {
   return el(
     "li",
-    { class: `step step-${state}`, "aria-current": isLast ? "step" : null },
-    el("span", { class: "step-name" }, step.name),
-    el("span", { class: "step-state" }, STATE_WORDS[state]),
-    state === "failed" && el("div", { class: "step-why" }, el("strong", {}, `${enumWords(miss.reason)}. `), details(miss)),
+    { class: `step step-${state}`, "aria-current": state === "failed" && "step" },
+    el("span", { class: "step-name" }, name),
+    el("span", { class: "step-state small" }, STATE_WORDS[state]),
+    details && el("div", {}, details),
   );
 }
 
-/** @param {Miss} miss */
-function details({ reason = "", explanation: text = "", rank, maxRank, value, limit, rule }) {
-  const name = VALUE_NAMES.get(reason) ?? "score";
+/** @param {Miss} miss @param {string} reason */
+function why(miss, reason) {
+  const { rank, maxRank, value, limit, rule } = miss;
+  const name = VALUE_NAMES[reason] ?? "score";
   const figures = [
-    rank === undefined ? "" : `rank ${rank}`,
-    maxRank === undefined ? "" : `largest rank that is enough: ${maxRank}`,
-    value === undefined ? "" : `${name} ${value.toFixed(3)}`,
-    limit === undefined ? "" : `least ${name} that is enough: ${limit.toFixed(3)}`,
+    rank !== undefined && `rank ${rank}`,
+    maxRank !== undefined && `largest rank that is enough: ${maxRank}`,
+    value !== undefined && `${name} ${value.toFixed(3)}`,
+    limit !== undefined && `least ${name} that is enough: ${limit.toFixed(3)}`,
   ].filter(Boolean);
   return [
-    sentence(text),
+    reason !== FOUND && el("strong", {}, `${enumWords(miss.reason)}. `),
+    sentence(miss.explanation),
     figures.length > 0 && el("div", { class: "muted" }, figures.join(" · ")),
     rule && el("div", {}, "Rule: ", el("code", {}, rule)),
   ];

@@ -5,69 +5,30 @@ import { el, marked, viewHref } from "./dom.js";
 import { ago, duration, enumWords, number } from "./format.js";
 import { gained, scoreBar, scoreFacts } from "./score_bar.js";
 
-/** @typedef {import("./score_bar.js").ScoreDetail} ScoreDetail */
-/** @typedef {{agentId: string}} Place */
-/**
- * SearchResult in proto3 JSON. Missing fields have their defaults.
- * @typedef {object} Result
- * @property {string} [path]
- * @property {number} [startLine]
- * @property {number} [endLine]
- * @property {number} [score]
- * @property {string} [snippet]
- * @property {string} [source]
- * @property {string} [modifiedTime]
- * @property {string} [origin]
- * @property {ScoreDetail} [scoreDetail]
- * @property {number} [importance]
- */
-/**
- * DroppedCandidate in proto3 JSON.
- * @typedef {object} Dropped
- * @property {string} [path]
- * @property {number} [startLine]
- * @property {number} [endLine]
- * @property {number} [score]
- * @property {string} [reason]
- * @property {string} [explanation]
- */
+/** @typedef {{path?: string, startLine?: number, endLine?: number, score?: number, origin?: string}} Passage Of a file, or an entry. */
+/** @typedef {Passage & {snippet?: string, source?: string, modifiedTime?: string, importance?: number, scoreDetail?: import("./score_bar.js").ScoreDetail}} Result */
+/** @typedef {Passage & {reason?: string, explanation?: string}} Dropped */
 /** @typedef {{kind?: string, wanted?: string, used?: string, reason?: string}} Degradation */
-/** @typedef {{leg?: string, ran?: boolean, candidates?: number, terms?: string[], note?: string}} Leg */
-/**
- * SearchInfo in proto3 JSON.
- * @typedef {object} Info
- * @property {string} [backend]
- * @property {string} [servedMode]
- * @property {{provider?: string, model?: string}} [embedding]
- * @property {Degradation[]} [degradations]
- * @property {string} [indexRevision]
- * @property {boolean} [stale]
- * @property {number} [keywordCandidates]
- * @property {number} [vectorCandidates]
- * @property {number} [droppedByMinScore]
- * @property {string} [elapsed]
- * @property {string} [emptyReason]
- * @property {string} [emptyExplanation]
- * @property {Leg[]} [legs]
- * @property {number} [confidence]
- */
+/** @typedef {{leg?: string, terms?: string[], note?: string}} Leg */
+/** @typedef {{backend?: string, servedMode?: string, embedding?: {model?: string}, degradations?: Degradation[], indexRevision?: string, stale?: boolean, keywordCandidates?: number, vectorCandidates?: number, droppedByMinScore?: number, elapsed?: string, emptyReason?: string, emptyExplanation?: string, legs?: Leg[], confidence?: number}} Info */
 
 const TRUSTED_ORIGINS = new Set(["ORIGIN_UNSPECIFIED", "ORIGIN_OWNER", "ORIGIN_AGENT"]);
 const ENTRY = /^entries\//;
+/** Terms are stems, whose ends can differ from the word. */
+const STEM_CHARS = 4;
 
 /**
- * Return a link to the first of these lines, or text for an entry, which has no file.
+ * Return a link to the first line of a passage, or text for an entry, which has no file.
  * @param {string} agentId
- * @param {{path?: string, startLine?: number, endLine?: number}} place
- * @param {Record<string, unknown>} [props] Further attributes of the link.
+ * @param {Passage} passage
+ * @param {string} [className] Another class of the link.
  */
-export function placeLink(agentId, place, props = {}) {
-  const { path = "", startLine = 0, endLine = startLine } = place;
+export function placeLink(agentId, { path = "", startLine = 0, endLine = startLine }, className = "") {
   const lines = endLine > startLine ? `:${startLine}–${endLine}` : startLine ? `:${startLine}` : "";
   // <bdi> keeps a path in Hebrew or Arabic from changing the order of the text around it.
   const shown = [el("bdi", {}, visible(path)), lines];
   if (ENTRY.test(path)) return el("span", { class: "path" }, shown);
-  return el("a", { class: "path", ...props, href: viewHref(agentId, "files", { path, line: startLine || "" }) }, shown);
+  return el("a", { class: `path ${className}`, href: viewHref(agentId, "files", { path, line: startLine || "" }) }, shown);
 }
 
 /**
@@ -82,7 +43,7 @@ export function visible(path) {
  * Return the words to mark: the indexed terms, which are beginnings of words, and the words of the query that they
  * come from. Words that are too common to be terms are left out. Without terms, all words of the query.
  * @param {string} query
- * @param {Info | undefined} info
+ * @param {Info} [info]
  * @returns {string[]}
  */
 export function wordsToMark(query, info) {
@@ -90,8 +51,8 @@ export function wordsToMark(query, info) {
   const words = query.match(/[\p{L}\p{N}][\p{L}\p{M}\p{N}]*/gu) ?? [];
   if (terms.length === 0) return words.filter((word) => word.length > 2);
   const folded = (/** @type {string} */ word) => word.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
-  const kept = words.filter((word) => terms.some((term) => folded(word).startsWith(folded(term).slice(0, 4))));
-  return [...new Set([...terms, ...kept])];
+  const stems = terms.map((term) => folded(term).slice(0, STEM_CHARS));
+  return [...terms, ...words.filter((word) => stems.some((stem) => folded(word).startsWith(stem)))];
 }
 
 /** @param {Result[]} results Return the amount that is as wide as a bar: 1, or more if a result has more. */
@@ -105,128 +66,107 @@ export function sentence(text = "") {
 }
 
 /** @param {number | undefined} score */
-export function shownScore(score) {
-  return (score ?? 0).toFixed(3);
+function shownScore(score = 0) {
+  return score.toFixed(3);
 }
 
-/** @param {Result} result */
-function badges(result) {
-  const { origin = "ORIGIN_UNSPECIFIED", source, importance, modifiedTime } = result;
+/** @param {Passage} passage Return its score, and its origin unless that is the owner or the agent. */
+export function scoreAndOrigin({ score, origin = "ORIGIN_UNSPECIFIED" }) {
   return [
+    el("span", { class: "result-score" }, "score ", el("strong", {}, shownScore(score))),
     !TRUSTED_ORIGINS.has(origin) && el("span", { class: "badge badge-warn" }, `origin: ${enumWords(origin)}`),
-    source && source !== "SOURCE_MEMORY" && el("span", { class: "badge" }, enumWords(source)),
-    importance && el("span", { class: "badge" }, `importance ${importance}`),
-    modifiedTime && el("span", { class: "muted", title: modifiedTime }, ago(modifiedTime)),
   ];
 }
 
 /**
- * Return the content of a result: its place, score, snippet and the parts of its score.
- * @param {Place} context
+ * Return a result: its place, score, snippet and the parts of its score.
+ * @param {{agentId: string}} context
  * @param {Result} result
- * @param {{rank?: number, words: string[], scale?: number}} options
+ * @param {string[]} words The words to mark.
+ * @param {{rank?: number, scale?: number}} [options]
  */
-export function resultCard(context, result, { rank, words, scale }) {
-  const facts = scoreFacts(result.scoreDetail);
+export function resultCard(context, result, words, { rank, scale } = {}) {
+  const { source, importance, modifiedTime, snippet, scoreDetail } = result;
+  const facts = scoreFacts(scoreDetail);
+  const place = placeLink(context.agentId, result, "result-link");
   return el(
     "article",
     { class: "card result" },
     el(
       "div",
-      { class: "row result-head" },
-      el(
-        "span",
-        {},
-        rank !== undefined && el("span", { class: "result-rank" }, `${rank}. `),
-        placeLink(context.agentId, result, { class: "path result-link" }),
-      ),
-      el("span", { class: "result-score" }, "score ", el("strong", {}, shownScore(result.score))),
-      badges(result),
+      { class: "row" },
+      el("span", {}, rank !== undefined && el("span", { class: "muted" }, `${rank}. `), place),
+      scoreAndOrigin(result),
+      source && source !== "SOURCE_MEMORY" && el("span", { class: "badge" }, enumWords(source)),
+      importance && el("span", { class: "badge" }, `importance ${importance}`),
+      modifiedTime && el("span", { class: "muted", title: modifiedTime }, ago(modifiedTime)),
     ),
-    result.snippet && el("pre", { class: "code snippet", dir: "auto" }, marked(result.snippet, words)),
-    scoreBar(result.scoreDetail, scale),
-    facts && el("p", { class: "muted score-facts" }, facts),
+    snippet && el("pre", { class: "code snippet", dir: "auto" }, marked(snippet, words)),
+    scoreBar(scoreDetail, scale),
+    facts && el("p", { class: "muted small" }, facts),
   );
 }
 
 /**
- * Return a table of candidates that are not results. `explain` is called with the place of one.
- * @param {Place} context
+ * Return a table of candidates that are not results. `explain` is called with one of them.
+ * @param {{agentId: string}} context
  * @param {Dropped[]} dropped
  * @param {(candidate: Dropped) => void} explain
  */
 export function droppedTable(context, dropped, explain) {
+  const button = (/** @type {Dropped} */ candidate) => {
+    const label = `Why? ${candidate.path}, line ${candidate.startLine ?? 1}`;
+    return el("button", { type: "button", class: "button", "aria-label": label, on: { click: () => explain(candidate) } }, "why?");
+  };
   const row = (/** @type {Dropped} */ candidate) =>
     el(
       "tr",
       {},
       el("td", {}, placeLink(context.agentId, candidate)),
       el("td", { class: "number" }, shownScore(candidate.score)),
-      el("td", {}, el("strong", {}, enumWords(candidate.reason ?? "")), el("br"), sentence(candidate.explanation)),
-      el(
-        "td",
-        {},
-        el(
-          "button",
-          {
-            type: "button",
-            class: "button",
-            "aria-label": `Why? ${candidate.path}, line ${candidate.startLine ?? 1}`,
-            on: { click: () => explain(candidate) },
-          },
-          "why?",
-        ),
-      ),
+      el("td", {}, el("strong", {}, enumWords(candidate.reason)), el("br"), sentence(candidate.explanation)),
+      el("td", {}, button(candidate)),
     );
-  const heads = ["Candidate", "Score", "Why it is not a result", "Steps"];
+  const heads = ["Candidate", "Score", "Why it is not a result", "Steps"].map((head) => el("th", { scope: "col" }, head));
   return el(
     "div",
     { class: "scroll", tabindex: "0", role: "region", "aria-label": "Dropped candidates" },
-    el(
-      "table",
-      { class: "table dropped" },
-      el("thead", {}, el("tr", {}, heads.map((head) => el("th", { scope: "col" }, head)))),
-      el("tbody", {}, dropped.map(row)),
-    ),
+    el("table", { class: "table dropped" }, el("thead", {}, el("tr", {}, heads)), el("tbody", {}, dropped.map(row))),
   );
 }
 
 /** @param {Degradation} degradation */
-function degradationLine(degradation) {
-  const { kind = "", wanted, used, reason } = degradation;
+function degradationLine({ kind, wanted, used, reason = "" }) {
   const instead = used ? ` (used: ${used}${wanted ? `; configured: ${wanted}` : ""})` : "";
-  return el("li", {}, el("strong", {}, `${enumWords(kind)}.`), ` ${sentence(`${reason ?? ""}${instead}`)}`);
+  return el("li", {}, el("strong", {}, `${enumWords(kind)}.`), " ", sentence(reason + instead));
 }
 
 /**
  * Return the report on a search: what ran, how long it took, how fresh the index is, and what did not work.
- * @param {Info | undefined} info
- * @param {string} count For example "8 results".
+ * @param {Info} info
+ * @param {string} [found] For example "8 results".
  */
-export function infoReport(info = {}, count = "") {
+export function infoReport(info, found = "") {
   const facts = [
-    count,
-    info.servedMode ? `${enumWords(info.servedMode).toLowerCase()} search` : "",
-    info.backend === "BACKEND_QMD" ? "by qmd" : "",
-    `${number(info.keywordCandidates ?? 0)} keyword and ${number(info.vectorCandidates ?? 0)} vector candidates`,
-    info.droppedByMinScore ? `${number(info.droppedByMinScore)} below the minimum score` : "",
-    info.elapsed ? duration(info.elapsed) : "",
+    found,
+    info.servedMode && `${enumWords(info.servedMode).toLowerCase()} search`,
+    info.backend === "BACKEND_QMD" && "by qmd",
+    `${number(info.keywordCandidates)} keyword and ${number(info.vectorCandidates)} vector candidates`,
+    info.droppedByMinScore && `${number(info.droppedByMinScore)} below the minimum score`,
+    info.elapsed && duration(info.elapsed),
     `revision ${info.indexRevision ?? 0}`,
-    info.confidence === undefined ? "" : `confidence ${info.confidence.toFixed(2)}`,
-    info.embedding?.model ? `model ${info.embedding.model}` : "",
+    info.confidence !== undefined && `confidence ${info.confidence.toFixed(2)}`,
+    info.embedding?.model && `model ${info.embedding.model}`,
   ];
-  const notes = (info.legs ?? []).filter((leg) => leg.note);
+  const notes = [
+    ...(info.degradations ?? []).map(degradationLine),
+    ...(info.legs ?? []).flatMap(({ leg, note }) => (note ? [el("li", { class: "muted" }, `${enumWords(leg)} search: ${note}`)] : [])),
+  ];
   return el(
     "div",
     { class: "search-info" },
     el("p", { class: "muted" }, facts.filter(Boolean).join(" · ")),
     info.stale && el("p", {}, el("span", { class: "badge badge-warn" }, "stale"), " Files have changed since this revision."),
-    (info.degradations ?? []).length + notes.length > 0 &&
-      el(
-        "ul",
-        {},
-        (info.degradations ?? []).map(degradationLine),
-        notes.map((leg) => el("li", { class: "muted" }, `${enumWords(leg.leg ?? "")} search: ${leg.note}`)),
-      ),
+    notes.length > 0 && el("ul", {}, notes),
   );
 }

@@ -10,13 +10,12 @@ import { barScale, droppedTable, infoReport, resultCard, sentence, wordsToMark }
 import { requestOf, searchForm, searchOf } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
-/** @typedef {import("./results.js").Result} Result */
 /** @typedef {import("./results.js").Dropped} Dropped */
 /** @typedef {import("./results.js").Info} Info */
-/** @typedef {{results?: Result[], info?: Info, dropped?: Dropped[]}} Response */
-/** @typedef {import("./search_form.js").Search} Search */
+/** @typedef {{results?: import("./results.js").Result[], info?: Info, dropped?: Dropped[]}} Response */
 
 const TYPING_PAUSE_MS = 150;
+const LINKS = ".results .result-link";
 
 /**
  * @param {HTMLElement} root
@@ -27,69 +26,63 @@ export function render(root, context) {
   const answer = el("div", { class: "search-answer" });
   const notice = el("div", {});
   const runner = latestOnly(context.signal);
-  let revision = "";
-
+  const later = debounce(run, TYPING_PAUSE_MS);
+  let revision = 0;
   const { form, read } = searchForm(searchOf(context.params), {
     typed: () => later(),
-    changed: () => run(),
+    changed: run,
     down: () => focusLink(answer, 0),
   });
   const miss = missForm(context, () => requestOf(read()), save);
-  const later = debounce(run, TYPING_PAUSE_MS);
 
   function save() {
     context.replaceParams({ ...read(), ...miss.params() });
   }
 
-  async function run() {
+  function run() {
     later.cancel();
     save();
     replace(notice);
     const search = read();
     if (!search.q.trim()) {
       runner.cancel();
-      showIdle(emptyBox("Type a question or some words of a note. Results appear as you type."));
+      show(emptyBox("Type a question or some words of a note. Results appear as you type."));
       return;
     }
     miss.refresh();
     if (!answer.querySelector(".results")) replace(answer, loading("Searching"));
     answer.setAttribute("aria-busy", "true");
-    const request = { agentId: context.agentId, ...requestOf(search) };
-    await runner.run(
-      (signal) => call("MemorySearch", request, { signal }),
-      (response) => show(response, search),
-      (error) => showIdle(errorBox(error)),
+    runner.run(
+      (signal) => call("MemorySearch", { agentId: context.agentId, ...requestOf(search) }, { signal }),
+      (/** @type {Response} */ response) => {
+        const found = count(response.results?.length, "result");
+        revision = Number(response.info?.indexRevision ?? 0);
+        announce(found);
+        show(answerOf(context, response, wordsToMark(search.q, response.info), found, miss.explain));
+      },
+      (error) => show(errorBox(error)),
     );
   }
 
-  /** @param {...import("./dom.js").Child} content */
-  function showIdle(...content) {
+  /** @param {import("./dom.js").Child} content */
+  function show(content) {
     answer.removeAttribute("aria-busy");
-    replace(answer, ...content);
+    replace(answer, content);
   }
 
-  /** @param {Response} response @param {Search} search */
-  function show(response, search) {
-    revision = response.info?.indexRevision ?? "";
-    const found = count(response.results?.length ?? 0, "result");
-    announce(found);
-    showIdle(answerOf(context, response, search, found, miss.explain));
-  }
-
-  function onIndex(/** @type {Event} */ event) {
-    const current = /** @type {CustomEvent} */ (event).detail?.indexRevision ?? "";
-    if (!revision || !current || Number(current) <= Number(revision) || notice.firstChild) return;
-    const again = el("button", { type: "button", class: "button", on: { click: () => run() } }, "Search again");
+  /** @param {any} event Offer a new search if the index has changed since the last one. */
+  function onIndex({ detail }) {
+    if (!revision || Number(detail?.indexRevision ?? 0) <= revision || notice.firstChild) return;
+    const again = el("button", { type: "button", class: "button", on: { click: run } }, "Search again");
     replace(notice, el("p", { class: "row" }, "The index has changed since this search. ", again));
   }
 
-  answer.addEventListener("keydown", (event) => moveAmongResults(answer, form, event));
+  answer.addEventListener("keydown", (event) => moveAmongLinks(answer, form, event));
   context.watch.addEventListener("index", onIndex);
   replace(root, el("h2", { tabindex: "-1" }, "Search"), form, miss.section, notice, answer);
   run();
   return () => {
     later.cancel();
-    runner.cancel();
     miss.stop();
     context.watch.removeEventListener("index", onIndex);
   };
@@ -98,55 +91,45 @@ export function render(root, context) {
 /**
  * @param {Context} context
  * @param {Response} response
- * @param {Search} search
+ * @param {string[]} words The words to mark.
  * @param {string} found
  * @param {(candidate: Dropped) => void} explain
  */
-function answerOf(context, { results = [], info = {}, dropped = [] }, search, found, explain) {
-  const words = wordsToMark(search.q, info);
+function answerOf(context, { results = [], info = {}, dropped = [] }, words, found, explain) {
   const scale = barScale(results);
-  const cards = results.map((result, index) => el("li", {}, resultCard(context, result, { rank: index + 1, words, scale })));
+  const cards = results.map((result, index) => el("li", {}, resultCard(context, result, words, { rank: index + 1, scale })));
   return [
     infoReport(info, found),
-    results.length > 0 ? el("ol", { class: "results" }, cards) : emptyAnswer(info),
-    dropped.length > 0 &&
-      el(
-        "section",
-        { "aria-labelledby": "dropped-title" },
-        el("h3", { id: "dropped-title" }, `Dropped (${dropped.length})`),
-        el("p", { class: "muted" }, "The best candidates that are not results."),
-        droppedTable(context, dropped, explain),
-      ),
+    cards.length > 0 ? el("ol", { class: "results" }, cards) : emptyAnswer(info),
+    dropped.length > 0 && [
+      el("h3", {}, `Dropped (${dropped.length})`),
+      el("p", { class: "muted" }, "The best candidates that are not results."),
+      droppedTable(context, dropped, explain),
+    ],
   ];
 }
 
 /** @param {Info} info */
-function emptyAnswer(info) {
-  return el(
-    "div",
-    { class: "empty-box" },
-    el("p", {}, el("strong", {}, info.emptyReason ? `${enumWords(info.emptyReason)}.` : "No results.")),
-    info.emptyExplanation && el("p", {}, sentence(info.emptyExplanation)),
-  );
+function emptyAnswer({ emptyReason, emptyExplanation }) {
+  const reason = emptyReason ? `${enumWords(emptyReason)}.` : "No results.";
+  return el("div", { class: "empty-box" }, el("p", {}, el("strong", {}, reason)), el("p", {}, sentence(emptyExplanation)));
 }
 
 /** @param {HTMLElement} answer @param {number} index */
 function focusLink(answer, index) {
-  const links = /** @type {NodeListOf<HTMLElement>} */ (answer.querySelectorAll(".results .result-link"));
+  const links = /** @type {NodeListOf<HTMLElement>} */ (answer.querySelectorAll(LINKS));
   links[index]?.focus();
-  return links[index];
 }
 
 /**
- * Move between the links of the results by the arrow keys, and back to the field from the first one.
+ * Move between the links of the results by the arrow keys, and from the first one back to the field.
  * @param {HTMLElement} answer
  * @param {HTMLFormElement} form
  * @param {KeyboardEvent} event
  */
-function moveAmongResults(answer, form, event) {
+function moveAmongLinks(answer, form, event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  const links = [...answer.querySelectorAll(".results .result-link")];
-  const index = links.indexOf(/** @type {Element} */ (event.target));
+  const index = [...answer.querySelectorAll(LINKS)].indexOf(/** @type {Element} */ (event.target));
   if (!step || index < 0) return;
   event.preventDefault();
   if (index + step < 0) /** @type {HTMLElement} */ (form.querySelector("input[type=search]")).focus();

@@ -3,26 +3,21 @@
 
 import { el } from "./dom.js";
 
-/**
- * A search as it is in the address: texts, "" if unset. `sources` are names separated by commas.
- * @typedef {{q: string, n: string, sources: string, since: string, until: string, prefix: string, mode: string, min: string}} Search
- */
+/** @typedef {{q: string, n: string, sources: string, since: string, until: string, prefix: string, mode: string, min: string}} Search As in the address: "" if unset, and `sources` separated by commas. */
 
 const SOURCES = ["memory", "sessions"];
-const MODES = ["keyword", "vector", "hybrid"];
-const RESULT_COUNTS = ["6", "10", "20"];
+const MODES = ["", "keyword", "vector", "hybrid"];
+const COUNTS = ["6", "10", "20"];
 const DEFAULT_COUNT = "10";
-const SHOWN_CHARS = 700;
 
 /** @param {URLSearchParams} params @returns {Search} */
 export function searchOf(params) {
   const text = (/** @type {string} */ key) => params.get(key) ?? "";
-  const among = (/** @type {string} */ key, /** @type {string[]} */ values) => values.find((value) => value === text(key)) ?? "";
-  const sources = text("sources").split(",").filter((source) => SOURCES.includes(source));
+  const among = (/** @type {string} */ key, /** @type {string[]} */ values) => (values.includes(text(key)) ? text(key) : "");
   return {
     q: text("q"),
-    n: among("n", RESULT_COUNTS),
-    sources: sources.join(","),
+    n: among("n", COUNTS),
+    sources: SOURCES.filter((source) => text("sources").split(",").includes(source)).join(","),
     since: text("since"),
     until: text("until"),
     prefix: text("prefix"),
@@ -31,23 +26,18 @@ export function searchOf(params) {
   };
 }
 
-/**
- * Return a MemorySearchRequest without an agent.
- * @param {Search} search
- */
-export function requestOf(search) {
-  const { since, until, prefix } = search;
+/** @param {Search} search Return a MemorySearchRequest without an agent. */
+export function requestOf({ q, n, sources, since, until, prefix, mode, min }) {
   const filter = { since, until, pathPrefixes: prefix ? [prefix] : [] };
   return {
-    query: search.q,
-    maxResults: Number(search.n || DEFAULT_COUNT),
-    maxSnippetChars: SHOWN_CHARS,
+    query: q,
+    maxResults: Number(n || DEFAULT_COUNT),
     explain: true,
     citations: "CITATION_MODE_OFF",
-    ...(search.sources ? { sources: search.sources.split(",").map((source) => `SOURCE_${source.toUpperCase()}`) } : {}),
-    ...(search.mode ? { mode: `SEARCH_MODE_${search.mode.toUpperCase()}` } : {}),
-    ...(search.min ? { minScore: Number(search.min) } : {}),
-    ...(since || until || prefix ? { filter } : {}),
+    sources: sources ? sources.split(",").map((source) => `SOURCE_${source.toUpperCase()}`) : [],
+    ...(mode && { mode: `SEARCH_MODE_${mode.toUpperCase()}` }),
+    ...(min && { minScore: Number(min) }),
+    ...((since || until || prefix) && { filter }),
   };
 }
 
@@ -62,17 +52,11 @@ export function choice(options, value) {
   return el("select", {}, options.map(([each, label]) => el("option", { value: each, selected: each === value }, label)));
 }
 
-/** @param {Search} search The number of the conditions that are set. */
-function conditions({ sources, since, until, prefix, mode, min }) {
-  return [sources, since, until, prefix, mode, min].filter(Boolean).length;
-}
-
 /**
  * Return the form of a search.
  * @param {Search} search The first values.
  * @param {{typed: () => void, changed: () => void, down: () => void}} on `typed` is called while a text is typed,
  *   `changed` if the search should run immediately, and `down` for the key that leads to the results.
- * @returns {{form: HTMLFormElement, read: () => Search}}
  */
 export function searchForm(search, on) {
   const query = el("input", {
@@ -83,13 +67,13 @@ export function searchForm(search, on) {
     spellcheck: "false",
     placeholder: "A question, or words of a note",
   });
-  const count = choice(RESULT_COUNTS.map((each) => [each, each]), search.n || DEFAULT_COUNT);
+  const count = choice(COUNTS.map((each) => [each, each]), search.n || DEFAULT_COUNT);
   const chosen = search.sources.split(",");
   const boxes = SOURCES.map((source) => el("input", { type: "checkbox", value: source, checked: chosen.includes(source) }));
   const since = el("input", { type: "date", value: search.since });
   const until = el("input", { type: "date", value: search.until });
   const prefix = el("input", { type: "text", value: search.prefix, placeholder: "memory/projects/", spellcheck: "false" });
-  const mode = choice([["", "default"], ...MODES.map((each) => /** @type {[string, string]} */ ([each, each]))], search.mode);
+  const mode = choice(MODES.map((each) => [each, each || "default"]), search.mode);
   const min = el("input", { type: "number", min: "0", max: "1", step: "any", value: search.min, placeholder: "none" });
   const summary = el("summary", {});
 
@@ -103,39 +87,41 @@ export function searchForm(search, on) {
     mode: mode.value,
     min: min.value,
   });
-  const showCount = () => {
-    const set = conditions(read());
+  const showFilters = () => {
+    const { q, n, ...filters } = read();
+    const set = Object.values(filters).filter(Boolean).length;
     summary.textContent = set ? `Filters (${set})` : "Filters";
+    return set > 0;
   };
-  showCount();
-
+  const listeners = {
+    submit: (/** @type {Event} */ event) => {
+      event.preventDefault();
+      on.changed();
+    },
+    input: (/** @type {InputEvent} */ event) => {
+      showFilters();
+      if (!event.isComposing) on.typed();
+    },
+    compositionend: on.typed,
+  };
+  query.addEventListener("keydown", (event) => {
+    if (event.key !== "ArrowDown" || event.isComposing) return;
+    event.preventDefault();
+    on.down();
+  });
   const form = el(
     "form",
-    {
-      class: "search-form card",
-      role: "search",
-      on: {
-        submit: (event) => {
-          event.preventDefault();
-          on.changed();
-        },
-        input: (event) => {
-          showCount();
-          if (!event.isComposing) on.typed();
-        },
-        compositionend: on.typed,
-      },
-    },
+    { class: "card", role: "search", on: listeners },
     el(
       "div",
-      { class: "search-main" },
+      { class: "fields" },
       field("search-query", "Search the memory", query),
       field("search-count", "Results", count),
-      el("button", { type: "submit", class: "button primary" }, "Search"),
+      el("button", { class: "button primary" }, "Search"),
     ),
     el(
       "details",
-      { open: conditions(search) > 0 },
+      { open: showFilters() },
       summary,
       el(
         "div",
@@ -154,10 +140,5 @@ export function searchForm(search, on) {
       ),
     ),
   );
-  query.addEventListener("keydown", (event) => {
-    if (event.key !== "ArrowDown" || event.isComposing) return;
-    event.preventDefault();
-    on.down();
-  });
   return { form, read };
 }

@@ -170,6 +170,30 @@ def test_status_shows_index_provider_and_sync(run):
     assert report[0]["status"]["index"]["state"] == "INDEX_STATE_READY"
 
 
+def test_the_files_of_each_root_and_what_is_excluded_are_shown(tmp_path, home):
+    workspace, state = tmp_path / "workspace", tmp_path / "state"
+    for name in ("memory/a.md", "memory/drafts/b.md", "notes/c.md"):
+        (workspace / name).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / name).write_text("a heron", "utf-8")
+    (workspace / ".memoryignore").write_text("drafts/\n", "utf-8")
+    state.mkdir()
+    settings = state / "memoryd.json5"
+
+    def run(*arguments):
+        return memoryd(*arguments, "--state-dir", state, "--workspace", workspace, home=home)
+
+    check(run("index"))
+    assert "Root " not in check(run("status")).stdout
+    settings.write_text(json.dumps({"agents": {"defaults": {"memorySearch": {"extraPaths": ["notes"]}}}}), "utf-8")
+    shown = check(run("status")).stdout
+    assert "  Root       .: 1/1 files (memory)\n" in shown
+    assert re.search(r"  Root       notes: 0/1 files · 1 pending for \d+ s \(memory\)\n", shown)
+    (report,) = json.loads(run("status", "--json").stdout)
+    assert [root["root"] for root in report["status"]["index"]["roots"]] == [".", "notes"]
+    assert "drafts" not in check(run("files")).stdout
+    check(run("files", "--excluded"), out=r"excluded .* memory/drafts/: \.memoryignore:1: drafts/\n")
+
+
 @pytest.mark.slow
 def test_files_and_agents_are_listed(run):
     run("index")

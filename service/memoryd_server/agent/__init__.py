@@ -39,6 +39,7 @@ from memoryd_server.agent.requests import (
     agent_of_session,
 )
 from memoryd_server.agent.reranking import RerankPolicy, RerankStatus, SharedReranking
+from memoryd_server.agent.root_status import RootStatus
 from memoryd_server.agent.search import BackendStatus, SearchBackend, SearchResult
 from memoryd_server.agent.session_requests import (
     FlushRequest,
@@ -161,6 +162,7 @@ __all__ = [
     "RerankStatus",
     "RestoreRequest",
     "RetrieverReport",
+    "RootStatus",
     "RunCompleted",
     "RunProgress",
     "RunStarted",

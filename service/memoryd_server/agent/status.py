@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.embedding import EmbeddingStatus
 from memoryd_server.agent.index import AgentIndex
 from memoryd_server.agent.reranking import RerankStatus
+from memoryd_server.agent.root_status import RootStatus, oldest_age, root_statuses
 from memoryd_server.agent.search import BackendStatus
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.sync_run import ActiveSync
@@ -37,7 +39,7 @@ class IndexStatus:
     Ages are in seconds; `last_sync_ms` is Unix time, None before the first sync. `built_with` is how the index was
     chunked, None if it does not say. `differences` are (field, the index's value, the configured value).
     `pending_embeddings` is how many chunks have no usable vector. `keyword_error` is why keyword search fails.
-    `mean_chunk_tokens` is an estimate, 0 without chunks.
+    `mean_chunk_tokens` is an estimate, 0 without chunks. `roots` are in the order of discovery.
     """
 
     path: Path
@@ -58,6 +60,7 @@ class IndexStatus:
     keyword_error: str
     cached_embeddings: int
     mean_chunk_tokens: int = 0
+    roots: tuple[RootStatus, ...] = ()
 
 
 # The transcripts that an issue about several of them names.
@@ -99,6 +102,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
     counts = replace(counts, files=counts.files or sum(each.files_indexed for each in sources))
     sizes = index.store.sizes()
     dirty = disk.plan.pending > 0
+    age_of = partial(oldest_age, disk, now_ns=now_ns, last_sync_ns=(last_sync_ms or 0) * 1_000_000)
     watched = index.watched_roots(verify=True)
     cache, run = index.cache, index.coordinator.active
     keyword_error = index.probe_keyword_search()
@@ -113,7 +117,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
         sources=sources,
         dirty=dirty,
         pending_files=disk.plan.pending,
-        oldest_unindexed_age_seconds=_oldest_age(disk, now_ns, last_sync_ns=(last_sync_ms or 0) * 1_000_000),
+        oldest_unindexed_age_seconds=age_of(disk.plan.changed, [*disk.plan.removed, *disk.plan.hidden]),
         failed_files=failed,
         issues=(
             *disk.discovery.issues,
@@ -126,6 +130,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
         keyword_error=keyword_error,
         cached_embeddings=0 if cache is None else cache.count(),
         mean_chunk_tokens=_mean_chunk_tokens(disk, index.config.chunk_tokens),
+        roots=root_statuses(index.config, disk, failed, age_of),
     )
     return AgentStatus(
         config=index.config,
@@ -185,19 +190,6 @@ def _source_counts(source: Source, disk: DiskComparison, failed: Sequence[FileFa
         chunks=sum(row.chunk_count for row in rows),
         files_failed=sum(failure.source is source for failure in failed),
     )
-
-
-def _oldest_age(disk: DiskComparison, now_ns: int, *, last_sync_ns: int) -> float | None:
-    """Return how long the longest-waiting file has waited, in seconds; None if no file waits.
-
-    A file waits since its last change, but not since before disk and index last agreed: a file that was moved here may
-    be old. A file that is gone waits since this agreement, or since the last sync.
-    """
-    agreed = disk.agreed_ns or 0
-    waiting = [max(file.stat.mtime_ns, file.stat.ctime_ns, agreed) for file in disk.plan.changed]
-    if disk.plan.removed or disk.plan.hidden:
-        waiting.append(agreed or last_sync_ns)
-    return max(0.0, (now_ns - min(waiting)) / 1e9) if waiting else None
 
 
 @dataclass(frozen=True, slots=True)

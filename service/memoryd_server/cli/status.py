@@ -108,6 +108,9 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     for source in index.sources:
         name = enum_word(source, "source")
         yield f"Indexed    {source.files_indexed}/{source.files_on_disk} files · {source.chunks} chunks ({name})"
+    # A workspace that is the only root has the counts of its source.
+    if len(index.roots) > 1:
+        yield from map(_root_line, index.roots)
     yield f"Dirty      {f'yes, {index.pending_files} files pending' if index.dirty else 'no'}"
     if index.HasField("oldest_unindexed_age"):
         seconds = index.oldest_unindexed_age.ToMilliseconds() / 1000
@@ -135,6 +138,16 @@ def _status_lines(answer: messages.StatusResponse) -> Iterator[str]:
     yield from (f"Settings   {key} needs a restart" for key in answer.service.settings_awaiting_restart)
     if answer.service.settings_error:
         yield f"Settings   the last reload failed: {answer.service.settings_error}"
+
+
+def _root_line(root: messages.RootStatus) -> str:
+    pending = f" · {root.pending_files} pending" if root.pending_files else ""
+    failed = f" · {root.files_failed} failed" if root.files_failed else ""
+    lag = ""
+    if root.HasField("oldest_unindexed_age"):
+        lag = f" for {root.oldest_unindexed_age.ToMilliseconds() / 1000:.0f} s"
+    name = enum_word(root, "source")
+    return f"Root       {root.root}: {root.files_indexed}/{root.files_on_disk} files{pending}{lag}{failed} ({name})"
 
 
 def _embedding_lines(embedding: messages.EmbeddingStatus) -> Iterator[str]:
@@ -184,30 +197,35 @@ def agents(common: CommonOptions, as_json: bool) -> None:
 @json_option
 @source_option(FILE_SOURCES, "Only this source. Repeated: any. Default: all configured sources.")
 @filter_options
+@click.option("--excluded", is_flag=True, help="Also list what a rule excludes, with the rule.")
 def files(
-    common: CommonOptions, agent: str, as_json: bool, sources: list[str], file_filter: dict[str, Any] | None
+    common: CommonOptions,
+    agent: str,
+    as_json: bool,
+    sources: list[str],
+    file_filter: dict[str, Any] | None,
+    excluded: bool,
 ) -> None:
     """List an agent's memory files and their index state.
 
     A file that is not indexed yet has no known front matter, so it does not match --tag, --project, --type and --where.
     """
     with connected(common) as daemon:
-        listed = list(_all_files(daemon.client, agent, sources, file_filter))
+        wanted = {"sources": sources, "filter": file_filter, "include_excluded": excluded}
+        listed = list(_all_files(daemon.client, agent, wanted))
     if as_json:
         print_json([as_dict(file) for file in listed])
         return
     for file in listed:
         state = enum_word(file, "state")
-        reason = f": {file.error}" if file.error else ""
+        reason = f": {file.error or file.rule}" if file.error or file.rule else ""
         click.echo(f"{state:8} {bytes_text(file.size_bytes):>10} {file.chunks:>5} chunks  {file.path}{reason}")
 
 
-def _all_files(
-    client: MemorydClient, agent: str, sources: list[str], file_filter: dict[str, Any] | None
-) -> Iterator[messages.File]:
+def _all_files(client: MemorydClient, agent: str, wanted: dict[str, Any]) -> Iterator[messages.File]:
     token = ""
     while True:
-        page = client.list_files(agent_id=agent, page_size=1000, page_token=token, sources=sources, filter=file_filter)
+        page = client.list_files(agent_id=agent, page_size=1000, page_token=token, **wanted)
         yield from page.files
         token = page.next_page_token
         if not token:

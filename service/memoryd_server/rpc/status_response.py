@@ -14,6 +14,7 @@ from memoryd_server.agent import (
     ProviderProbe,
     ProviderUsage,
     RerankStatus,
+    RootStatus,
     ServiceInfo,
     VectorIdentity,
 )
@@ -160,6 +161,21 @@ def _index(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.IndexS
         pending_embeddings=status.pending_embeddings,
         analyzer_version=ANALYZER_VERSION,
         path=str(status.path),
+        roots=fitting(status.roots, _root, MOST_REPORT_BYTES),
+    )
+
+
+def _root(status: RootStatus) -> memory_pb2.RootStatus:
+    age = status.oldest_unindexed_age_seconds
+    return build_message(
+        memory_pb2.RootStatus,
+        root=status.root,
+        source=wire.source(status.source),
+        files_on_disk=status.files_on_disk,
+        files_indexed=status.files_indexed,
+        pending_files=status.pending_files,
+        files_failed=status.files_failed,
+        oldest_unindexed_age=None if age is None else duration(age),
     )
 
 

@@ -13,6 +13,7 @@ from memoryd_server.sources.exclusions import (
     OTHER_TRANSCRIPT,
     SECOND_NAME,
     ExcludedPlace,
+    RootFinder,
     ignoring_rule,
     pattern_rule,
 )
@@ -104,6 +105,7 @@ __all__ = [
     "NativeReader",
     "ReadPosition",
     "ReadStopped",
+    "RootFinder",
     "Roots",
     "SharedInotify",
     "Transcript",

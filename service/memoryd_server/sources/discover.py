@@ -162,7 +162,7 @@ class _Scan:
         # Sorted, so that one of two hard links is chosen independently of the folder's listing order.
         for file in sorted(found, key=lambda file: file.path):
             first = self.files.setdefault((file.stat.device, file.stat.inode), file)
-            if first is not file and first.path != file.path:
+            if first is not file and _absolute(first) != _absolute(file):
                 self.exclude(file.path, SECOND_NAME)
 
     def fail(self, path: str, error: str) -> None:
@@ -197,6 +197,10 @@ class _Scan:
         files = sorted(self.files.values(), key=lambda file: file.path)
         failures = sorted(set(self.failures), key=lambda failure: failure.path)
         return Discovery(tuple(files), tuple(failures), tuple(self.issues), tuple(self.unseen))
+
+
+def _absolute(file: SourceFile) -> str:
+    return posixpath.join(file.root, *file.parts)
 
 
 @dataclass(frozen=True, slots=True)

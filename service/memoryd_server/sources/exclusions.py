@@ -1,5 +1,7 @@
 """What discovery leaves out because of a rule: `ExcludedPaths` collects the paths, `ExclusionRules` names the rules.
 
+`RootFinder` says which root finds a file.
+
 A rule is a line of `.memoryignore`, or the patterns of an extra path. Discovery collects paths only if it is called for
 a list of what is excluded.
 """
@@ -94,6 +96,32 @@ def pattern_rule(roots: Roots, path: str) -> str:
     return shown_path(", ".join(roots.unmatched_patterns(path)))
 
 
+class RootFinder:
+    """Finds the roots of files. `root_of` reads `.memoryignore` files, and blocks, only if roots contain each other."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._rules = ExclusionRules(roots)
+        self._parents = frozenset(map(posixpath.dirname, roots.extras()))
+        self._folders: dict[str, str] = {}
+
+    def root_of(self, path: str) -> str:
+        """Return the display path of the root whose discovery finds the file with a display path.
+
+        It is the workspace if the path is in no root.
+        """
+        folder = posixpath.dirname(path)
+        known = self._folders.get(folder)
+        if known is not None:
+            return known
+        absolute = posixpath.normpath(posixpath.join(self._roots.base(), path))
+        root = self._roots.display(self._rules.finding_root(absolute))
+        # In the folder of the workspace, some files are its own memory; and a file can be a root.
+        if folder and posixpath.dirname(absolute) not in self._parents:
+            self._folders[folder] = root
+        return root
+
+
 _Top = tuple[str, tuple[str, ...]]
 """A root: an absolute folder, and the names below it."""
 
@@ -137,6 +165,30 @@ class ExclusionRules:
         if unusable is not None and not rule:
             raise unusable
         return rule
+
+    def finding_root(self, absolute: str) -> str:
+        """Return the absolute path of the root whose discovery finds a file.
+
+        If none finds it, this is the first one that contains the path; the workspace if none contains it.
+        """
+        tops = self._tops(absolute, folder=False) or [(self._roots.base(), ())]
+        for top in tops if len(tops) > 1 else ():
+            if self._finds(top, absolute):
+                return posixpath.join(top[0], *top[1])
+        return posixpath.join(tops[0][0], *tops[0][1])
+
+    def _finds(self, top: _Top, absolute: str) -> bool:
+        """Return whether the discovery of a root enters the folder of a file, and if the file is a root, adds it."""
+        folder = posixpath.join(top[0], *top[1])
+        if folder == absolute:
+            return True
+        names = tuple(absolute.removeprefix(folder).strip("/").split("/"))
+        try:
+            if self._folder_rule(top, names[:-1]):
+                return False
+            return absolute not in self._order or not self._own_rule(top, names, folder=False)
+        except IgnoreFileUnusable:
+            return False
 
     def _tops(self, absolute: str, *, folder: bool) -> list[_Top]:
         """Return the roots that contain a path, in the order of discovery."""

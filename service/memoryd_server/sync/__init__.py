@@ -10,6 +10,7 @@ from memoryd_server.sync.plan import (
     PendingScope,
     SyncPlanner,
     SyncScope,
+    hidden_rows,
     make_plan,
 )
 from memoryd_server.sync.prepare import FilePreparer
@@ -33,5 +34,6 @@ __all__ = [
     "SyncPlanner",
     "SyncProgress",
     "SyncScope",
+    "hidden_rows",
     "make_plan",
 ]

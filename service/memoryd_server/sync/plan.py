@@ -120,6 +120,15 @@ def make_plan(discovery: Discovery, rows: Rows) -> SyncPlan:
     return SyncPlan(tuple(changed), tuple(doubtful), tuple(retried), removed, unchanged, failures, hidden, skipped)
 
 
+def hidden_rows(plan: SyncPlan, discovery: Discovery, rows: Rows) -> list[FileRow]:
+    """Return the rows of the files that the folders in `plan.hidden` hide."""
+    if not plan.hidden:
+        return []
+    on_disk = {(file.source, file.path) for file in discovery.files}
+    absent = (row for key, row in rows.items() if key not in on_disk)
+    return [row for row in absent if any(_hides(each, row) for each in discovery.unseen)]
+
+
 def _split_absent(
     rows: Sequence[FileRow], unseen: Sequence[UnreadableFolder]
 ) -> tuple[tuple[FileRow, ...], tuple[HiddenFiles, ...]]:

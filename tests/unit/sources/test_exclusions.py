@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import discover_files, excluded_places
-from memoryd_server.sources.exclusions import LINK, SECOND_NAME, ignoring_rule, pattern_rule
+from memoryd_server.sources.exclusions import LINK, SECOND_NAME, RootFinder, ignoring_rule, pattern_rule
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
 from memoryd_server.sources.roots import ExtraPath, Roots, resolve_path
 
@@ -139,6 +139,11 @@ def test_a_second_name_of_a_file_is_named(workspace):
     assert excluded(Roots(os.fspath(workspace), ("memory/a.md", "memory"))) == {"memory/b.md": SECOND_NAME}
 
 
+def test_a_file_that_two_roots_find_under_other_display_paths_has_no_second_name(workspace):
+    fill(workspace, "MEMORY.md", "memory/a.md", "plan.md")
+    assert excluded(Roots(os.fspath(workspace), ("..", "."))) == {}
+
+
 def test_names_and_rules_that_are_not_utf_8_are_shown_with_their_bytes(workspace):
     (workspace / IGNORE_FILE).write_bytes(b"caf\xe9*\n")
     name = os.fsdecode(b"caf\xe9")
@@ -179,3 +184,37 @@ def test_a_long_rule_that_excludes_many_files_is_kept_once(workspace):
     places = excluded_places(Roots(os.fspath(workspace)))
     assert len(places) == 200
     assert len({id(place.rule) for place in places}) == 1
+
+
+@pytest.mark.parametrize(
+    ("extras", "expected"),
+    [
+        (("notes",), {"memory/a.md": ".", "notes/a.md": "notes", "notes/x/a.md": "notes"}),
+        (("notes", "notes/x"), {"notes/a.md": "notes", "notes/x/a.md": "notes"}),
+        (("notes/x", "notes"), {"notes/a.md": "notes", "notes/x/a.md": "notes/x"}),
+        # The walk of `notes` does not enter the ignored folder.
+        (("notes", "notes/drafts"), {"notes/a.md": "notes", "notes/drafts/a.md": "notes/drafts"}),
+        (("notes", "notes/secret.md"), {"notes/a.md": "notes", "notes/secret.md": "notes/secret.md"}),
+        (("notes/a.md", "notes"), {"notes/a.md": "notes/a.md", "notes/x/a.md": "notes"}),
+        ((".",), {"MEMORY.md": ".", "plan.md": ".", "memory/a.md": ".", "notes/a.md": "."}),
+        (("..",), {"MEMORY.md": ".", "../w/plan.md": "..", "memory/a.md": ".", "../w/notes/a.md": ".."}),
+    ],
+)
+def test_the_root_of_a_file_is_the_one_whose_discovery_finds_it(workspace, extras, expected):
+    paths = [
+        "MEMORY.md",
+        "plan.md",
+        "memory/a.md",
+        "notes/a.md",
+        "notes/x/a.md",
+        "notes/drafts/a.md",
+        "notes/secret.md",
+    ]
+    fill(workspace, *paths)
+    fill(workspace / "notes", ignore="drafts/\nsecret.md\n")
+    roots = Roots(os.fspath(workspace), extras)
+    finder = RootFinder(roots)
+    found = {file.path: finder.root_of(file.path) for file in discover_files(roots).files}
+    assert expected.items() <= found.items()
+    assert {root for root in found.values() if root != "."} <= set(extras)
+    assert finder.root_of("elsewhere/a.md") in {".", ".."}

@@ -198,6 +198,25 @@ def check_scores(answer, named):
         assert hit.score == pytest.approx(expected, abs=1e-5)
 
 
+def parts_of(hit):
+    names = (
+        memory_pb2.ScorePartKind.Name(part.kind).removeprefix("SCORE_PART_KIND_") for part in hit.score_detail.parts
+    )
+    return dict(zip(names, (part.amount for part in hit.score_detail.parts), strict=True))
+
+
+def check_parts(answer):
+    """The parts add up to the score; the penalties are not among them."""
+    for hit in answer.results:
+        parts = parts_of(hit)
+        assert parts.pop("ADJACENT", 0.0) == -hit.score_detail.adjacent
+        parts.pop("DIVERSITY", None)
+        assert min(1.0, sum(parts.values())) == pytest.approx(hit.score, abs=1e-9)
+        assert parts.get("DATE", 0.0) == hit.score_detail.date
+        assert parts.get("DECAY", 0.0) <= 0
+        assert bool(parts.get("VECTOR")) is (hit.score_detail.vector > 0 and answer.info.served_mode != KEYWORD)
+
+
 def check_sorted(answer):
     values = [hit.score - hit.score_detail.adjacent for hit in answer.results]
     assert values == sorted(values, reverse=True)
@@ -206,6 +225,7 @@ def check_sorted(answer):
 def check_varied(answer, notes):
     """Each hit was the best of those left by lambda x relevance - (1 - lambda) x likeness to those before it."""
     scores = {hit.path: hit.score for hit in answer.results}
+    penalties = {hit.path: parts_of(hit).get("DIVERSITY", 0.0) for hit in answer.results}
     words = {path: set(notes[path].split()) for path in scores}
     lowest, highest = min(scores.values()), max(scores.values())
     likeness = dict.fromkeys(scores, 0.0)
@@ -218,6 +238,7 @@ def check_varied(answer, notes):
         best = max(map(value, left))
         shown = left.pop(0)
         assert value(shown) >= best - 1e-9
+        assert penalties[shown] == pytest.approx((LAMBDA - 1) * likeness[shown], abs=1e-9)
         for path in left:
             alike = len(words[shown] & words[path]) / len(words[shown] | words[path])
             likeness[path] = max(likeness[path], alike)
@@ -300,6 +321,7 @@ async def test_every_score_is_made_of_its_parts_and_the_order_of_the_scores(
             check_gains(answer, named)
             check_decays(answer, decay=decay)
             check_scores(answer, named)
+            check_parts(answer)
             if mmr and answer.results:
                 check_varied(answer, notes)
                 scores = [hit.score for hit in answer.results]

@@ -68,6 +68,8 @@ async def test_a_search_is_answered_by_qmd_and_says_so(qmd, home):
     assert (info.keyword_candidates, info.stale, info.index_state) == (1, False, memory_pb2.INDEX_STATE_READY)
     assert not info.degradations
     assert [leg.note for leg in info.legs] == ["qmd search"]
+    assert not answer.dropped
+    assert not hit.score_detail.parts
 
 
 @pytest.mark.skipif(real_qmd() is None, reason="no qmd: `make qmd` installs it")
@@ -461,8 +463,9 @@ OWN_FILTER = {"path_prefixes": ["memory/harbour"]}
 async def test_the_builtin_engine_answers_a_search_with_a_filter(qmd, home):
     home.write(harbour="The crane lifts.\n", garden="A crane among roses.\n")
     running = await qmd()
-    answer = await ask(running, "crane", filter=OWN_FILTER)
+    answer = await ask(running, "crane", filter=OWN_FILTER, explain=True)
     assert (answer.info.backend, paths(answer)) == (BUILTIN, ["memory/harbour.md"])
+    assert answer.results[0].score_detail.parts
     assert fallback_reason(answer) == "qmd cannot filter"
     assert (await ask(running, "crane")).info.backend == QMD, "qmd has not failed"
 

@@ -51,6 +51,19 @@ def test_the_json_is_the_answer_of_the_call(served):
     assert (answer["chunk"]["startLine"], answer["chunk"]["endLine"]) == (1, 4)
 
 
+def test_an_explained_search_shows_the_parts_of_scores_and_what_it_dropped(served):
+    command = ("search", "the harbour master and the ropes", "--explain", "--max-results", "1")
+    found = printed(served.memoryd(*command)).splitlines()
+    assert found[0].startswith("1.000 MEMORY.md:1-4")
+    assert "    score: keyword 0.667, window 0.333" in found
+    heading = found.index("Not among the results:")
+    (dropped,) = found[heading + 1 :]
+    assert " memory/2026-05-03.md:1-4: below max results: lines 1-4 have rank 2, " in dropped
+    answer = json.loads(printed(served.memoryd(*command, "--json")))
+    assert [each["path"] for each in answer["dropped"]] == ["memory/2026-05-03.md"]
+    assert "Not among" not in printed(served.memoryd(*command[:2]))
+
+
 def test_the_options_of_the_search_apply(served):
     for options, reason in (
         (("--until", "2025"), "FILTERED"),

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 @agent_option
 @json_option
 @search_options
-@click.option("--explain", is_flag=True, help="Add the details of each score to the JSON output.")
+@click.option(
+    "--explain", is_flag=True, help="Show what each score is made of, and the candidates that are not results."
+)
 @session_key_option
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)
@@ -70,6 +72,9 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
     for result in answer.results:
         yield f"{result.score:.3f} {_place(result)}"
         yield from (f"    {line}" for line in result.snippet.split("\n"))
+        if result.score_detail.parts:
+            parts = (f"{enum_word(part, 'kind')} {part.amount:.3f}" for part in result.score_detail.parts)
+            yield f"    score: {', '.join(parts)}"
         yield ""
     if not answer.results and enum_word(answer.info, "empty_reason") == "empty index":
         yield f"No matches: no memory file is indexed. To set up a memory: {program_name()} init FOLDER"
@@ -77,6 +82,11 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
         yield f"No matches: {answer.info.empty_explanation}."
     elif answer.info.matched_any_word:
         complain("no file contains all words of the query; the results contain some of them")
+    if answer.dropped:
+        yield "Not among the results:"
+    for candidate in answer.dropped:
+        place = f"{candidate.path}:{candidate.start_line}-{candidate.end_line}"
+        yield f"{candidate.score:.3f} {place}: {enum_word(candidate, 'reason')}: {candidate.explanation}"
     complain_about(answer.info, explain=explain)
 
 

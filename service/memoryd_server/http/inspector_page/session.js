@@ -30,6 +30,11 @@ export function render(root, context) {
   replace(root, el("h2", { tabindex: "-1" }, "Session"), start.section, recall.section);
 }
 
+/** @param {string} title @param {...import("./dom.js").Child} children Return a section with this title. */
+function titled(title, ...children) {
+  return el("section", { class: "card", "aria-label": title }, el("h3", {}, title), children);
+}
+
 /** @param {Context} context @param {() => void} save Called if the values of `params` change. */
 function startSection({ agentId, params, signal: left }, save) {
   const runner = latestOnly(left);
@@ -55,7 +60,7 @@ function startSection({ agentId, params, signal: left }, save) {
     load();
   });
   load();
-  const section = el("section", { class: "card" }, el("h3", {}, "What a session start loads"), field("session-kind", "Session", kind), answer);
+  const section = titled("What a session start loads", field("session-kind", "Session", kind), answer);
   return { section, params: () => ({ kind: kind.value === MAIN ? "" : kind.value }) };
 }
 
@@ -153,10 +158,8 @@ function recallSection({ agentId, params, signal: left }, save) {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
   });
   if (text.value) run();
-  const section = el(
-    "section",
-    { class: "card" },
-    el("h3", {}, "What recall would inject before a turn"),
+  const section = titled(
+    "What recall would inject before a turn",
     el("p", { class: "muted" }, "The passages do not count as shown to a session, so the recall of real turns does not change."),
     form,
     answer,

@@ -169,12 +169,7 @@ function pause(ms, signal) {
   });
 }
 
-/**
- * @param {string} path
- * @param {object} body
- * @param {AbortSignal} [signal]
- * @returns {Promise<Response>}
- */
+/** @param {string} path @param {object} body @param {AbortSignal} [signal] @returns {Promise<Response>} */
 async function post(path, body, signal) {
   let response;
   try {
@@ -196,10 +191,7 @@ async function post(path, body, signal) {
   throw error;
 }
 
-/**
- * @param {Response} response
- * @returns {Promise<ApiError>}
- */
+/** @param {Response} response @returns {Promise<ApiError>} */
 async function errorOf(response) {
   const { error = {} } = await response.json().catch(() => ({}));
   const header = Number(response.headers.get("retry-after")) || undefined;

@@ -41,11 +41,7 @@ export function bars(items, { label, heading = "" }) {
   );
 }
 
-/**
- * @param {Bar} item
- * @param {number} index
- * @param {number} most
- */
+/** @param {Bar} item @param {number} index @param {number} most */
 function barOf({ value, title, href }, index, most) {
   if (!value) return null;
   const height = Math.max(6, (HEIGHT * value) / most);
@@ -57,11 +53,7 @@ function barOf({ value, title, href }, index, most) {
   return href ? svg("a", { href, tabindex: -1 }, shapes) : svg("g", null, shapes);
 }
 
-/**
- * @param {Bar[]} items
- * @param {string} label
- * @param {string} heading
- */
+/** @param {Bar[]} items @param {string} label @param {string} heading */
 function numbersOf(items, label, heading) {
   const rows = items.filter(({ value }) => value).reverse();
   return el(

@@ -36,13 +36,7 @@ export function svg(tag, props, ...children) {
   return filled(document.createElementNS(SVG, tag), props, children);
 }
 
-/**
- * @template {HTMLElement | SVGElement} T
- * @param {T} element
- * @param {Props | null | undefined} props
- * @param {Child[]} children
- * @returns {T}
- */
+/** @template {HTMLElement | SVGElement} T @param {T} element @param {Props | null | undefined} props @param {Child[]} children @returns {T} */
 function filled(element, props, children) {
   for (const [key, value] of Object.entries(props ?? {})) {
     if (key === "text") element.textContent = String(value ?? "");
@@ -54,11 +48,7 @@ function filled(element, props, children) {
   return element;
 }
 
-/**
- * @param {Element} element
- * @param {string} key
- * @param {unknown} value
- */
+/** @param {Element} element @param {string} key @param {unknown} value */
 function setAttribute(element, key, value) {
   const name = key.toLowerCase();
   if (name === "style" || name.startsWith("on") || name === "srcdoc") throw new TypeError(`attribute ${key} is not allowed`);
@@ -67,10 +57,7 @@ function setAttribute(element, key, value) {
   element.setAttribute(key, value === true ? "" : String(value));
 }
 
-/**
- * @param {Child[]} children
- * @returns {(Node | string)[]}
- */
+/** @param {Child[]} children @returns {(Node | string)[]} */
 function nodes(children) {
   return children.flatMap((child) => {
     if (Array.isArray(child)) return nodes(child);
@@ -79,11 +66,7 @@ function nodes(children) {
   });
 }
 
-/**
- * Replace the children of a node.
- * @param {Element | DocumentFragment} node
- * @param {...Child} children
- */
+/** Replace the children of a node. @param {Element | DocumentFragment} node @param {...Child} children */
 export function replace(node, ...children) {
   node.replaceChildren(...nodes(children));
 }
@@ -106,10 +89,7 @@ export function marked(text, words) {
   return fragment;
 }
 
-/**
- * @param {Iterable<string>} words
- * @returns {RegExp | null}
- */
+/** @param {Iterable<string>} words @returns {RegExp | null} */
 function markPattern(words) {
   const longestFirst = [...new Set(words)].filter((word) => word.trim()).sort((a, b) => b.length - a.length);
   if (!longestFirst.length) return null;
@@ -140,10 +120,7 @@ export function debounce(fn, ms) {
   return Object.assign(later, { cancel: () => clearTimeout(timer) });
 }
 
-/**
- * Write a text into the live region, which screen readers read out.
- * @param {string} text
- */
+/** Write a text into the live region, which screen readers read out. @param {string} text */
 export function announce(text) {
   const live = document.getElementById("live");
   if (live) live.textContent = text;
@@ -163,10 +140,7 @@ export function viewHref(agentId, view, params = {}) {
   return `#/${encodeURIComponent(agentId)}/${view}${text ? `?${text}` : ""}`;
 }
 
-/**
- * Return a box with an error and what can be done about it.
- * @param {unknown} error
- */
+/** Return a box with an error and what can be done about it. @param {unknown} error */
 export function errorBox(error) {
   const { message, reason, violations, retryAfterSeconds } = error instanceof ApiError ? error : new ApiError({ message: String(error), status: 0 });
   return el(
@@ -179,18 +153,12 @@ export function errorBox(error) {
   );
 }
 
-/**
- * Return a box for a view without content.
- * @param {string} text
- */
+/** Return a box for a view without content. @param {string} text */
 export function emptyBox(text) {
   return el("div", { class: "empty-box" }, el("p", null, text));
 }
 
-/**
- * Return a note that something is being loaded.
- * @param {string} text
- */
+/** Return a note that something is being loaded. @param {string} text */
 export function loading(text) {
   return el("p", { class: "muted loading" }, text);
 }

@@ -99,10 +99,7 @@ export function enumWords(value) {
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/**
- * Return a number with separators. int64 values of proto3 JSON are strings.
- * @param {number | string | undefined} n
- */
+/** Return a number with separators. int64 values of proto3 JSON are strings. @param {number | string} [n] */
 export function number(n) {
   return NUMBER.format(Number(n ?? 0));
 }

@@ -62,7 +62,8 @@ async function start(hasSignedIn = false) {
     }
     agents = await allPages("ListAgents", {}, "agents");
   } catch (error) {
-    if (!isSignedOut(error)) replace(view, errorBox(error), el("button", { class: "button", text: "Try again", on: { click: () => start() } }));
+    if (isSignedOut(error)) showSignIn("");
+    else replace(view, errorBox(error), el("button", { class: "button", text: "Try again", on: { click: () => start() } }));
     return;
   }
   showAccount(true);
@@ -126,7 +127,7 @@ function showSignIn(note) {
 function currentRoute() {
   const [, path = "", query = ""] = /^#?\/?([^?]*)\??(.*)$/s.exec(location.hash) ?? [];
   const [agentId = "", name = ""] = path.split("/").map(decoded);
-  return { agentId: agentId || defaultAgentId(), view: Object.hasOwn(VIEWS, name) ? name : FIRST_VIEW, params: new URLSearchParams(query) };
+  return { agentId: agentId || ((agents.find((agent) => agent.default) ?? agents[0])?.agentId ?? ""), view: Object.hasOwn(VIEWS, name) ? name : FIRST_VIEW, params: new URLSearchParams(query) };
 }
 
 /** @param {string} text */
@@ -136,10 +137,6 @@ function decoded(text) {
   } catch {
     return text;
   }
-}
-
-function defaultAgentId() {
-  return (agents.find((agent) => agent.default) ?? agents[0])?.agentId ?? "";
 }
 
 function leaveView() {
@@ -166,10 +163,7 @@ function showRoute(focus) {
   if (focus) /** @type {HTMLElement | null} */ (view.querySelector("h2[tabindex]"))?.focus({ preventScroll: true });
 }
 
-/**
- * @param {Route} route
- * @param {Agent | undefined} agent
- */
+/** @param {Route} route @param {Agent | undefined} agent */
 function renderView(route, agent) {
   const problem = problemOf(route, agent);
   if (problem || !agent) {
@@ -198,12 +192,7 @@ function problemOf(route, agent) {
   return agent.enabled || WORKS_DISABLED.has(route.view) ? "" : `Memory search is disabled for the agent ${agent.agentId}, so it has no index.`;
 }
 
-/**
- * @param {Route} route
- * @param {Agent} agent
- * @param {AbortSignal} signal
- * @returns {Context}
- */
+/** @param {Route} route @param {Agent} agent @param {AbortSignal} signal @returns {Context} */
 function contextOf(route, agent, signal) {
   return {
     agentId: agent.agentId,
@@ -249,23 +238,17 @@ function followVisibility() {
 
 /** @param {KeyboardEvent} event */
 function onKey(event) {
-  if (!keysEnabled || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
-  if ($("account").hidden || isTyping(event.target) || document.querySelector("dialog[open]")) return;
-  const prefixed = event.timeStamp - prefixTime < PREFIX_KEY_MS;
-  prefixTime = event.key === "g" ? event.timeStamp : -Infinity;
-  if (event.key === "/") focusSearch();
-  else if (event.key === "?") showKeys();
-  else if (prefixed) {
-    const name = Object.keys(VIEWS).find((candidate) => VIEWS[candidate].key === event.key);
-    if (!name) return;
-    location.hash = viewHref(currentRoute().agentId, name);
-  } else return;
+  const { key, target, timeStamp } = event;
+  const isTyping = target instanceof HTMLElement && target.matches("input, textarea, select, [contenteditable]");
+  if (!keysEnabled || isTyping || event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+  if ($("account").hidden || document.querySelector("dialog[open]")) return;
+  const name = timeStamp - prefixTime < PREFIX_KEY_MS && Object.keys(VIEWS).find((each) => VIEWS[each].key === key);
+  prefixTime = key === "g" ? timeStamp : -Infinity;
+  if (key === "/") focusSearch();
+  else if (key === "?") showKeys();
+  else if (name) location.hash = viewHref(currentRoute().agentId, name);
+  else return;
   event.preventDefault();
-}
-
-/** @param {EventTarget | null} target */
-function isTyping(target) {
-  return target instanceof HTMLElement && target.matches("input, textarea, select, [contenteditable]");
 }
 
 function focusSearch() {
@@ -295,11 +278,10 @@ function showKeys() {
 async function leave() {
   try {
     await signOut();
+    showSignIn("You are signed out.");
   } catch (error) {
-    if (!isSignedOut(error)) announce("The daemon does not answer. The session was not ended.");
-    return;
+    if (!isSignedOut(error)) $("connection").textContent = "Not signed out: the daemon does not answer.";
   }
-  showSignIn("You are signed out.");
 }
 
 window.addEventListener("hashchange", () => showRoute(true));
@@ -307,14 +289,9 @@ document.addEventListener("keydown", onKey);
 agentSelect.addEventListener("change", () => (location.hash = viewHref(agentSelect.value, currentRoute().view)));
 $("sign-out").addEventListener("click", leave);
 $("keys-button").addEventListener("click", showKeys);
-$("skip").addEventListener("click", (event) => {
-  event.preventDefault();
-  view.focus();
-});
-events.addEventListener("signed-out", () => showSignIn(agents.length ? "Your session has ended. Sign in to continue." : ""));
-events.addEventListener("connection", (event) => {
-  const { connected } = /** @type {CustomEvent} */ (event).detail;
-  $("connection").textContent = connected ? "" : "Reconnecting…";
-});
+// Its address would be a route.
+$("skip").addEventListener("click", (event) => (event.preventDefault(), view.focus()));
+events.addEventListener("signed-out", () => $("account").hidden || showSignIn("Your session has ended. Sign in to continue."));
+events.addEventListener("connection", (/** @type {any} */ { detail }) => ($("connection").textContent = detail.connected ? "" : "Reconnecting…"));
 followVisibility();
 start();

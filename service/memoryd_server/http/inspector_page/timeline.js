@@ -24,10 +24,7 @@ export function eachFile({ agentId, signal }, onFiles) {
   return eachPage("ListFiles", { agentId }, "files", onFiles, { signal, limit: MOST_FILES });
 }
 
-/**
- * @param {HTMLElement} root
- * @param {Context} context
- */
+/** @param {HTMLElement} root @param {Context} context */
 export function render(root, context) {
   const { params, signal } = context;
   const chart = el("section", { class: "card" }, el("h3", { text: "Files by day" }));
@@ -85,19 +82,13 @@ export function render(root, context) {
   load();
 }
 
-/**
- * @param {any} file
- * @returns {Entry}
- */
+/** @param {any} file @returns {Entry} */
 function entryOf(file) {
   const { path, source = "", state = "", chunks = 0, date = "" } = file;
   return { path, source, state, chunks, date };
 }
 
-/**
- * @param {Entry[]} entries Newest first.
- * @returns {[string, Entry[]][]}
- */
+/** @param {Entry[]} entries Newest first. @returns {[string, Entry[]][]} */
 function byDay(entries) {
   /** @type {Map<string, Entry[]>} */
   const days = new Map();
@@ -109,20 +100,14 @@ function byDay(entries) {
   return [...days];
 }
 
-/**
- * @param {Entry[]} entries
- * @param {(first: string, last: string) => string} href
- */
+/** @param {Entry[]} entries @param {(first: string, last: string) => string} href */
 function chartOf(entries, href) {
   const counts = new Map();
   for (const { date } of entries) counts.set(date, (counts.get(date) ?? 0) + 1);
   return dayChart(counts, { label: "Files by day", noun: "file", href });
 }
 
-/**
- * @param {URLSearchParams} params
- * @param {() => void} onChange
- */
+/** @param {URLSearchParams} params @param {() => void} onChange */
 function filterForm(params, onChange) {
   const value = (/** @type {string} */ name) => params.get(name) ?? "";
   const source = el("select", { id: "timeline-source" });
@@ -187,11 +172,7 @@ function showDays(list, days, agentId) {
   }
 }
 
-/**
- * @param {string} date
- * @param {Entry[]} entries
- * @param {string} agentId
- */
+/** @param {string} date @param {Entry[]} entries @param {string} agentId */
 function dayOf(date, entries, agentId) {
   const rows = (/** @type {Entry[]} */ some) => some.map((entry) => entryRow(entry, agentId));
   const rest = entries.slice(FILES_AT_ONCE);
@@ -204,10 +185,7 @@ function dayOf(date, entries, agentId) {
   return el("div", { class: "day" }, el("h4", { text: date && DAY.format(new Date(date)) }), el("div", null, list, rest.length > 0 && button));
 }
 
-/**
- * @param {Entry} entry
- * @param {string} agentId
- */
+/** @param {Entry} entry @param {string} agentId */
 function entryRow({ path, source, state, chunks }, agentId) {
   return el(
     "li",

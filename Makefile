@@ -213,6 +213,10 @@ clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is insta
 test-browser: setup setup-http browser ## Test the inspector in a headless Chromium
 	$(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
 
+.PHONY: screenshots
+screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images
+	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
+
 .PHONY: attacks
 attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`
 	$(BIN)/pytest -q -m attacks

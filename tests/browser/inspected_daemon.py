@@ -1,10 +1,11 @@
 """A daemon with four agents whose memory the inspector shows, and an embedding provider on loopback."""
 
 import json
+import os
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from browser.inspected_notes import (
     HISTORY,
     HOSTILE_CALLER,
     MAX_FILE_BYTES,
+    date_files,
     write_hostile_notes,
     write_long_note,
     write_notes,
@@ -19,11 +21,14 @@ from browser.inspected_notes import (
     write_transcript,
 )
 from daemon_process import Served, end, start
+from e2e.shifted_clock import Clock
 from fake_providers import fake_provider
 from memoryd.client import connect
 from memoryd.messages import TextReplacement
 from waiting import WAIT_SECONDS, wait_until
 
+# Enough that texts without common words are rarely similar.
+DIMENSIONS = 256
 # In the settings only; no response and no page may have them.
 PROVIDER_KEY = "sk-inspector-0123456789abcdef"
 REFUSED_KEY = "sk-inspector-fedcba9876543210"
@@ -83,7 +88,7 @@ class Inspected:
 def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None):
     """A daemon whose agents are indexed, until the block ends. Without `hostile`, its notes are fit to be shown.
 
-    The daily notes end on the day before `now`.
+    The daily notes end on the day before `now`, which is also the time of the daemon's clock.
     """
     state = folder / "state"
     state.mkdir(mode=0o700)
@@ -96,23 +101,33 @@ def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None
     write_numbered(folder / BEACONS, 3, "beacon")
     if hostile:
         write_hostile_notes(folder / MAIN)
+    date_files(folder, now)
     gate = threading.Event()
     gate.set()
     with fake_provider("openai-compatible", [PROVIDER_KEY]) as provider:
         provider.refuse = lambda texts: _wait(gate, texts)
+        provider.dimensions = DIMENSIONS
         config = folder / "memoryd.json5"
         config.write_text(json.dumps(_settings(folder, provider.url)))
-        served = start(
-            None, state, "--config", config, "--listen", f"unix:{state}/m.sock", home=folder, listen="127.0.0.1:0"
-        )
+        options = ("--config", config, "--listen", f"unix:{state}/m.sock")
+        served = start(None, state, *options, home=folder, listen="127.0.0.1:0", within=_clock(folder, now))
         try:
             url = wait_until(lambda: _http_url(folder / "daemon.log"))
             inspected = Inspected(served, url, gate)
-            _prepare(inspected, hostile=hostile)
+            _prepare(inspected, now, hostile=hostile)
             yield inspected
         finally:
             gate.set()
             end(served.process)
+
+
+def _clock(folder, now):
+    """The command that runs a daemon whose clock shows `now` at its start."""
+    if now is None:
+        return ()
+    clock = Clock(folder)
+    clock.set((now - datetime.now(UTC)).total_seconds())
+    return clock.within
 
 
 def _wait(gate, texts):
@@ -127,6 +142,8 @@ def _settings(folder, provider_url):
         "remote": {"baseUrl": provider_url, "apiKey": PROVIDER_KEY},
         "sources": ["memory", "sessions"],
         "experimental": {"sessionMemory": True},
+        # Small, so that notes of a few lines have several chunks.
+        "chunking": {"tokens": 120, "overlap": 30},
         "query": {"hybrid": {"temporalDecay": {"enabled": True, "halfLifeDays": 180}}},
         # A test starts each sync, so that it knows when the page shows one.
         "sync": {"watch": False},
@@ -150,7 +167,7 @@ def _http_url(log):
     return next((event["url"] for event in events if event["event"] == "serve-http"), None)
 
 
-def _prepare(inspected, *, hostile):
+def _prepare(inspected, now, *, hostile):
     """Index all agents, and edit a file, so that it has a history."""
     with inspected.client() as client:
         for agent in AGENTS:
@@ -166,3 +183,8 @@ def _prepare(inspected, *, hostile):
                 expected_sha256=seen.content_sha256,
                 replace=TextReplacement(old_text=old, new_text=new),
             )
+    if now is not None:
+        # The file system's clock is not moved.
+        os.utime(inspected.workspace() / "MEMORY.md", (now.timestamp(), now.timestamp()))
+        with inspected.client() as client:
+            list(client.sync(agent_id=MAIN, timeout=WAIT_SECONDS))

@@ -111,12 +111,13 @@ def write_notes(workspace, now=None):
     (memory / "drafts").mkdir()
     (workspace / EXCLUDED).write_text("# Prices\n\nA draft: winter storage costs 4 euros a day per metre.\n")
     (memory / "mira.private.md").write_text("- Private: nothing of this is for the agent.\n")
-    _date_files(workspace, now)
 
 
-def _date_files(workspace, now):
-    """Give each file a time of modification in the days before `now`."""
-    for number, file in enumerate(sorted(workspace.rglob("*.md"))):
+def date_files(folder, now=None):
+    """Give each Markdown file and transcript a time of modification in the 60 days before `now`."""
+    now = now or datetime.now(UTC)
+    files = [*folder.rglob("*.md"), *folder.rglob("*.jsonl")]
+    for number, file in enumerate(sorted(files)):
         modified = (now - timedelta(days=1 + 7 * number % 60)).timestamp()
         os.utime(file, (modified, modified))
 

@@ -67,6 +67,10 @@ class Inspector:
         """The results of the search that is shown."""
         return self.page.locator("#view ol").get_by_role("article")
 
+    def section(self, title):
+        """The section of the view with this heading."""
+        return self.page.locator("#view section").filter(has=self.page.get_by_role("heading", name=title, exact=True))
+
     def cookies(self):
         return self.context.cookies(f"{self.inspected.url}/inspector/call/Status")
 

@@ -44,7 +44,7 @@ def test_the_chart_has_the_same_numbers_as_a_table(inspector):
 
 def test_a_session_start_shows_the_files_that_it_loads(inspector):
     inspector.go("Session")
-    start = inspector.page.get_by_role("region", name="What a session start loads")
+    start = inspector.section("What a session start loads")
     expect(start.get_by_role("link", name=re.compile("^MEMORY.md"))).to_be_visible()
     yesterday = f"memory/{datetime.now().astimezone() - timedelta(days=1):%Y-%m-%d}.md"
     expect(start).to_contain_text(yesterday)
@@ -56,7 +56,7 @@ def test_a_session_start_shows_the_files_that_it_loads(inspector):
 
 def test_recall_shows_the_block_that_it_would_inject(inspector):
     inspector.go("Session")
-    recall = inspector.page.get_by_role("region", name="What recall would inject before a turn")
+    recall = inspector.section("What recall would inject before a turn")
     recall.get_by_label("Message of the user").fill("How do I repair ERR_CACHE_4017 in Flensburg?")
     recall.get_by_role("button", name="Recall").click()
     expect(recall.get_by_role("group", name="The block")).to_contain_text("ERR_CACHE_4017")
@@ -65,5 +65,5 @@ def test_recall_shows_the_block_that_it_would_inject(inspector):
 
 def test_recall_says_why_it_injects_nothing(inspector):
     inspector.go("Session", text="thanks")
-    recall = inspector.page.get_by_role("region", name="What recall would inject before a turn")
+    recall = inspector.section("What recall would inject before a turn")
     expect(recall).to_contain_text(re.compile("nothing to search for|Nothing in the memory is relevant"))

@@ -76,7 +76,7 @@ def test_a_link_to_a_line_shows_this_line(inspector):
 
 def test_the_history_of_a_file_shows_the_differences_of_each_write(inspector):
     inspector.go("Files", path="MEMORY.md")
-    panel(inspector).get_by_text("History (2 writes)").click()
+    panel(inspector).get_by_text("History", exact=True).click()
     newest = panel(inspector).get_by_role("listitem").filter(has_text="Replace text").first
     newest.get_by_text("Differences", exact=True).click()
     diff = newest.get_by_role("region", name="Differences")

@@ -63,7 +63,7 @@ def test_degradations_are_in_words(inspector):
 
 def test_notes_by_day_are_a_chart_with_a_text_alternative(inspector):
     inspector.settled()
-    chart = inspector.page.get_by_role("heading", name="Notes by day").locator("xpath=..")
+    chart = inspector.section("Notes by day")
     expect(chart.locator("svg")).to_be_visible()
     assert re.search(r"\d{4}", chart.inner_text() + (chart.locator("svg").get_attribute("aria-label") or ""))
 

@@ -89,4 +89,4 @@ def test_a_token_for_one_agent_sees_no_other_one(opened, inspected):
     bodies = b"".join(body for url, body in inspector.record.bodies() if "/inspector/call/" in url)
     assert b"ticket" in bodies
     assert b"winter-storage" not in bodies
-    assert b"MEMORY.md" not in bodies
+    assert b"Tidepool" not in bodies

@@ -32,7 +32,7 @@ export class FileText {
   lines = [];
   /** @type {number | undefined} */
   marked;
-  note = el("p", { class: "muted", text: "Loading the text" });
+  note = el("div", { class: "muted", text: "Loading the text" });
   caption = el("p", { class: "file-caption" });
   body = el("div", {
     class: "file-lines",
@@ -46,8 +46,7 @@ export class FileText {
   });
   earlier = this.button(() => this.loadFrom(Math.max(1, this.first - LINES_AT_A_TIME)));
   later = this.button(() => this.loadFrom(this.last + 1));
-  problem = el("div");
-  element = el("div", { class: "file-text" }, this.note, this.caption, this.earlier, this.body, this.later, this.problem);
+  element = el("div", { class: "file-text" }, this.note, this.caption, this.earlier, this.body, this.later);
   summary = el("summary");
   list = el("ol", { class: "chunk-list" });
   details = el("details", { class: "file-details", hidden: true, on: { toggle: () => this.listChunks() } }, this.summary, this.list);
@@ -79,7 +78,11 @@ export class FileText {
       if (!this.lines.length && this.total) await this.loadFrom(1);
       while (this.last < wanted && wanted <= this.total) await this.loadFrom(this.last + 1);
     });
-    this.lines[wanted - this.first]?.scrollIntoView({ block: "center" });
+    const line = this.lines[wanted - this.first];
+    if (!line?.parentElement) return;
+    // The height of a block that is not laid out is an estimate.
+    line.parentElement.style.contentVisibility = "visible";
+    line.scrollIntoView({ block: "center" });
   }
 
   /** @param {() => Promise<void>} load */
@@ -89,7 +92,7 @@ export class FileText {
       await load();
       announce(this.note.textContent ?? "");
     } catch (error) {
-      if (!this.signal.aborted) replace(this.problem, errorBox(error));
+      if (!this.signal.aborted) replace(this.note, errorBox(error));
     }
     this.earlier.disabled = this.later.disabled = false;
   }
@@ -142,7 +145,7 @@ export class FileText {
       "div",
       { class: `line${this.isIndexed ? " no-chunk" : ""}`, "aria-current": isWanted && "location" },
       // The number is generated content, which is not copied with the text.
-      el("span", { class: "line-number", dataset: { n: String(n) } }),
+      el("span", { class: "line-number", dataset: { line: String(n) } }),
       el("span", { class: "line-text", dir: "auto", text: text.replace(/\r$/, "") }),
     );
     line.style.gridRow = String(row + 1);
@@ -214,10 +217,10 @@ export class FileText {
   /** Write the chunks as a list, if it is open. */
   listChunks() {
     if (!this.details.open) return;
-    const items = this.bars.map((bar, index) =>
-      el("li", null, el("button", { class: "link-button", text: this.words(bar), on: { click: () => this.focusBar(index) } })));
-    const outside = rangesText(this.lines.flatMap((line, index) => (line.matches(".no-chunk") ? [this.first + index] : [])));
-    replace(this.list, items, outside && el("li", { class: "muted", text: `In no chunk: ${this.noun}s ${outside}` }));
+    const item = (/** @type {Bar} */ bar, /** @type {number} */ index) =>
+      el("li", null, el("button", { class: "link-button", text: this.words(bar), on: { click: () => this.focusBar(index) } }));
+    const outside = this.lines.filter((line) => line.matches(".no-chunk")).length;
+    replace(this.list, this.bars.map(item), outside > 0 && el("li", { class: "muted", text: `${count(outside, this.noun)} in no chunk` }));
   }
 
   /** @param {KeyboardEvent} event */
@@ -247,7 +250,7 @@ export class FileText {
     this.marked = index;
     for (const marked of this.body.querySelectorAll(".marked")) marked.classList.remove("marked");
     const bar = this.bars[index ?? -1];
-    this.caption.textContent = bar ? this.words(bar) : this.bars.length ? HINT : this.isIndexed ? "No chunk has these lines." : "";
+    this.caption.textContent = bar ? this.words(bar) : this.bars.length ? HINT : this.isIndexed && this.lines.length ? "No chunk has these lines." : "";
     if (!bar) return;
     for (const part of [...this.linesOf(bar), ...this.body.querySelectorAll(`[data-bar="${index}"]`)]) part.classList.add("marked");
   }
@@ -287,14 +290,4 @@ function barsOf(chunks) {
  */
 function rangeText(start, end) {
   return start === end ? number(start) : `${number(start)}–${number(end)}`;
-}
-
-/**
- * Return ascending numbers as text, for example `1–3, 7`.
- * @param {number[]} numbers
- */
-function rangesText(numbers) {
-  const starts = numbers.filter((n, index) => numbers[index - 1] !== n - 1);
-  const ends = numbers.filter((n, index) => numbers[index + 1] !== n + 1);
-  return starts.map((start, index) => rangeText(start, ends[index])).join(", ");
 }

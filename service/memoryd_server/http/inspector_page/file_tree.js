@@ -13,6 +13,7 @@ import { count, enumWords, number } from "./format.js";
  *   rows: number}} TreeOptions `opened` has the folders that the user opened or closed; `rows` counts created rows.
  */
 
+export const STATES = ["INDEXED", "PENDING", "STALE", "FAILED", "GONE", "FORGOTTEN", "EXCLUDED"].map((name) => `FILE_STATE_${name}`);
 const ROWS_AT_A_TIME = 500;
 const INDEXED = "FILE_STATE_INDEXED";
 const EXCLUDED = "FILE_STATE_EXCLUDED";
@@ -41,19 +42,11 @@ export function stateBadge(state) {
   return el("span", { class: `badge ${kind}`, text: enumWords(state) });
 }
 
-/** @param {MemoryFile[]} files */
-export function statesOf(files) {
-  /** @type {StateCounts} */
-  const counts = new Map();
-  for (const file of files) addState(counts, file);
-  return counts;
-}
-
 /**
  * @param {StateCounts} counts
  * @param {MemoryFile} file
  */
-function addState(counts, file) {
+export function addState(counts, file) {
   counts.set(stateOf(file), (counts.get(stateOf(file)) ?? 0) + 1);
 }
 
@@ -61,11 +54,11 @@ function addState(counts, file) {
  * Return the number of files in words, for example `12 files, 1 failed, 2 excluded`.
  * @param {StateCounts} counts
  */
-export function countWords(counts) {
+function countWords(counts) {
   let files = 0;
   for (const [state, n] of counts) if (state !== EXCLUDED) files += n;
-  const others = [...counts].filter(([state]) => state !== INDEXED);
-  return [count(files, "file"), ...others.map(([state, n]) => `${number(n)} ${enumWords(state).toLowerCase()}`)].join(", ");
+  const others = STATES.filter((state) => state !== INDEXED && counts.has(state));
+  return [count(files, "file"), ...others.map((state) => `${number(counts.get(state))} ${enumWords(state).toLowerCase()}`)].join(", ");
 }
 
 /**

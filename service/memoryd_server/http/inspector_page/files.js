@@ -3,9 +3,9 @@
 
 import { eachPage } from "./api.js";
 import { announce, debounce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
-import { countWords, stateOf, statesOf, treeList } from "./file_tree.js";
+import { addState, stateOf, STATES, treeList } from "./file_tree.js";
 import { renderFile } from "./file_view.js";
-import { enumWords, number } from "./format.js";
+import { count, enumWords, number } from "./format.js";
 
 /**
  * The files of an agent, and what the user did with the list. `revision` is that of the index when they were loaded.
@@ -15,7 +15,6 @@ import { enumWords, number } from "./format.js";
  * @typedef {import("./main.js").Context} Context
  */
 
-const STATES = ["INDEXED", "PENDING", "STALE", "FAILED", "GONE", "FORGOTTEN", "EXCLUDED"].map((name) => `FILE_STATE_${name}`);
 const FILTER_DELAY_MS = 150;
 /** A list is loaded again when the index has not changed for this time, or for 1 ms for each file if this is longer. */
 const RELOAD_DELAY_MS = 1000;
@@ -80,11 +79,12 @@ function renderList(root, context, selected) {
     Object.assign(list, { files, isComplete: true, revision: before || revision });
     show();
     if (isFirst) showSelected(parts.tree);
+    follow();
   };
   const follow = () => {
     list.revision ||= revision;
-    if (!list.isComplete || revision === list.revision) return;
     clearTimeout(timer);
+    if (!list.isComplete || revision === list.revision) return;
     timer = setTimeout(load, Math.max(RELOAD_DELAY_MS, list.files.length));
   };
   const filter = () => {
@@ -104,7 +104,9 @@ function renderList(root, context, selected) {
   });
   parts.tree.addEventListener("scroll", () => (list.scrollTop = parts.tree.scrollTop));
   context.watch.addEventListener("index", (event) => {
-    revision = revisionOf(/** @type {CustomEvent} */ (event).detail);
+    const next = revisionOf(/** @type {CustomEvent} */ (event).detail);
+    if (next === revision) return;
+    revision = next;
     follow();
   });
   replace(root, parts.filter, parts.summary, parts.tree);
@@ -144,9 +146,7 @@ function revisionOf(state) {
   return state ? `${state.indexRevision} ${state.pendingFiles} ${state.dirty}` : "";
 }
 
-/**
- * @param {FileList} list
- */
+/** @param {FileList} list */
 function partsOf(list) {
   const text = el("input", { type: "search", id: "files-text", value: list.text, autocomplete: "off", spellcheck: "false" });
   const boxes = STATES.map((state) => {
@@ -177,13 +177,14 @@ function showFiles({ boxes, summary, tree }, list, agentId, selected) {
   const withText = text ? list.files.filter(({ path }) => path.toLowerCase().includes(text)) : list.files;
   const files = list.states.size ? withText.filter((file) => list.states.has(stateOf(file))) : withText;
   const isFiltered = text !== "" || list.states.size > 0;
-  const counts = statesOf(withText);
+  const counts = new Map();
+  for (const file of withText) addState(counts, file);
   for (const { state, label } of boxes) {
     label.hidden = !counts.has(state) && !list.states.has(state);
     for (const span of label.getElementsByTagName("span")) span.textContent = number(counts.get(state));
   }
-  const more = list.isComplete ? "" : ", loading more";
-  summary.textContent = `${countWords(statesOf(files))}${isFiltered ? ` of ${number(list.files.length)} entries` : ""}${more}`;
+  const shown = isFiltered ? `${number(files.length)} of ` : "";
+  summary.textContent = `${shown}${count(list.files.length, "path")}${list.isComplete ? "" : ", loading more"}`;
   const options = {
     hrefOf: (/** @type {string} */ path) => viewHref(agentId, "files", { path }),
     selected,

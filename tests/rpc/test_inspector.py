@@ -32,6 +32,7 @@ CALLS = {
     "MemoryRecall": {"text": "Where is the crane?"},
     "SessionContext": {"sessionKey": "agent:main:main:thread:inspector"},
 }
+LESS_THAN_A_HEARTBEAT = 12.0
 TWO_AGENTS = {"agents": {"list": [{"id": "main"}, {"id": "other"}]}}
 
 
@@ -257,7 +258,7 @@ async def test_a_stop_of_the_daemon_ends_a_watch_without_its_grace(serve, noted)
             states = events(response)
             await anext(states)
             stop = asyncio.ensure_future(running.stop_daemon())
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(LESS_THAN_A_HEARTBEAT):
                 assert [state async for state in states] == []
                 await stop
     assert not running.logged("fail-request")
@@ -269,7 +270,7 @@ async def test_a_revoked_token_ends_the_session_and_its_watch(browser, noted):
         states = events(response)
         await anext(states)
         store(noted).revoke(browser.token_id)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(LESS_THAN_A_HEARTBEAT):
             assert [state async for state in states] == []
     assert error(await call(browser, "Status")) == (401, "SIGN_IN_REQUIRED")
     assert not running.logged("fail-request")
@@ -286,7 +287,7 @@ async def test_an_expired_token_ends_the_session_and_its_watch(serve, noted):
     _, token = new_token(noted, age=timedelta(hours=1), expires=timedelta(hours=1, seconds=3))
     async with page(running) as browser:
         assert (await sign_in(browser, token)).status_code == 204
-        async with browser.stream("POST", WATCH, json={}) as response, asyncio.timeout(20):
+        async with browser.stream("POST", WATCH, json={}) as response, asyncio.timeout(LESS_THAN_A_HEARTBEAT):
             assert [state async for state in events(response)]
         assert error(await call(browser, "Status")) == (401, "SIGN_IN_REQUIRED")
 

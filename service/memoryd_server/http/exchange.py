@@ -47,8 +47,7 @@ class BodyBudget:
 class HttpExchange:
     """A request and its response, from the headers to the last byte that the client reads.
 
-    `added_headers` are headers of the response, which replace those of every response. `ends_at_stop` is set if the
-    request waits for events, and ends when a stop of the daemon begins.
+    `added_headers` are headers of the response, which replace those of every response.
     """
 
     def __init__(
@@ -69,7 +68,6 @@ class HttpExchange:
         self.caller: LocalCaller | None = None
         self.grant: Grant = ALL_AGENTS_GRANT
         self.added_headers: list[Header] = []
-        self.ends_at_stop = False
         self.status = CLIENT_CLOSED_REQUEST
         self._receive = receive
         self._send = send
@@ -88,8 +86,8 @@ class HttpExchange:
 
     @property
     def waits(self) -> bool:
-        """Whether the client waits for events. The subscriptions of later versions of MCP end themselves."""
-        return self.ends_at_stop or (self.connection.is_event_stream and self.scope["method"] == "GET")
+        """Whether the client waits for events of its session. Subscriptions and watches, by POST, end themselves."""
+        return self.connection.is_event_stream and self.scope["method"] == "GET"
 
     @property
     def client_host(self) -> str:

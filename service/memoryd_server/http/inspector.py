@@ -173,8 +173,10 @@ class Inspector:
         await exchange.respond(200, _JSON, _json(response))
 
     async def _watch(self, exchange: HttpExchange, request: RequestHeaders, body: bytes) -> None:
-        """Send the changes of an index as events, until the client leaves or the session ends."""
-        exchange.ends_at_stop = True
+        """Send the changes of an index as events, until the client leaves or the session ends.
+
+        WatchIndex itself ends when a stop of the daemon begins.
+        """
         message = _read_object(body)
         _refuse_effects("WatchIndex", message)
         message["heartbeatInterval"] = _HEARTBEAT

@@ -55,7 +55,7 @@ def test_the_explanation_of_a_hostile_name_is_text(inspector):
 
 def test_the_history_shows_a_hostile_name_of_a_token(inspector):
     inspector.go("Files", path="MEMORY.md")
-    inspector.page.get_by_text("History (2 writes)").click()
+    inspector.page.get_by_text("History", exact=True).click()
     expect(inspector.page.get_by_text(HOSTILE_CALLER).first).to_be_visible()
     for summary in inspector.page.get_by_text("Differences", exact=True).all():
         summary.click()

@@ -6,9 +6,8 @@ import { announce, debounce, el, errorBox, loading, replace } from "./dom.js";
 import { enumWords } from "./format.js";
 import { latestOnly } from "./latest.js";
 import { placeLink, resultCard, sentence, wordsToMark } from "./results.js";
-import { field } from "./search_form.js";
+import { field, input } from "./search_form.js";
 
-/** @typedef {import("./main.js").Context} Context */
 /** @typedef {{path?: string, reason?: string, explanation?: string, rank?: number, maxRank?: number, value?: number, limit?: number, rule?: string, chunk?: import("./results.js").Result, info?: import("./results.js").Info}} Miss */
 
 const TYPING_PAUSE_MS = 200;
@@ -37,23 +36,14 @@ const VALUE_NAMES = { BELOW_CUTOFF: "cosine", ABSTAINED: "confidence" };
 
 /**
  * Return the form and what it needs from the view of searches.
- * @param {Context} context
+ * @param {import("./main.js").Context} context
  * @param {() => {query: string}} search Returns the current MemorySearchRequest.
  * @param {() => void} changed Called if the values of `params` change.
  */
-export function missForm(context, search, changed) {
-  const { agentId, params, signal: left } = context;
+export function missForm({ agentId, params, signal: left }, search, changed) {
   const paths = el("datalist", { id: "miss-paths" });
-  const path = el("input", {
-    type: "text",
-    list: "miss-paths",
-    value: params.get("why"),
-    placeholder: "memory/2026-05-01.md",
-    autocomplete: "off",
-    spellcheck: "false",
-    required: true,
-  });
-  const line = el("input", { type: "number", min: "1", step: "1", value: params.get("at"), placeholder: "any" });
+  const path = input("text", params.get("why"), { list: "miss-paths", placeholder: "memory/2026-05-01.md", required: true });
+  const line = input("number", params.get("at"), { min: "1", placeholder: "any" });
   const answer = el("div", { class: "miss-answer" });
   const explainer = latestOnly(left);
   const lister = latestOnly(left);
@@ -85,7 +75,7 @@ export function missForm(context, search, changed) {
     explainer.run(
       (signal) => call("ExplainMiss", question, { signal }),
       (/** @type {Miss} */ miss) => {
-        replace(answer, explanation(context, miss, request.query));
+        replace(answer, explanation(agentId, miss, request.query));
         if (aloud) announce(`${enumWords(miss.reason)}: ${miss.explanation}`);
       },
       (error) => replace(answer, errorBox(error)),
@@ -114,7 +104,7 @@ export function missForm(context, search, changed) {
     "details",
     { class: "card miss", open: Boolean(path.value) },
     el("summary", {}, "Why is a file not found?"),
-    el("p", { class: "muted" }, "Name a file, and a line if you like, to see the step at which the search above leaves it out."),
+    el("p", { class: "muted" }, "The step at which the search above leaves out a file or a line of it."),
     form,
     answer,
   );
@@ -136,19 +126,19 @@ export function missForm(context, search, changed) {
   };
 }
 
-/** @param {Context} context @param {Miss} miss @param {string} query */
-function explanation(context, miss, query) {
+/** @param {string} agentId @param {Miss} miss @param {string} query */
+function explanation(agentId, miss, query) {
   const reason = miss.reason?.replace("MISS_REASON_", "") ?? "";
   const at = STEPS.findIndex(([, reasons]) => reasons.includes(reason));
   const isFound = reason === FOUND;
   const steps = STEPS.map(([name], index) => shownStep(name, stateOf(index, at, reason), index === at && why(miss, reason)));
   return [
-    el("h3", {}, "Steps for ", placeLink(context.agentId, { path: miss.path })),
+    el("h3", {}, "Steps for ", placeLink(agentId, { path: miss.path })),
     (isFound || at >= 0) && el("ol", { class: "steps" }, steps),
     at < 0 && el("p", {}, el("span", { class: `badge ${isFound ? "badge-ok" : ""}` }, enumWords(miss.reason).toLowerCase()), " ", why(miss, reason)),
     miss.chunk && [
       el("h4", {}, isFound ? "The result" : "The chunk that came furthest"),
-      resultCard(context, miss.chunk, wordsToMark(query, miss.info)),
+      resultCard(agentId, miss.chunk, wordsToMark(query, miss.info)),
     ],
   ];
 }

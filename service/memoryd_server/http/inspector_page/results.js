@@ -3,7 +3,7 @@
 
 import { el, marked, viewHref } from "./dom.js";
 import { ago, duration, enumWords, number } from "./format.js";
-import { gained, scoreBar, scoreFacts } from "./score_bar.js";
+import { scoreBar, scoreFacts } from "./score_bar.js";
 
 /** @typedef {{path?: string, startLine?: number, endLine?: number, score?: number, origin?: string}} Passage Of a file, or an entry. */
 /** @typedef {Passage & {snippet?: string, source?: string, modifiedTime?: string, importance?: number, scoreDetail?: import("./score_bar.js").ScoreDetail}} Result */
@@ -55,11 +55,6 @@ export function wordsToMark(query, info) {
   return [...terms, ...words.filter((word) => stems.some((stem) => folded(word).startsWith(stem)))];
 }
 
-/** @param {Result[]} results Return the amount that is as wide as a bar: 1, or more if a result has more. */
-export function barScale(results) {
-  return Math.max(1, ...results.map((result) => gained(result.scoreDetail)));
-}
-
 /** @param {string | undefined} text Return a text of the daemon, which is often a part of a sentence, as a sentence. */
 export function sentence(text = "") {
   return text && text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?:]$/.test(text) ? "" : ".");
@@ -80,15 +75,15 @@ export function scoreAndOrigin({ score, origin = "ORIGIN_UNSPECIFIED" }) {
 
 /**
  * Return a result: its place, score, snippet and the parts of its score.
- * @param {{agentId: string}} context
+ * @param {string} agentId
  * @param {Result} result
  * @param {string[]} words The words to mark.
- * @param {{rank?: number, scale?: number}} [options]
+ * @param {{rank?: number, scale?: number}} [options] `scale` is as for `scoreBar`.
  */
-export function resultCard(context, result, words, { rank, scale } = {}) {
+export function resultCard(agentId, result, words, { rank, scale } = {}) {
   const { source, importance, modifiedTime, snippet, scoreDetail } = result;
   const facts = scoreFacts(scoreDetail);
-  const place = placeLink(context.agentId, result, "result-link");
+  const place = placeLink(agentId, result, "result-link");
   return el(
     "article",
     { class: "card result" },
@@ -109,11 +104,11 @@ export function resultCard(context, result, words, { rank, scale } = {}) {
 
 /**
  * Return a table of candidates that are not results. `explain` is called with one of them.
- * @param {{agentId: string}} context
+ * @param {string} agentId
  * @param {Dropped[]} dropped
  * @param {(candidate: Dropped) => void} explain
  */
-export function droppedTable(context, dropped, explain) {
+export function droppedTable(agentId, dropped, explain) {
   const button = (/** @type {Dropped} */ candidate) => {
     const label = `Why? ${candidate.path}, line ${candidate.startLine ?? 1}`;
     return el("button", { type: "button", class: "button", "aria-label": label, on: { click: () => explain(candidate) } }, "why?");
@@ -122,7 +117,7 @@ export function droppedTable(context, dropped, explain) {
     el(
       "tr",
       {},
-      el("td", {}, placeLink(context.agentId, candidate)),
+      el("td", {}, placeLink(agentId, candidate)),
       el("td", { class: "number" }, shownScore(candidate.score)),
       el("td", {}, el("strong", {}, enumWords(candidate.reason)), el("br"), sentence(candidate.explanation)),
       el("td", {}, button(candidate)),
@@ -167,6 +162,6 @@ export function infoReport(info, found = "") {
     { class: "search-info" },
     el("p", { class: "muted" }, facts.filter(Boolean).join(" · ")),
     info.stale && el("p", {}, el("span", { class: "badge badge-warn" }, "stale"), " Files have changed since this revision."),
-    notes.length > 0 && el("ul", {}, notes),
+    notes.length > 0 && el("ul", { class: "list" }, notes),
   );
 }

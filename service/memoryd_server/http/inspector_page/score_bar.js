@@ -3,7 +3,7 @@
 
 import { el } from "./dom.js";
 
-/** @typedef {{vector?: number, coverage?: number, decay?: number, annotations?: number, rerank?: number, keywordRank?: number, vectorRank?: number, parts?: Array<{kind?: string, amount?: number}>}} ScoreDetail */
+/** @typedef {{vector?: number, coverage?: number, decay?: number, rerank?: number, keywordRank?: number, vectorRank?: number, parts?: Array<{kind?: string, amount?: number}>}} ScoreDetail */
 /** @typedef {{name: string, amount: number, meaning: string}} Part */
 
 /** The kinds of parts with their meaning, in the order in which they are drawn. */
@@ -27,9 +27,9 @@ function partsOf(detail) {
   });
 }
 
-/** @param {ScoreDetail | undefined} detail Return the sum of the positive parts. */
-export function gained(detail) {
-  return sum(partsOf(detail).filter((part) => part.amount > 0));
+/** @param {Array<ScoreDetail | undefined>} details Return the amount that is as wide as a bar: 1, or more if a score has more. */
+export function barScale(details) {
+  return Math.max(1, ...details.map((detail) => sum(partsOf(detail).filter((part) => part.amount > 0))));
 }
 
 /** @param {Part[]} parts */
@@ -79,21 +79,20 @@ function listed(part) {
  * @param {ScoreDetail | undefined} detail
  * @param {number} [scale] The amount that is as wide as the bar.
  */
-export function scoreBar(detail, scale = 1) {
+export function scoreBar(detail, scale = barScale([detail])) {
   const parts = partsOf(detail);
   if (parts.length === 0) return null;
   const list = el("ul", { class: "score-list small", "aria-label": "Parts of the score" }, parts.map(listed));
-  return el("div", { class: "score" }, drawnBar(parts, Math.max(scale, gained(detail))), list);
+  return el("div", { class: "score" }, drawnBar(parts, scale), list);
 }
 
 /** @param {ScoreDetail} [detail] Return the ranks and factors of a score in words. */
-export function scoreFacts({ keywordRank, vectorRank, vector, coverage, annotations, decay, rerank } = {}) {
+export function scoreFacts({ keywordRank, vectorRank, vector, coverage, decay, rerank } = {}) {
   const facts = [
     keywordRank && `rank ${keywordRank} in keyword search`,
     vectorRank && `rank ${vectorRank} in vector search`,
     vector !== undefined && `cosine ${vector.toFixed(3)}`,
     coverage && `${Math.round(coverage * 100)} % of the words`,
-    annotations !== undefined && `annotations × ${annotations.toFixed(2)}`,
     decay !== undefined && `decay × ${decay.toFixed(2)}`,
     rerank !== undefined && `reranker ${rerank.toFixed(3)}`,
   ];

@@ -6,10 +6,10 @@ import { announce, debounce, el, emptyBox, errorBox, loading, replace } from "./
 import { count, enumWords } from "./format.js";
 import { latestOnly } from "./latest.js";
 import { missForm } from "./miss.js";
-import { barScale, droppedTable, infoReport, resultCard, sentence, wordsToMark } from "./results.js";
+import { droppedTable, infoReport, resultCard, sentence, wordsToMark } from "./results.js";
+import { barScale } from "./score_bar.js";
 import { requestOf, searchForm, searchOf } from "./search_form.js";
 
-/** @typedef {import("./main.js").Context} Context */
 /** @typedef {import("./results.js").Dropped} Dropped */
 /** @typedef {import("./results.js").Info} Info */
 /** @typedef {{results?: import("./results.js").Result[], info?: Info, dropped?: Dropped[]}} Response */
@@ -19,7 +19,7 @@ const LINKS = ".results .result-link";
 
 /**
  * @param {HTMLElement} root
- * @param {Context} context
+ * @param {import("./main.js").Context} context
  * @returns {() => void} Stops what runs.
  */
 export function render(root, context) {
@@ -58,7 +58,7 @@ export function render(root, context) {
         const found = count(response.results?.length, "result");
         revision = Number(response.info?.indexRevision ?? 0);
         announce(found);
-        show(answerOf(context, response, wordsToMark(search.q, response.info), found, miss.explain));
+        show(answerOf(context.agentId, response, wordsToMark(search.q, response.info), found, miss.explain));
       },
       (error) => show(errorBox(error)),
     );
@@ -89,22 +89,21 @@ export function render(root, context) {
 }
 
 /**
- * @param {Context} context
+ * @param {string} agentId
  * @param {Response} response
  * @param {string[]} words The words to mark.
  * @param {string} found
  * @param {(candidate: Dropped) => void} explain
  */
-function answerOf(context, { results = [], info = {}, dropped = [] }, words, found, explain) {
-  const scale = barScale(results);
-  const cards = results.map((result, index) => el("li", {}, resultCard(context, result, words, { rank: index + 1, scale })));
+function answerOf(agentId, { results = [], info = {}, dropped = [] }, words, found, explain) {
+  const scale = barScale(results.map((result) => result.scoreDetail));
+  const cards = results.map((result, index) => el("li", {}, resultCard(agentId, result, words, { rank: index + 1, scale })));
   return [
     infoReport(info, found),
     cards.length > 0 ? el("ol", { class: "results" }, cards) : emptyAnswer(info),
     dropped.length > 0 && [
-      el("h3", {}, `Dropped (${dropped.length})`),
-      el("p", { class: "muted" }, "The best candidates that are not results."),
-      droppedTable(context, dropped, explain),
+      el("h3", {}, `Dropped: ${count(dropped.length, "candidate")}`),
+      droppedTable(agentId, dropped, explain),
     ],
   ];
 }

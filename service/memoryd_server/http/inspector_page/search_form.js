@@ -3,7 +3,7 @@
 
 import { el } from "./dom.js";
 
-/** @typedef {{q: string, n: string, sources: string, since: string, until: string, prefix: string, mode: string, min: string}} Search As in the address: "" if unset, and `sources` separated by commas. */
+/** @typedef {{q: string, n: string, sources: string, since: string, until: string, prefix: string, mode: string, min: string}} Search As in the address: "" if unset. */
 
 const SOURCES = ["memory", "sessions"];
 const MODES = ["", "keyword", "vector", "hybrid"];
@@ -41,6 +41,11 @@ export function requestOf({ q, n, sources, since, until, prefix, mode, min }) {
   };
 }
 
+/** @param {string} type @param {string | null} value @param {import("./dom.js").Props} [props] */
+export function input(type, value, props) {
+  return el("input", { type, value, autocomplete: "off", spellcheck: "false", ...props });
+}
+
 /** @param {string} id @param {string} label @param {HTMLElement} control */
 export function field(id, label, control) {
   control.id = id;
@@ -59,22 +64,15 @@ export function choice(options, value) {
  *   `changed` if the search should run immediately, and `down` for the key that leads to the results.
  */
 export function searchForm(search, on) {
-  const query = el("input", {
-    type: "search",
-    value: search.q,
-    maxlength: "1000",
-    autocomplete: "off",
-    spellcheck: "false",
-    placeholder: "A question, or words of a note",
-  });
+  const query = input("search", search.q, { maxlength: "1000", placeholder: "A question, or words of a note" });
   const count = choice(COUNTS.map((each) => [each, each]), search.n || DEFAULT_COUNT);
   const chosen = search.sources.split(",");
-  const boxes = SOURCES.map((source) => el("input", { type: "checkbox", value: source, checked: chosen.includes(source) }));
-  const since = el("input", { type: "date", value: search.since });
-  const until = el("input", { type: "date", value: search.until });
-  const prefix = el("input", { type: "text", value: search.prefix, placeholder: "memory/projects/", spellcheck: "false" });
+  const boxes = SOURCES.map((source) => input("checkbox", source, { checked: chosen.includes(source) }));
+  const since = input("date", search.since);
+  const until = input("date", search.until);
+  const prefix = input("text", search.prefix, { placeholder: "memory/projects/" });
   const mode = choice(MODES.map((each) => [each, each || "default"]), search.mode);
-  const min = el("input", { type: "number", min: "0", max: "1", step: "any", value: search.min, placeholder: "none" });
+  const min = input("number", search.min, { min: "0", max: "1", step: "any", placeholder: "none" });
   const summary = el("summary", {});
 
   const read = () => ({
@@ -130,7 +128,7 @@ export function searchForm(search, on) {
           "fieldset",
           { class: "field" },
           el("legend", {}, "Sources"),
-          boxes.map((box) => el("label", { class: "search-check" }, box, ` ${box.value}`)),
+          boxes.map((box) => el("label", {}, box, ` ${box.value}`)),
         ),
         field("search-mode", "Mode", mode),
         field("search-since", "Since", since),

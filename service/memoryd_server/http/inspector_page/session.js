@@ -6,7 +6,7 @@ import { announce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
 import { count, day, enumWords } from "./format.js";
 import { latestOnly } from "./latest.js";
 import { infoReport, placeLink, scoreAndOrigin, sentence, visible } from "./results.js";
-import { choice, field } from "./search_form.js";
+import { choice, field, input } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
 /** @typedef {import("./results.js").Passage & {text?: string, truncated?: boolean, exists?: boolean, problem?: string}} LoadedFile */
@@ -124,7 +124,7 @@ function recallSection({ agentId, params, signal: left }, save) {
   const answer = el("div", { class: "session-answer" });
   const text = el("textarea", { rows: "3", placeholder: "For example: where do we keep the backups?" });
   text.value = params.get("text") ?? "";
-  const tokens = el("input", { type: "number", min: "1", step: "1", placeholder: "default", value: params.get("tokens") });
+  const tokens = input("number", params.get("tokens"), { min: "1", placeholder: "default" });
 
   function run() {
     if (!text.value.trim()) {

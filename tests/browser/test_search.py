@@ -28,7 +28,7 @@ def test_results_appear_while_typing_and_match_what_is_typed(inspector):
     inspector.go("Search")
     field = inspector.page.get_by_label("Search the memory")
     field.press_sequentially("ERR_CACHE_4017", delay=20)
-    expect(inspector.results().filter(has_text="memory/projects/booking-engine.md")).to_be_visible()
+    expect(inspector.results().filter(has_text="memory/projects/booking-engine.md").first).to_be_visible()
     expect(inspector.page.get_by_role("status")).to_have_text(re.compile(r"^\d+ results?$"))
     assert "err_cache_4017" in [text.lower() for text in inspector.results().locator("mark").all_inner_texts()]
     field.fill("harbour master Batumi retired")

@@ -72,18 +72,12 @@ export async function allPages(method, request, field, options) {
   return items;
 }
 
-/**
- * Exchange a token for a session cookie.
- * @param {string} token
- */
+/** Exchange a token for a session cookie. @param {string} token */
 export async function signIn(token) {
   await post("sign-in", { token });
 }
 
-/**
- * Return whether there is a session.
- * @returns {Promise<boolean>}
- */
+/** Return whether there is a session. @returns {Promise<boolean>} */
 export async function isSignedIn() {
   const { signedIn } = await (await post("session", {})).json();
   return signedIn === true;
@@ -131,10 +125,7 @@ function setConnected(connected) {
   events.dispatchEvent(new CustomEvent("connection", { detail: { connected } }));
 }
 
-/**
- * Yield the JSON values of an event stream.
- * @param {Response} response
- */
+/** Yield the JSON values of an event stream. @param {Response} response */
 async function* streamedEvents(response) {
   if (!response.body) return;
   const reader = response.body.getReader();
@@ -157,11 +148,7 @@ async function* streamedEvents(response) {
   }
 }
 
-/**
- * Resolve after some time, or when `signal` is aborted.
- * @param {number} ms
- * @param {AbortSignal} signal
- */
+/** Resolve after some time, or when `signal` is aborted. @param {number} ms @param {AbortSignal} signal */
 function pause(ms, signal) {
   return new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);

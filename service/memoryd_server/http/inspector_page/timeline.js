@@ -7,11 +7,10 @@ import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./
 import { count, enumWords, number } from "./format.js";
 
 /** @typedef {import("./main.js").Context} Context */
-/** @typedef {{path: string, source: string, state: string, chunks: number, date: string}} Entry */
+/** @typedef {{path: string, source?: string, state?: string, chunks?: number, date?: string}} Entry */
 
 const MOST_FILES = 20000;
-const DAYS_AT_ONCE = 60;
-const FILES_AT_ONCE = 400;
+const ROWS_AT_ONCE = 150;
 const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", timeZone: "UTC" });
 const DAY = new Intl.DateTimeFormat("en", { weekday: "short", month: "short", day: "numeric", timeZone: "UTC" });
 
@@ -26,10 +25,10 @@ export function eachFile({ agentId, signal }, onFiles) {
 
 /** @param {HTMLElement} root @param {Context} context */
 export function render(root, context) {
-  const { params, signal } = context;
+  const { agentId, params, signal } = context;
   const chart = el("section", { class: "card" }, el("h3", { text: "Files by day" }));
   const summary = el("p", { class: "muted" });
-  const reload = el("button", { type: "button", class: "button", text: "The index has changed: list the files again", hidden: true });
+  const reload = el("button", { class: "button", text: "The index has changed: list the files again", hidden: true });
   const list = el("div", { class: "timeline" });
   const form = filterForm(params, () => {
     context.replaceParams(form.values());
@@ -46,11 +45,14 @@ export function render(root, context) {
   function show() {
     const { source, from, to } = form.values();
     const ofSource = entries.filter((entry) => !source || entry.source === source);
-    const days = byDay(ofSource.filter(({ date }) => (!from || date >= from) && (!to || (date && date <= to))));
-    const shown = days.reduce((sum, [, files]) => sum + files.length, 0);
-    summary.textContent = `${count(shown, "file")} on ${count(days.length, "day")}${hasMore ? `; only the first ${number(MOST_FILES)} files are listed` : ""}`;
-    replace(chart, el("h3", { text: "Files by day" }), chartOf(ofSource, (first, last) => viewHref(context.agentId, "timeline", { source, from: first, to: last })));
-    if (days.length) showDays(list, days, context.agentId);
+    const shown = ofSource.filter(({ date = "" }) => (!from || date >= from) && (!to || (date && date <= to)));
+    const counts = new Map();
+    for (const { date } of ofSource) if (date) counts.set(date, (counts.get(date) ?? 0) + 1);
+    const href = (/** @type {string} */ first, /** @type {string} */ last) => viewHref(agentId, "timeline", { source, from: first, to: last });
+    replace(chart, el("h3", { text: "Files by day" }), dayChart(counts, { label: "Files by day", noun: "file", href }));
+    const days = count(new Set(shown.map(({ date }) => date)).size, "day");
+    summary.textContent = `${count(shown.length, "file")} on ${days}${hasMore ? `; only the first ${number(MOST_FILES)} files are listed` : ""}`;
+    if (shown.length) showRows(list, shown, agentId);
     else replace(list, emptyBox(entries.length ? "No file matches the filter." : "There are no files yet."));
   }
 
@@ -58,18 +60,19 @@ export function render(root, context) {
     reload.hidden = true;
     revision = context.index?.indexRevision;
     replace(list, loading("Loading the files…"));
+    entries = [];
     try {
-      entries = [];
       hasMore = await eachFile(context, (files) => {
-        for (const file of files) entries.push(entryOf(file));
+        for (const { path, source, state, chunks, date } of files) entries.push({ path, source, state, chunks, date });
         summary.textContent = `${count(entries.length, "file")} so far…`;
       });
     } catch (error) {
       if (!signal.aborted) replace(list, errorBox(error));
       return;
     }
-    entries.sort((a, b) => (a.date === b.date ? (a.path < b.path ? -1 : 1) : a.date < b.date ? 1 : -1));
-    form.offer([...new Set(entries.map(({ source }) => source))].sort());
+    // The order of the paths is kept for files of the same day.
+    entries.sort(({ date: a = "" }, { date: b = "" }) => (a === b ? 0 : a < b ? 1 : -1));
+    form.offer([...new Set(entries.map(({ source = "" }) => source))].sort());
     show();
   }
 
@@ -82,31 +85,6 @@ export function render(root, context) {
   load();
 }
 
-/** @param {any} file @returns {Entry} */
-function entryOf(file) {
-  const { path, source = "", state = "", chunks = 0, date = "" } = file;
-  return { path, source, state, chunks, date };
-}
-
-/** @param {Entry[]} entries Newest first. @returns {[string, Entry[]][]} */
-function byDay(entries) {
-  /** @type {Map<string, Entry[]>} */
-  const days = new Map();
-  for (const entry of entries) {
-    const sameDay = days.get(entry.date);
-    if (sameDay) sameDay.push(entry);
-    else days.set(entry.date, [entry]);
-  }
-  return [...days];
-}
-
-/** @param {Entry[]} entries @param {(first: string, last: string) => string} href */
-function chartOf(entries, href) {
-  const counts = new Map();
-  for (const { date } of entries) counts.set(date, (counts.get(date) ?? 0) + 1);
-  return dayChart(counts, { label: "Files by day", noun: "file", href });
-}
-
 /** @param {URLSearchParams} params @param {() => void} onChange */
 function filterForm(params, onChange) {
   const value = (/** @type {string} */ name) => params.get(name) ?? "";
@@ -117,13 +95,13 @@ function filterForm(params, onChange) {
   const offer = (/** @type {string[]} */ sources, wanted = source.value) => {
     replace(source, el("option", { value: "", text: "All" }), sources.map((name) => el("option", { value: name, text: enumWords(name) })));
     source.value = sources.includes(wanted) ? wanted : "";
+    clear.hidden = !(source.value || from.value || to.value);
   };
   const changed = () => {
     clear.hidden = !(source.value || from.value || to.value);
     onChange();
   };
   offer([value("source")].filter(Boolean), value("source"));
-  clear.hidden = !(source.value || from.value || to.value);
   for (const field of [source, from, to]) field.addEventListener("change", changed);
   clear.addEventListener("click", () => {
     source.value = from.value = to.value = "";
@@ -139,54 +117,46 @@ function filterForm(params, onChange) {
 }
 
 /**
- * Show the first days in a card for each month, and a button for more.
+ * Show the first files in a card for each month, and a button for more.
  * @param {HTMLElement} list
- * @param {[string, Entry[]][]} days
+ * @param {Entry[]} entries Newest first.
  * @param {string} agentId
  */
-function showDays(list, days, agentId) {
+function showRows(list, entries, agentId) {
   let shown = 0;
-  let month = "-";
-  let card = el("section");
-  const button = el("button", { type: "button", class: "button", text: "Show more days", on: { click: () => append()?.querySelector("a")?.focus() } });
+  let shownDate = "-";
+  let month = el("section");
+  let day = el("ul");
+  const button = el("button", { class: "button", text: "Show more files", on: { click: () => append()?.querySelector("a")?.focus() } });
   replace(list, button);
   append();
 
-  /** Append days, and return the first. */
+  /** Append rows, and return the first. */
   function append() {
     let first;
-    for (let added = 0, files = 0; shown < days.length && added < DAYS_AT_ONCE && files < FILES_AT_ONCE; added += 1, shown += 1) {
-      const [date, entries] = days[shown];
-      if (date.slice(0, 7) !== month) {
-        month = date.slice(0, 7);
-        card = el("section", { class: "card" }, el("h3", { text: date ? MONTH.format(new Date(`${month}-01`)) : "No date" }));
-        button.before(card);
+    for (const entry of entries.slice(shown, shown + ROWS_AT_ONCE)) {
+      const { date = "" } = entry;
+      if (date.slice(0, 7) !== shownDate.slice(0, 7)) {
+        month = el("section", { class: "card" }, el("h3", { text: date ? MONTH.format(new Date(date)) : "No date" }));
+        button.before(month);
       }
-      const section = dayOf(date, entries, agentId);
-      card.append(section);
-      first ??= section;
-      files += entries.length;
+      if (date !== shownDate) {
+        day = el("ul", { class: "plain" });
+        month.append(el("div", { class: "day" }, el("h4", { text: date && DAY.format(new Date(date)) }), day));
+        shownDate = date;
+      }
+      const row = rowOf(entry, agentId);
+      first ??= row;
+      day.append(row);
     }
-    button.hidden = shown === days.length;
+    shown += ROWS_AT_ONCE;
+    button.hidden = shown >= entries.length;
     return first;
   }
 }
 
-/** @param {string} date @param {Entry[]} entries @param {string} agentId */
-function dayOf(date, entries, agentId) {
-  const rows = (/** @type {Entry[]} */ some) => some.map((entry) => entryRow(entry, agentId));
-  const rest = entries.slice(FILES_AT_ONCE);
-  const list = el("ul", { class: "plain" }, rows(entries.slice(0, FILES_AT_ONCE)));
-  const button = el("button", { type: "button", class: "button", text: `Show ${number(rest.length)} more of this day` });
-  button.addEventListener("click", () => {
-    list.append(...rows(rest));
-    button.remove();
-  });
-  return el("div", { class: "day" }, el("h4", { text: date && DAY.format(new Date(date)) }), el("div", null, list, rest.length > 0 && button));
-}
-
 /** @param {Entry} entry @param {string} agentId */
-function entryRow({ path, source, state, chunks }, agentId) {
+function rowOf({ path, source, state, chunks }, agentId) {
   return el(
     "li",
     { class: "row" },

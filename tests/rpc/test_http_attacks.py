@@ -70,6 +70,10 @@ async def test_a_foreign_host_or_origin_is_refused_on_every_route(serve, home):
             assert (await answer(origin=origin)).status_code == 403, origin
         for origin in ("http://localhost:3000", f"http://{own}", "https://[::1]", "https://APP.example"):
             assert (await answer(origin=origin)).status_code == 200, origin
+        for scheme in ("http", "https"):
+            assert (await answer(host="memory.example", origin=f"{scheme}://memory.example")).status_code == 200
+        for host, origin in (("memory.example", "https://memory.example:8443"), (own, "https://memory.example")):
+            assert (await answer(host=host, origin=origin)).status_code == 403, origin
 
 
 async def test_only_pages_of_configured_origins_can_read_responses(serve, home):

@@ -202,9 +202,10 @@ class HttpSettings(SettingsBlock):
     """The values of the header `Host` that are accepted in addition to `localhost`, `127.0.0.1`, `[::1]` and the host
     of `listen`. Each is `HOST`, which allows every port, or `HOST:PORT`; default []."""
     allowed_origins: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """The origins of web pages that may send requests and read the responses. Requests of pages from
-    `localhost`, `127.0.0.1`, `[::1]` and the host of `listen` are accepted, too, but the pages cannot read the
-    responses. `http://HOST`, `https://HOST` or either with `:PORT`; default []."""
+    """The origins of web pages that may send requests and read the responses, except those of the inspector. Requests
+    of pages from `localhost`, `127.0.0.1`, `[::1]`, the host of `listen` and the value of the request's own header
+    `Host` are accepted, too, but only a page of the same origin can read the responses. `http://HOST`, `https://HOST`
+    or either with `:PORT`; default []."""
     max_sessions: Annotated[int, IntRange(1, 65_536)] = 256
     """The maximum number of open MCP sessions over HTTP, half of them for one token; further sessions are
     refused. Sessions, 1..65536; default 256."""

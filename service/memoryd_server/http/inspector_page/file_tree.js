@@ -5,10 +5,9 @@ import { el } from "./dom.js";
 import { count, enumWords, number } from "./format.js";
 
 /**
- * @typedef {{path: string, source?: string, sizeBytes?: string, modifiedTime?: string, state?: string, error?: string,
+ * @typedef {{path: string, source?: string, sizeBytes?: string, modifiedTime?: string, state: string, error?: string,
  *   chunks?: number, date?: string, rule?: string}} MemoryFile
- * @typedef {Map<string, number>} StateCounts
- * @typedef {{name: string, path: string, folders: Map<string, Folder>, files: MemoryFile[], counts: StateCounts}} Folder
+ * @typedef {{name: string, path: string, folders: Map<string, Folder>, files: MemoryFile[], counts: Map<string, number>}} Folder
  * @typedef {{hrefOf: (path: string) => string, selected: string, openAll: boolean, opened: Map<string, boolean>,
  *   rows: number}} TreeOptions `opened` has the folders that the user opened or closed; `rows` counts created rows.
  */
@@ -27,11 +26,6 @@ export function visiblePath(path) {
   return path.replace(HIDDEN_CHARACTERS, (character) => `\\u{${character.charCodeAt(0).toString(16)}}`);
 }
 
-/** @param {MemoryFile} file */
-export function stateOf(file) {
-  return file.state ?? "FILE_STATE_UNSPECIFIED";
-}
-
 /**
  * Return the badge of a file's state, or null for an indexed file.
  * @param {string} state
@@ -43,16 +37,16 @@ export function stateBadge(state) {
 }
 
 /**
- * @param {StateCounts} counts
+ * @param {Map<string, number>} counts
  * @param {MemoryFile} file
  */
-export function addState(counts, file) {
-  counts.set(stateOf(file), (counts.get(stateOf(file)) ?? 0) + 1);
+export function addState(counts, { state }) {
+  counts.set(state, (counts.get(state) ?? 0) + 1);
 }
 
 /**
  * Return the number of files in words, for example `12 files, 1 failed, 2 excluded`.
- * @param {StateCounts} counts
+ * @param {Map<string, number>} counts
  */
 function countWords(counts) {
   let files = 0;
@@ -173,7 +167,7 @@ function folderRow(folder, depth, options) {
  * @param {TreeOptions} options
  */
 function fileRow(file, { hrefOf, selected }) {
-  const { path, error, rule } = file;
+  const { path, state, error, rule } = file;
   const name = path.slice(path.lastIndexOf("/", path.length - 2) + 1);
   const reason = error || rule;
   return [
@@ -183,7 +177,7 @@ function fileRow(file, { hrefOf, selected }) {
       el("bdi", { text: visiblePath(name) }),
     ),
     " ",
-    stateBadge(stateOf(file)),
+    stateBadge(state),
     reason && el("span", { class: "file-reason muted", text: visiblePath(reason) }),
   ];
 }

@@ -4,7 +4,7 @@
 import { call } from "./api.js";
 import { el, errorBox, loading, replace, viewHref } from "./dom.js";
 import { FileText } from "./file_text.js";
-import { stateBadge, stateOf, visiblePath } from "./file_tree.js";
+import { stateBadge, visiblePath } from "./file_tree.js";
 import { ago, bytes, day, number } from "./format.js";
 import { fileHistory } from "./history_view.js";
 
@@ -67,7 +67,7 @@ async function findFile({ agentId, signal }, path) {
 function aboutFile({ agentId }, path, file) {
   const why = el("a", { href: viewHref(agentId, "search", { why: path }), text: "Why is it not found?" });
   if (!file) return el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why);
-  const reason = REASONS[stateOf(file)];
+  const reason = REASONS[file.state];
   const detail = file.error || file.rule;
   return [
     el("dl", { class: "file-facts" }, factsOf(file).map(([name, value]) => value && el("div", null, el("dt", { text: name }), el("dd", null, value)))),
@@ -79,14 +79,13 @@ function aboutFile({ agentId }, path, file) {
  * @param {MemoryFile} file
  * @returns {[string, Node | string | false | undefined][]}
  */
-function factsOf(file) {
-  const { sizeBytes, modifiedTime, date, chunks } = file;
+function factsOf({ state, sizeBytes, modifiedTime, date, chunks }) {
   return [
-    ["State", stateBadge(stateOf(file)) ?? "Indexed"],
+    ["State", stateBadge(state) ?? "Indexed"],
     ["Size", sizeBytes && bytes(sizeBytes)],
     ["Modified", modifiedTime && el("time", { datetime: modifiedTime, title: modifiedTime, text: ago(modifiedTime) })],
     ["Date", date && day(date)],
-    ["Chunks", WITH_CHUNKS.has(stateOf(file)) && number(chunks)],
+    ["Chunks", WITH_CHUNKS.has(state) && number(chunks)],
   ];
 }
 
@@ -97,16 +96,16 @@ function factsOf(file) {
  * @param {MemoryFile} file
  */
 function showContent(root, context, file) {
-  const state = stateOf(file);
-  const isTranscript = file.source === "SOURCE_SESSIONS";
-  const text = new FileText(context, file.path, {
+  const { path, state, source } = file;
+  const isTranscript = source === "SOURCE_SESSIONS";
+  const text = new FileText(context, path, {
     noun: isTranscript ? "message" : "line",
     isIndexed: WITH_CHUNKS.has(state),
     wanted: Number(context.params.get("line")) || 0,
   });
   const open = () => (show.replaceWith(text.element), text.open());
   const show = el("button", { type: "button", class: "button", text: "Show the text", on: { click: open } });
-  const content = [text.details, !isTranscript && fileHistory(context, file.path), state !== "FILE_STATE_GONE" && show];
+  const content = [text.details, !isTranscript && fileHistory(context, path), state !== "FILE_STATE_GONE" && show];
   root.append(...content.filter((part) => part instanceof Node));
   if (show.isConnected && !UNREADABLE.has(state)) open();
 }

@@ -3,7 +3,7 @@
 
 import { eachPage } from "./api.js";
 import { announce, debounce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
-import { addState, stateOf, STATES, treeList } from "./file_tree.js";
+import { addState, STATES, treeList } from "./file_tree.js";
 import { renderFile } from "./file_view.js";
 import { count, enumWords, number } from "./format.js";
 
@@ -36,11 +36,7 @@ export function render(root, context) {
   const path = context.params.get("path") ?? "";
   const list = el("section", { class: "file-list", "aria-label": "List of files" });
   const panel = el("section", { class: "file-panel", "aria-label": "File" });
-  replace(
-    root,
-    el("h2", { tabindex: "-1", text: "Files" }),
-    el("div", { class: `files-layout${path ? " has-file" : ""}` }, list, panel),
-  );
+  replace(root, el("h2", { tabindex: -1, text: "Files" }), el("div", { class: `files-layout${path && " has-file"}` }, list, panel));
   if (path) renderFile(panel, context, path);
   return renderList(list, context, path);
 }
@@ -51,14 +47,45 @@ export function render(root, context) {
  * @param {string} selected
  */
 function renderList(root, context, selected) {
-  const list = listOf(context);
-  const parts = partsOf(list);
+  const { agentId, agent, signal, watch } = context;
+  /** @type {FileList} */
+  const list = lists.get(agent) ??
+    { files: [], isComplete: false, revision: "", text: "", states: new Set(), opened: new Map(), scrollTop: 0 };
+  lists.set(agent, list);
+  const boxes = STATES.map((state) => stateBox(state, list, filter));
+  const filterByText = debounce(filter, FILTER_DELAY_MS);
+  const text = el("input", { type: "search", id: "files-text", value: list.text, on: { input: filterByText } });
+  const summary = el("p", { class: "muted" });
+  const tree = el("div", { class: "file-groups", on: { scroll: () => (list.scrollTop = tree.scrollTop) } }, loading("Loading the list of files"));
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
   let revision = revisionOf(context.index);
 
-  const show = () => showFiles(parts, list, context.agentId, selected);
-  const load = async () => {
+  function filter() {
+    list.text = text.value;
+    show();
+    announce(summary.textContent ?? "");
+  }
+
+  function show() {
+    const words = list.text.trim().toLowerCase();
+    const withText = words ? list.files.filter(({ path }) => path.toLowerCase().includes(words)) : list.files;
+    const files = list.states.size ? withText.filter(({ state }) => list.states.has(state)) : withText;
+    const isFiltered = words !== "" || list.states.size > 0;
+    const counts = new Map();
+    for (const file of withText) addState(counts, file);
+    for (const box of boxes) box.show(counts);
+    summary.textContent = `${isFiltered ? `${number(files.length)} of ` : ""}${count(list.files.length, "path")}${list.isComplete ? "" : ", loading more"}`;
+    showTree(tree, files, {
+      hrefOf: (path) => viewHref(agentId, "files", { path }),
+      selected,
+      openAll: isFiltered && files.length <= MOST_FILES_TO_OPEN,
+      opened: isFiltered ? new Map() : list.opened,
+      rows: 0,
+    });
+  }
+
+  async function load() {
     const isFirst = !list.isComplete;
     const before = revision;
     /** @type {MemoryFile[]} */
@@ -70,72 +97,41 @@ function renderList(root, context, selected) {
       show();
     };
     try {
-      const request = { agentId: context.agentId, includeExcluded: true };
-      await eachPage("ListFiles", request, "files", addPage, { signal: context.signal });
+      await eachPage("ListFiles", { agentId, includeExcluded: true }, "files", addPage, { signal });
     } catch (error) {
-      if (!context.signal.aborted) replace(parts.tree, errorBox(error));
+      if (!signal.aborted) replace(tree, errorBox(error));
       return;
     }
     Object.assign(list, { files, isComplete: true, revision: before || revision });
     show();
-    if (isFirst) showSelected(parts.tree);
+    if (isFirst) showSelected(tree);
     follow();
-  };
-  const follow = () => {
+  }
+
+  function follow() {
     list.revision ||= revision;
     clearTimeout(timer);
-    if (!list.isComplete || revision === list.revision) return;
-    timer = setTimeout(load, Math.max(RELOAD_DELAY_MS, list.files.length));
-  };
-  const filter = () => {
-    show();
-    announce(parts.summary.textContent ?? "");
-  };
-  const filterByText = debounce(filter, FILTER_DELAY_MS);
+    if (list.isComplete && revision !== list.revision) timer = setTimeout(load, Math.max(RELOAD_DELAY_MS, list.files.length));
+  }
 
-  parts.text.addEventListener("input", () => {
-    list.text = parts.text.value;
-    filterByText();
-  });
-  parts.states.addEventListener("change", ({ target }) => {
-    const { checked, value } = /** @type {HTMLInputElement} */ (target);
-    list.states[checked ? "add" : "delete"](value);
-    filter();
-  });
-  parts.tree.addEventListener("scroll", () => (list.scrollTop = parts.tree.scrollTop));
-  context.watch.addEventListener("index", (event) => {
+  watch.addEventListener("index", (event) => {
     const next = revisionOf(/** @type {CustomEvent} */ (event).detail);
     if (next === revision) return;
     revision = next;
     follow();
   });
-  replace(root, parts.filter, parts.summary, parts.tree);
+  const states = el("fieldset", { class: "file-states" }, el("legend", { text: "Only these states" }), boxes.map(({ label }) => label));
+  replace(root, el("div", { class: "field" }, el("label", { for: "files-text", text: "Path contains" }), text), states, summary, tree);
   if (list.isComplete) {
     show();
-    parts.tree.scrollTop = list.scrollTop;
-    showSelected(parts.tree);
+    tree.scrollTop = list.scrollTop;
+    showSelected(tree);
     follow();
-  } else {
-    replace(parts.tree, loading("Loading the list of files"));
-    load();
-  }
+  } else load();
   return () => {
     clearTimeout(timer);
     filterByText.cancel();
   };
-}
-
-/**
- * Return the list of the context's agent. The parameter `state` sets its filter.
- * @param {Context} context
- */
-function listOf({ agent, params }) {
-  /** @type {FileList} */
-  const list = lists.get(agent) ??
-    { files: [], isComplete: false, revision: "", text: "", states: new Set(), opened: new Map(), scrollTop: 0 };
-  lists.set(agent, list);
-  if (params.has("state")) list.states = new Set(params.getAll("state").filter((state) => STATES.includes(state)));
-  return list;
 }
 
 /**
@@ -146,64 +142,45 @@ function revisionOf(state) {
   return state ? `${state.indexRevision} ${state.pendingFiles} ${state.dirty}` : "";
 }
 
-/** @param {FileList} list */
-function partsOf(list) {
-  const text = el("input", { type: "search", id: "files-text", value: list.text, autocomplete: "off", spellcheck: "false" });
-  const boxes = STATES.map((state) => {
-    const box = el("input", { type: "checkbox", value: state, checked: list.states.has(state) });
-    return { state, label: el("label", null, box, ` ${enumWords(state)} `, el("span", { class: "muted" })) };
-  });
-  const states = el("fieldset", { class: "file-states" }, el("legend", { text: "Only these states" }), boxes.map(({ label }) => label));
-  const field = el("div", { class: "field" }, el("label", { for: "files-text", text: "Path contains" }), text);
-  return {
-    text,
-    states,
-    boxes,
-    filter: el("div", { class: "file-filter" }, field, states),
-    summary: el("p", { class: "muted" }),
-    tree: el("div", { class: "file-groups" }),
+/**
+ * Return the checkbox of a state. It is hidden if no file has the state.
+ * @param {string} state
+ * @param {FileList} list
+ * @param {() => void} filter
+ */
+function stateBox(state, { states }, filter) {
+  const change = () => {
+    states[box.checked ? "add" : "delete"](state);
+    filter();
   };
+  const box = el("input", { type: "checkbox", checked: states.has(state), on: { change } });
+  const n = el("span", { class: "muted" });
+  const label = el("label", null, box, ` ${enumWords(state)} `, n);
+  const show = (/** @type {Map<string, number>} */ counts) => {
+    n.textContent = number(counts.get(state));
+    label.hidden = !counts.has(state) && !states.has(state);
+  };
+  return { label, show };
 }
 
 /**
- * Show the files that the filter leaves. The focus and the scroll position stay where they are.
- * @param {ReturnType<typeof partsOf>} parts
- * @param {FileList} list
- * @param {string} agentId
- * @param {string} selected
+ * Show files. The focus and the scroll position stay where they are.
+ * @param {HTMLElement} tree
+ * @param {MemoryFile[]} files
+ * @param {import("./file_tree.js").TreeOptions} options
  */
-function showFiles({ boxes, summary, tree }, list, agentId, selected) {
-  const text = list.text.trim().toLowerCase();
-  const withText = text ? list.files.filter(({ path }) => path.toLowerCase().includes(text)) : list.files;
-  const files = list.states.size ? withText.filter((file) => list.states.has(stateOf(file))) : withText;
-  const isFiltered = text !== "" || list.states.size > 0;
-  const counts = new Map();
-  for (const file of withText) addState(counts, file);
-  for (const { state, label } of boxes) {
-    label.hidden = !counts.has(state) && !list.states.has(state);
-    for (const span of label.getElementsByTagName("span")) span.textContent = number(counts.get(state));
-  }
-  const shown = isFiltered ? `${number(files.length)} of ` : "";
-  summary.textContent = `${shown}${count(list.files.length, "path")}${list.isComplete ? "" : ", loading more"}`;
-  const options = {
-    hrefOf: (/** @type {string} */ path) => viewHref(agentId, "files", { path }),
-    selected,
-    openAll: isFiltered && files.length <= MOST_FILES_TO_OPEN,
-    opened: isFiltered ? new Map() : list.opened,
-    rows: 0,
-  };
-  const isSession = ({ source = "" }) => source === "SOURCE_SESSIONS";
+function showTree(tree, files, options) {
+  const isSession = (/** @type {MemoryFile} */ { source }) => source === "SOURCE_SESSIONS";
   const groups = [
     { title: "Memory files", prefix: "", members: files.filter((file) => !isSession(file)) },
     { title: "Sessions", prefix: "sessions/", members: files.filter(isSession) },
-  ];
-  const focused = document.activeElement?.closest("[data-key]")?.getAttribute("data-key");
+  ].filter(({ members }) => members.length > 0);
+  const focused = document.activeElement?.getAttribute("data-key");
   const { scrollTop } = tree;
   replace(
     tree,
-    groups.map(({ title, prefix, members }) =>
-      members.length > 0 && el("section", null, el("h3", { text: title }), treeList(members, prefix, options))),
-    files.length === 0 && emptyBox(isFiltered ? "No file matches the filter." : "The agent has no files."),
+    groups.map(({ title, prefix, members }) => el("section", null, el("h3", { text: title }), treeList(members, prefix, options))),
+    groups.length === 0 && emptyBox("No files."),
   );
   tree.scrollTop = scrollTop;
   if (focused) /** @type {HTMLElement | null} */ (tree.querySelector(`[data-key="${CSS.escape(focused)}"]`))?.focus();

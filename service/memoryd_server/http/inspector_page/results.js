@@ -31,10 +31,7 @@ export function placeLink(agentId, { path = "", startLine = 0, endLine = startLi
   return el("a", { class: `path ${className}`, href: viewHref(agentId, "files", { path, line: startLine || "" }) }, shown);
 }
 
-/**
- * Return a path with an escape in place of each character that is invisible or changes the direction of the text.
- * @param {string} path
- */
+/** @param {string} path Return it with escapes for control characters and for those that change the direction of text. */
 export function visible(path) {
   return path.replace(/[\p{Cc}\p{Bidi_C}\u2028\u2029]/gu, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
 }

@@ -120,12 +120,7 @@ function focusLink(answer, index) {
   links[index]?.focus();
 }
 
-/**
- * Move between the links of the results by the arrow keys, and from the first one back to the field.
- * @param {HTMLElement} answer
- * @param {HTMLFormElement} form
- * @param {KeyboardEvent} event
- */
+/** @param {HTMLElement} answer @param {HTMLElement} form @param {KeyboardEvent} event Move between the results by arrow keys. */
 function moveAmongLinks(answer, form, event) {
   const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
   const index = [...answer.querySelectorAll(LINKS)].indexOf(/** @type {Element} */ (event.target));

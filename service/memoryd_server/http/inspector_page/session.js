@@ -19,10 +19,7 @@ const MAIN = "main";
 /** Longer texts are not kept in the address of the page. */
 const MOST_TEXT_IN_ADDRESS = 2000;
 
-/**
- * @param {HTMLElement} root
- * @param {Context} context
- */
+/** @param {HTMLElement} root @param {Context} context */
 export function render(root, context) {
   const save = () => context.replaceParams({ ...start.params(), ...recall.params() });
   const start = startSection(context, save);
@@ -75,7 +72,7 @@ function startOf(agentId, { files = [], recallPrompt = "", toolSchemas = [] }) {
       "details",
       {},
       el("summary", {}, `Section of the system prompt (${count(length(recallPrompt), "character")})`),
-      recallPrompt ? textBlock(recallPrompt, "Section of the system prompt") : emptyBox("Memory search is not available to this agent."),
+      recallPrompt ? textBlock(recallPrompt, "Section of the system prompt") : emptyBox("The agent has no memory search."),
     ),
     el(
       "details",

@@ -218,7 +218,7 @@ export class FileText {
   listChunks() {
     if (!this.details.open) return;
     const item = (/** @type {Bar} */ bar, /** @type {number} */ index) =>
-      el("li", null, el("button", { class: "link-button", text: this.words(bar), on: { click: () => this.focusBar(index) } }));
+      el("li", null, el("button", { class: "button", text: this.words(bar), on: { click: () => this.focusBar(index) } }));
     const outside = this.lines.filter((line) => line.matches(".no-chunk")).length;
     replace(this.list, this.bars.map(item), outside > 0 && el("li", { class: "muted", text: `${count(outside, this.noun)} in no chunk` }));
   }

@@ -32,7 +32,6 @@ const WORDS = {
     IDENTITY_MISMATCH: "The stored vectors do not match the settings",
     INDEX_IMPAIRED: "The index cannot be fully used",
     SOURCE_SKIPPED: "A configured source is not searched",
-    DEADLINE_CUT: "The search reached its deadline",
     WATCHER_IMPAIRED: "File events do not arrive",
     VECTORS_PENDING: "Some chunks have no vector yet",
     RERANKING_SKIPPED: "The reranker did not score the results",

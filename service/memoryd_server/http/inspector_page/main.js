@@ -164,47 +164,35 @@ function showRoute(focus) {
 }
 
 /** @param {Route} route @param {Agent | undefined} agent */
-function renderView(route, agent) {
-  const problem = problemOf(route, agent);
-  if (problem || !agent) {
-    replace(view, el("h2", { tabindex: -1, text: VIEWS[route.view].title }), emptyBox(problem));
+function renderView({ agentId, view: name, params }, agent) {
+  const { title, render } = VIEWS[name];
+  if (!agent || !(agent.enabled || WORKS_DISABLED.has(name))) {
+    const missing = agents.length ? `There is no agent ${agentId}, or the token may not read it.` : "The token may not read any agent.";
+    const problem = agent ? `Memory search is disabled for the agent ${agentId}, so it has no index.` : missing;
+    replace(view, el("h2", { tabindex: -1, text: title }), emptyBox(problem));
     return;
   }
   const controller = new AbortController();
+  const root = el("div", { class: `view-${name}` });
   indexEvents = new EventTarget();
-  const root = el("div", { class: `view-${route.view}` });
   replace(view, root);
-  const stop = VIEWS[route.view].render(root, contextOf(route, agent, controller.signal));
-  stopView = () => {
-    controller.abort();
-    stop?.();
-  };
-}
-
-/**
- * Return why a view cannot be shown, or "".
- * @param {Route} route
- * @param {Agent | undefined} agent
- */
-function problemOf(route, agent) {
-  if (!agents.length) return "The token may not read any agent.";
-  if (!agent) return `There is no agent ${route.agentId}, or the token may not read it.`;
-  return agent.enabled || WORKS_DISABLED.has(route.view) ? "" : `Memory search is disabled for the agent ${agent.agentId}, so it has no index.`;
-}
-
-/** @param {Route} route @param {Agent} agent @param {AbortSignal} signal @returns {Context} */
-function contextOf(route, agent, signal) {
-  return {
-    agentId: agent.agentId,
+  /** @type {Context} */
+  const context = {
+    agentId,
     agent,
-    params: route.params,
-    go: (name, params) => void (location.hash = viewHref(agent.agentId, name, params)),
-    replaceParams: (params) => history.replaceState(null, "", viewHref(agent.agentId, route.view, params)),
-    signal,
+    params,
+    go: (other, its) => void (location.hash = viewHref(agentId, other, its)),
+    replaceParams: (its) => history.replaceState(null, "", viewHref(agentId, name, its)),
+    signal: controller.signal,
     watch: indexEvents,
     get index() {
       return stream?.last ?? null;
     },
+  };
+  const stop = render(root, context);
+  stopView = () => {
+    controller.abort();
+    stop?.();
   };
 }
 

@@ -292,5 +292,5 @@ async function chartOf(context, onProgress) {
     for (const { source, date } of files) if (source === "SOURCE_MEMORY" && date) counts.set(date, (counts.get(date) ?? 0) + 1);
   });
   const href = (/** @type {string} */ from, /** @type {string} */ to) => viewHref(context.agentId, "timeline", { source: "SOURCE_MEMORY", from, to });
-  return [dayChart(counts, { href }), hasMore && el("p", { class: "muted", text: `Only the first ${count(read, "file")} are counted.` })];
+  return [dayChart(counts, "note", href), hasMore && el("p", { class: "muted", text: `Only the first ${count(read, "file")} are counted.` })];
 }

@@ -49,7 +49,7 @@ export function render(root, context) {
     const counts = new Map();
     for (const { date } of ofSource) if (date) counts.set(date, (counts.get(date) ?? 0) + 1);
     const href = (/** @type {string} */ first, /** @type {string} */ last) => viewHref(agentId, "timeline", { source, from: first, to: last });
-    replace(chart, el("h3", { text: "Files by day" }), dayChart(counts, { label: "Files by day", noun: "file", href }));
+    replace(chart, el("h3", { text: "Files by day" }), dayChart(counts, "file", href));
     const days = count(new Set(shown.map(({ date }) => date)).size, "day");
     summary.textContent = `${count(shown.length, "file")} on ${days}${hasMore ? `; only the first ${number(MOST_FILES)} files are listed` : ""}`;
     if (shown.length) showRows(list, shown, agentId);

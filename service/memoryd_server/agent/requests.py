@@ -436,7 +436,7 @@ class PageRequest(Request):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListFilesRequest(Request):
-    """A page of the list of an agent's files. No `sources` means all. `include_excluded` lists what rules exclude, too."""
+    """A page of the list of files. No `sources` means all. `include_excluded` lists what rules exclude, too."""
 
     page: PageRequest
     sources: tuple[Source, ...] = ()

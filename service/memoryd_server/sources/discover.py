@@ -107,10 +107,8 @@ def excluded_places(roots: Roots, most: int = MOST_EXCLUDED) -> list[ExcludedPla
     Nothing is returned for a root whose `.memoryignore` cannot be used. Costs as much as a discovery.
     """
     excluded = ExcludedPaths(most)
-    scan = _Scan(excluded=excluded)
-    _scan_roots(roots, scan)
-    found = {file.path for file in scan.files.values()}
-    return excluded.places(roots, found.__contains__)
+    _scan_roots(roots, _Scan(excluded=excluded))
+    return excluded.places(roots)
 
 
 def _scan_roots(roots: Roots, scan: "_Scan") -> None:

@@ -7,7 +7,6 @@ a list of what is excluded.
 """
 
 import posixpath
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -57,15 +56,13 @@ class ExcludedPaths:
         elif self.cut_at is None and path not in self._reasons:
             self.cut_at = posixpath.dirname(path.rstrip("/"))
 
-    def places(self, roots: Roots, is_found: Callable[[str], bool]) -> list[ExcludedPlace]:
-        """Return the places that no root includes, in no order. `is_found` is whether discovery found a path.
+    def places(self, roots: Roots) -> list[ExcludedPlace]:
+        """Return the places that no root includes, in no order.
 
         Places in a root whose `.memoryignore` cannot be used are left out.
         """
         rules, places = ExclusionRules(roots), []
         for path, reason in self._reasons.items():
-            if is_found(path):
-                continue
             absolute = posixpath.normpath(posixpath.join(roots.base(), path))
             try:
                 rule = rules.rule_of(absolute, folder=path.endswith("/")) or reason

@@ -9,7 +9,7 @@ import pytest
 from index_fixture import IndexFixture
 from memoryd_server.agent.file_listing import LISTING_SECONDS, FileListing, indexed_files
 from memoryd_server.model import FileStat, Source, SourceFile
-from memoryd_server.sources import Discovery, ForgottenSources
+from memoryd_server.sources import Discovery, ExcludedPlace, ForgottenSources
 from memoryd_server.store import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.sync import DiskComparison
 from memoryd_server.sync.plan import make_plan
@@ -80,6 +80,24 @@ def test_kept_list_is_of_one_filter(tmp_path):
     every = files.make()
     assert (files.kept(), files.kept(only_a)) == (every, None)
     assert paths(every) == ["memory/a.md", "memory/b.md", "memory/c.md"]
+
+
+def test_a_kept_list_is_one_with_or_without_what_is_excluded(tmp_path):
+    disk, calls = Disk("b.md", "d.md"), []
+
+    def excluded():
+        calls.append(None)
+        return [ExcludedPlace("memory/c.md", "a rule"), ExcludedPlace("memory/a/", "a rule")]
+
+    forgotten = ForgottenSources(tmp_path / "forgotten")
+    files = FileListing(disk.compare, forgotten, lambda: 0.0, excluded=excluded, most_compared_per_page=2)
+    assert paths(files.make()) == ["memory/b.md", "memory/d.md"]
+    assert calls == []
+    made = files.make(excluded=True)
+    assert paths(made) == ["memory/a/", "memory/b.md", "memory/c.md", "memory/d.md"]
+    assert [file.rule for file in made] == ["a rule", "", "a rule", ""]
+    assert files.kept(excluded=True) is made
+    assert files.kept() is None
 
 
 @pytest.fixture

@@ -187,14 +187,11 @@ function showTree(tree, files, options) {
 }
 
 /**
- * Scroll the list, not the page, to the selected file. After a click on it, its link has the focus again.
+ * Scroll to the selected file. After a click on it, its link has the focus again.
  * @param {HTMLElement} tree
  */
 function showSelected(tree) {
   const link = /** @type {HTMLElement | null} */ (tree.querySelector("[aria-current]"));
-  if (!link) return;
-  if (document.activeElement === document.body) link.focus({ preventScroll: true });
-  const { top, bottom } = tree.getBoundingClientRect();
-  const place = link.getBoundingClientRect();
-  tree.scrollTop += Math.max(0, place.bottom - Math.min(bottom, innerHeight)) + Math.min(0, place.top - top);
+  if (document.activeElement === document.body) link?.focus({ preventScroll: true });
+  link?.scrollIntoView({ block: "nearest" });
 }

@@ -13,12 +13,12 @@ import { ago, bytes, enumWords } from "./format.js";
  */
 
 const PAGE_SIZE = 20;
-/** Classes of the lines of a unified diff by their first character. */
-const LINE_CLASSES = new Map([
-  ["+", "diff-added"],
-  ["-", "diff-removed"],
-  ["@", "muted"],
-]);
+const EMPTY = "The history has no writes of this file by memoryd.";
+/**
+ * Classes of the lines of a unified diff by their first character.
+ * @type {Record<string, string>}
+ */
+const LINE_CLASSES = { "+": "diff-added", "-": "diff-removed", "@": "muted" };
 
 /**
  * Return the history of a file as a `<details>`, which loads it when it is opened.
@@ -40,7 +40,7 @@ export function fileHistory({ agentId, agent, signal }, path) {
       const { versions = [], nextPageToken = "" } = await call("MemoryHistory", request, { signal });
       for (const version of versions) list.append(versionItem(version, undo));
       pageToken = nextPageToken;
-      replace(note, !list.firstChild && emptyText(agent.mayEdit));
+      replace(note, !list.firstChild && (agent.mayEdit ? EMPTY : `${EMPTY} Edits are disabled, or the token does not allow them.`));
     } catch (error) {
       if (!signal.aborted) replace(note, errorBox(error));
     }
@@ -50,13 +50,6 @@ export function fileHistory({ agentId, agent, signal }, path) {
 
   const loadFirst = (/** @type {any} */ event) => event.target.open && !list.firstChild && load();
   return el("details", { class: "file-details", on: { toggle: loadFirst } }, el("summary", { text: "History" }), list, note, more);
-}
-
-/** @param {boolean} [mayEdit] */
-function emptyText(mayEdit) {
-  return mayEdit
-    ? "The history has no writes of this file. Changes by other programs are not recorded."
-    : "The history has no writes of this file. Edits are disabled, or the token does not allow them.";
 }
 
 /**
@@ -91,7 +84,7 @@ function diffOf({ diff, diffTruncated }) {
   let inHeader = true;
   const lines = diff.replace(/\n$/, "").split("\n").map((line) => {
     inHeader &&= !line.startsWith("@@");
-    return el("div", { class: inHeader ? "muted" : LINE_CLASSES.get(line[0]), text: line || " " });
+    return el("div", { class: inHeader ? "muted" : LINE_CLASSES[line[0]], text: line || " " });
   });
   return [
     el("pre", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Differences" }, lines),

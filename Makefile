@@ -294,6 +294,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/many_agents.py
 	$(BIN)/python benchmarks/file_lists.py
 	$(BIN)/python benchmarks/edits.py
+	test ! -e .venv/.browser-ready || $(BIN)/python benchmarks/inspector.py
 	$(BIN)/python benchmarks/load
 	$(BIN)/python benchmarks/embedding_throughput.py
 	test ! -x .tools/qmd/qmd || $(BIN)/python benchmarks/qmd_path.py

@@ -57,21 +57,6 @@ export async function eachPage(method, request, field, onItems, { signal, limit 
   return pageToken !== "" || left < 0;
 }
 
-/**
- * Return the items of all pages of a list, at most `limit` of them.
- * @param {string} method
- * @param {object} request
- * @param {string} field
- * @param {{signal?: AbortSignal, limit?: number}} [options]
- * @returns {Promise<any[]>}
- */
-export async function allPages(method, request, field, options) {
-  /** @type {any[]} */
-  const items = [];
-  await eachPage(method, request, field, (page) => void items.push(...page), options);
-  return items;
-}
-
 /** Exchange a token for a session cookie. @param {string} token */
 export async function signIn(token) {
   await post("sign-in", { token });

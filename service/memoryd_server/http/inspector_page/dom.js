@@ -14,27 +14,15 @@ const SHORTEST_PREFIX = 3;
 
 /**
  * Return a new HTML element.
- * @template {keyof HTMLElementTagNameMap} K
- * @param {K} tag
- * @param {Props | null} [props]
- * @param {...Child} children
- * @returns {HTMLElementTagNameMap[K]}
+ * @type {<K extends keyof HTMLElementTagNameMap>(tag: K, props?: Props | null, ...children: Child[]) => HTMLElementTagNameMap[K]}
  */
-export function el(tag, props, ...children) {
-  return filled(document.createElement(tag), props, children);
-}
+export const el = (tag, props, ...children) => filled(document.createElement(tag), props, children);
 
 /**
  * Return a new SVG element.
- * @template {keyof SVGElementTagNameMap} K
- * @param {K} tag
- * @param {Props | null} [props]
- * @param {...Child} children
- * @returns {SVGElementTagNameMap[K]}
+ * @type {<K extends keyof SVGElementTagNameMap>(tag: K, props?: Props | null, ...children: Child[]) => SVGElementTagNameMap[K]}
  */
-export function svg(tag, props, ...children) {
-  return filled(document.createElementNS(SVG, tag), props, children);
-}
+export const svg = (tag, props, ...children) => filled(document.createElementNS(SVG, tag), props, children);
 
 /** @template {HTMLElement | SVGElement} T @param {T} element @param {Props | null | undefined} props @param {Child[]} children @returns {T} */
 function filled(element, props, children) {

@@ -1,7 +1,7 @@
 // @ts-check
 /** The frame of the page: sign-in, agents, routes, keys and the stream of index states. */
 
-import { ApiError, allPages, events, isSignedIn, signIn, signOut, watch } from "./api.js";
+import { ApiError, eachPage, events, isSignedIn, signIn, signOut, watch } from "./api.js";
 import { announce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
 import * as files from "./files.js";
 import * as overview from "./overview.js";
@@ -49,10 +49,7 @@ let stream = null;
 let keysEnabled = true;
 let prefixTime = -Infinity;
 
-/**
- * Load the agents, and show the view of the hash.
- * @param {boolean} [hasSignedIn]
- */
+/** Load the agents, and show the view of the hash. @param {boolean} [hasSignedIn] */
 async function start(hasSignedIn = false) {
   replace(view, loading("Loading…"));
   try {
@@ -60,7 +57,8 @@ async function start(hasSignedIn = false) {
       showSignIn(hasSignedIn ? "The browser did not keep the session cookie. Allow cookies for this page." : "");
       return;
     }
-    agents = await allPages("ListAgents", {}, "agents");
+    agents = [];
+    await eachPage("ListAgents", {}, "agents", (page) => void agents.push(...page));
   } catch (error) {
     if (isSignedOut(error)) showSignIn("");
     else replace(view, errorBox(error), el("button", { class: "button", text: "Try again", on: { click: () => start() } }));

@@ -30,7 +30,7 @@ export function render(root, context) {
   const chart = el("section", { class: "card" }, el("h3", { text: "Notes by day" }), loading("Loading the files…"));
   replace(root, el("h2", { tabindex: -1, text: "Overview" }), sync.element, status, chart);
 
-  /** @type {any} The last Status. */
+  /** @type {any} The last Status; empty after an error, so that the next watch event gets it again. */
   let shown = null;
   /** @type {string | undefined} The revision of the index when the files were listed. */
   let listed;
@@ -43,6 +43,7 @@ export function render(root, context) {
       if (!context.index) sync.show(shown.activeSync);
       replaceKeepingFocus(status, statusCards(shown, agentId));
     } catch (error) {
+      shown = {};
       if (!signal.aborted) replace(status, errorBox(error));
     }
   }
@@ -54,6 +55,7 @@ export function render(root, context) {
       const content = await chartOf(context, (text) => chart.lastElementChild?.matches(".loading") && replace(chart.lastElementChild, text));
       replace(chart, el("h3", { text: "Notes by day" }), content);
     } catch (error) {
+      listed = "";
       if (!signal.aborted) replace(chart, el("h3", { text: "Notes by day" }), errorBox(error));
     }
     reloadMs = REFRESH_MS + RELOAD_FACTOR * (performance.now() - start);
@@ -144,14 +146,13 @@ function statusCards(status, agentId) {
 
 /** @param {any} status */
 function indexCard({ index = {}, workspace, activeBackend, service = {} }) {
-  const { state, revision = "0", files, chunks, sizeBytes, lastSyncTime, pendingFiles, oldestUnindexedAge } = index;
-  return factsCard("Index", BADGES[state] ?? "badge-warn", enumWords(state), stateSentence(index), {
-    Revision: revision,
-    Files: number(files),
-    Chunks: number(chunks),
-    Size: bytes(sizeBytes),
-    "Last sync": timeOf(lastSyncTime),
-    "Pending files": pendingFiles && `${number(pendingFiles)}, the oldest for at most ${duration(oldestUnindexedAge)}`,
+  return factsCard("Index", BADGES[index.state] ?? "badge-warn", enumWords(index.state), stateSentence(index), {
+    Revision: index.revision ?? "0",
+    Files: number(index.files),
+    Chunks: number(index.chunks),
+    Size: bytes(index.sizeBytes),
+    "Last sync": timeOf(index.lastSyncTime),
+    "Pending files": index.pendingFiles && `${number(index.pendingFiles)}, the oldest for at most ${duration(index.oldestUnindexedAge)}`,
     Backend: enumWords(activeBackend).toLowerCase(),
     Workspace: el("span", { class: "path", text: workspace }),
     memoryd: [service.version, ", started ", timeOf(service.startTime)],
@@ -241,15 +242,16 @@ function group(title, badge, items = []) {
 
 /** @param {any} status */
 function rootsCard({ index = {}, watchers = [] }) {
-  const rows = index.roots?.map((/** @type {any} */ { root, source, filesOnDisk, filesIndexed, pendingFiles, filesFailed, oldestUnindexedAge }) => {
+  const rows = index.roots?.map((/** @type {any} */ counts) => {
+    const { root, oldestUnindexedAge } = counts;
     const { mode, reason } = watchers.find((/** @type {any} */ watcher) => watcher.root === root) ?? {};
     return [
       el("span", { class: "path", text: root === "." ? ". (workspace)" : root }),
-      enumWords(source),
-      filesOnDisk,
-      filesIndexed,
-      pendingFiles,
-      filesFailed,
+      enumWords(counts.source),
+      counts.filesOnDisk,
+      counts.filesIndexed,
+      counts.pendingFiles,
+      counts.filesFailed,
       oldestUnindexedAge ? `at most ${duration(oldestUnindexedAge)}` : "–",
       mode ? [el("span", { class: `badge ${BADGES[mode] ?? "badge-warn"}`, text: enumWords(mode) }), " ", reason] : "–",
     ];
@@ -259,7 +261,7 @@ function rootsCard({ index = {}, watchers = [] }) {
 
 /** @param {any} status */
 function sourcesCard({ index = {} }) {
-  const rows = index.sources?.map((/** @type {any} */ { source, filesOnDisk, filesIndexed, filesFailed, chunks }) => [enumWords(source), filesOnDisk, filesIndexed, filesFailed, chunks]);
+  const rows = index.sources?.map((/** @type {any} */ counts) => [enumWords(counts.source), counts.filesOnDisk, counts.filesIndexed, counts.filesFailed, counts.chunks]);
   return tableCard("By source", ["Source", "#On disk", "#Indexed", "#Failed", "#Chunks"], rows);
 }
 

@@ -84,6 +84,7 @@ def test_a_token_for_one_agent_sees_no_other_one(opened, inspected):
     expect(inspector.page.get_by_label("Agent")).to_be_hidden()
     for view in VIEWS:
         inspector.go(view, agent=SUPPORT)
+        inspector.settled()
         inspector.go(view, agent=MAIN)
         expect(inspector.page.locator("#view")).to_contain_text(f"There is no agent {MAIN}")
     bodies = b"".join(body for url, body in inspector.record.bodies() if "/inspector/call/" in url)

@@ -199,7 +199,7 @@ async def test_fields_with_which_a_reading_method_has_an_effect_are_refused(brow
 
 
 MALFORMED = (
-    b"", b"{", b"null", b"1", b"[]", b'"a"', b"\xff\xfe{}", b"[" * 200_000, b'{"a":' * 200_000, b"{}{}", b"{'a': 1}",
+    b"", b"{", b"null", b"1", b"[]", b'"a"', b"\xff\xfe{}", b"[" * 60_000, b'{"a":' * 12_000, b"{}{}", b"{'a': 1}",
     b'{"agentId":' + b"9" * 5_000 + b"}", b'{"agentId":NaN}', b'{"agentId":{}}', b'{"agentId":["main"]}',
     b'{"agentId":"' + b"\\ud800" * 10 + b'"}', b'{"__proto__":{"a":1}}',
     b'{"agentId":true}', b'{"@type":"type.googleapis.com/google.protobuf.Empty"}', b'{"agentId":"a\x00b"}',
@@ -216,6 +216,14 @@ async def test_malformed_bodies_are_refused(browser):
             assert error(response)[1] in {"INVALID_REQUEST", "AGENT_NOT_FOUND"}
         response = await browser.post(SIGN_IN, content=body, headers=headers)
         assert response.status_code in {400, 413}, body[:60]
+    for number in (b"1e400", b"-1e400", b"9" * 50, b"NaN", b"Infinity"):
+        for field in (b"mode", b"citations", b"maxResults", b"minRevision", b"sources"):
+            body = b'{"query":"a","%s":%s}' % (field, number)
+            response = await browser.post("/inspector/call/MemorySearch", content=body, headers=headers)
+            assert error(response) == (400, "INVALID_REQUEST"), body
+    response = await call(browser, "MemorySearch", {"query": "a", "mode": "a" * 60_000})
+    assert error(response) == (400, "INVALID_REQUEST")
+    assert len(response.content) < 20_000
     for request in ({"heartbeatInterval": "1s"}, {"heartbeat_interval": "60s"}, {"agentId": "main", "x": 1}):
         assert error(await browser.post(WATCH, json=request)) == (400, "INVALID_REQUEST"), request
     assert not running.logged("fail-request")
@@ -234,6 +242,12 @@ async def test_large_bodies_are_refused(browser):
     assert (await browser.post(SIGN_IN, content=chunks(), headers=headers)).status_code == 413
     body = b'{"query":"' + b"a" * 5_000_000 + b'"}'
     assert (await browser.post("/inspector/call/MemorySearch", content=body, headers=headers)).status_code == 413
+    # Long lists in a body that MCP may send would block the daemon for seconds.
+    body = b'{"query":"a","sources":[' + b"1," * 40_000 + b"1]}"
+    assert (await browser.post("/inspector/call/MemorySearch", content=body, headers=headers)).status_code == 413
+    # The body of a watch would occupy the room for all bodies until the watch ends.
+    assert (await browser.post(WATCH, content=b" " * 70_000 + b"{}", headers=headers)).status_code == 413
+    assert (await call(browser, "MemoryRecall", {"text": "a" * 60_000})).status_code == 200
     # A body without a session is discarded, not stored.
     async with page(browser.running) as stranger:
         found = await stranger.post("/inspector/call/MemorySearch", content=body, headers=headers)

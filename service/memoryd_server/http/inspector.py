@@ -53,6 +53,9 @@ _PAGE_SESSION = re.compile(r"agent:[a-z0-9_-]{1,64}:main:thread:inspector", re.A
 
 _HEARTBEAT = "15s"
 _MOST_SIGN_IN_BYTES = 4096
+# Much more than the page sends. Larger requests take long to convert, and occupy the room for the bodies of all callers
+# as long as they are in progress, which a watch is for hours.
+_MOST_CALL_BYTES = 64 * 1024
 _JSON = b"application/json"
 
 
@@ -60,7 +63,13 @@ class ServeCaller(Protocol):
     """Serves a request that needs a token, until it ends or its token is revoked."""
 
     async def __call__(
-        self, exchange: HttpExchange, request: RequestHeaders, token: bytes, handle: BodyHandler
+        self,
+        exchange: HttpExchange,
+        request: RequestHeaders,
+        token: bytes,
+        handle: BodyHandler,
+        *,
+        most_body_bytes: int | None = None,
     ) -> None:
         """Pass the request and its body to `handle`."""
 
@@ -157,7 +166,7 @@ class Inspector:
             session_id = _session_id(exchange, request)
             token = self._token_of(session_id, request)
             try:
-                await self._serve_caller(exchange, request, token, handle)
+                await self._serve_caller(exchange, request, token, handle, most_body_bytes=_MOST_CALL_BYTES)
             except TokenInvalid:
                 self._sessions.close(session_id)
                 raise _sign_in_required() from None

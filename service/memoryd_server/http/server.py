@@ -263,14 +263,20 @@ class HttpServer:
         return serve
 
     async def _serve_caller(
-        self, exchange: HttpExchange, request: RequestHeaders, token: bytes, handle: BodyHandler
+        self,
+        exchange: HttpExchange,
+        request: RequestHeaders,
+        token: bytes,
+        handle: BodyHandler,
+        *,
+        most_body_bytes: int | None = None,
     ) -> None:
         """Serve a request that needs a token, until it ends or its token is revoked."""
         caller = LocalCaller(token, request_id=exchange.request_id)
         exchange.grant = await self._parts.calls.identify(caller)
         exchange.caller = caller
         with self._parts.gate.admission.token_place(exchange.grant):
-            body = await exchange.read_body(request)
+            body = await exchange.read_body(request, most_body_bytes)
             async with exchange.handled():
                 await handle(exchange, request, body)
 

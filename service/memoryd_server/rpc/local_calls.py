@@ -21,7 +21,7 @@ from memoryd_server.rpc.authorization import Authorizer, CallRecorder, address_r
 from memoryd_server.rpc.health import SERVICE
 from memoryd_server.rpc.memory_service import MemoryService
 from memoryd_server.rpc.method_scopes import METHOD_SCOPES
-from memoryd_server.rpc.wire import Context
+from memoryd_server.rpc.wire import Context, cut_text
 
 _METHODS = memory_service_pb2.DESCRIPTOR.services_by_name["MemoryService"].methods_by_name
 
@@ -150,8 +150,9 @@ def _read(method: str, request: Mapping[str, Any]) -> Message:
     message = getattr(memory_service_pb2, _METHODS[method].input_type.name)()
     try:
         json_format.ParseDict(dict(request), message)
-    except json_format.ParseError as error:
-        raise InvalidRequest([FieldViolation("request", str(error))]) from error
+    except (json_format.ParseError, OverflowError) as error:
+        # The second one is raised for an enum with an infinite number. The text has the value, which can be long.
+        raise InvalidRequest([FieldViolation("request", cut_text(str(error)))]) from error
     return cast("Message", message)
 
 

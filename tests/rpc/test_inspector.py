@@ -94,6 +94,24 @@ async def test_every_module_that_a_module_imports_is_preloaded(serve):
         assert {f"/inspector/{name}" for name in imported} <= named
 
 
+async def test_a_file_is_compressed_if_the_browser_accepts_gzip(serve):
+    running = await serve(http_settings())
+    async with page(running) as browser:
+        plain = await browser.get("/", headers={"accept-encoding": "identity"})
+        assert "content-encoding" not in plain.headers
+        for accepted in ("gzip", "deflate, GZIP;q=0.5", "br, gzip"):
+            response = await browser.get("/", headers={"accept-encoding": accepted})
+            assert response.headers["content-encoding"] == "gzip", accepted
+            assert int(response.headers["content-length"]) < len(plain.content) == len(response.content)
+            assert response.content == plain.content
+            assert response.headers["vary"] == plain.headers["vary"] == "accept-encoding"
+            assert response.headers["etag"] != plain.headers["etag"]
+        for refused in ("gzip;q=0", "br, gzip; q=0.000", "gzipped", ""):
+            response = await browser.get("/", headers={"accept-encoding": refused})
+            assert "content-encoding" not in response.headers, refused
+            assert response.headers["etag"] == plain.headers["etag"]
+
+
 async def test_a_known_version_of_a_file_is_not_sent_again(serve):
     running = await serve(http_settings())
     async with page(running) as browser:

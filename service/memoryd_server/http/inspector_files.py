@@ -3,6 +3,7 @@
 The files contain nothing secret and need no token. The page gets all data from `/inspector/call/`.
 """
 
+import gzip
 import hashlib
 import re
 from collections.abc import Mapping
@@ -39,8 +40,9 @@ ISOLATION_HEADERS: tuple[Header, ...] = (
 _FILE_HEADERS: tuple[Header, ...] = (
     *ISOLATION_HEADERS,
     (b"content-security-policy", _POLICY),
-    # The browser asks each time whether a file has changed, so that all files are of one version.
+    # The browser revalidates each file at every load, so that all files are of one version.
     (b"cache-control", b"no-cache"),
+    (b"vary", b"accept-encoding"),
 )
 
 _REFERENCE = re.compile(r'(?:href|src)="(/[^"]+)"')
@@ -48,27 +50,41 @@ _REFERENCE = re.compile(r'(?:href|src)="(/[^"]+)"')
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """A file of the page, with a strong entity tag."""
+    """A file of the page, as it is and compressed by gzip."""
 
     content: bytes
     content_type: bytes
-    etag: str
+    compressed: bytes
 
     async def send(self, exchange: HttpExchange, request: RequestHeaders) -> None:
-        """Send the file, or 304 if the browser has this version of it."""
-        exchange.added_headers += [*_FILE_HEADERS, (b"etag", self.etag.encode())]
-        if self._is_known(request.text(b"if-none-match")):
+        """Send the file, compressed if the browser accepts this, or 304 if it has this version of it."""
+        is_compressed = _accepts_gzip(request.text(b"accept-encoding"))
+        content = self.compressed if is_compressed else self.content
+        etag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
+        exchange.added_headers += [*_FILE_HEADERS, (b"etag", etag.encode())]
+        if _is_known(etag, request.text(b"if-none-match")):
             await exchange.respond(304)
-        else:
-            await exchange.respond(200, self.content_type, self.content)
+            return
+        if is_compressed:
+            exchange.added_headers.append((b"content-encoding", b"gzip"))
+        await exchange.respond(200, self.content_type, content)
 
-    def _is_known(self, known: str) -> bool:
-        tags = {tag.strip().removeprefix("W/") for tag in known.split(",")}
-        return self.etag in tags or known == "*"
+
+def _accepts_gzip(accepted: str) -> bool:
+    """Return whether a value of `Accept-Encoding` names gzip, without the weight 0."""
+    for coding in accepted.lower().split(","):
+        name, _, weight = coding.partition(";")
+        if name.strip() == "gzip":
+            return not re.fullmatch(r"\s*q=0(\.0*)?\s*", weight)
+    return False
+
+
+def _is_known(etag: str, known: str) -> bool:
+    return known == "*" or etag in {tag.strip().removeprefix("W/") for tag in known.split(",")}
 
 
 def read_page(folder: Traversable | None = None) -> Mapping[str, PageFile]:
-    """Return the files of the page by their paths; those of the package unless another folder is given. Blocks.
+    """Return the files of the page by their paths. `folder` is that of the package by default. Blocks.
 
     Raises:
         SettingsError: index.html or a file that it names is missing.
@@ -79,7 +95,7 @@ def read_page(folder: Traversable | None = None) -> Mapping[str, PageFile]:
         if content_type is not None:
             content = file.read_bytes()
             path = PAGE_PATH if file.name == _INDEX else FILES_PATH + file.name
-            found[path] = PageFile(content, content_type, f'"{hashlib.sha256(content).hexdigest()[:32]}"')
+            found[path] = PageFile(content, content_type, gzip.compress(content, mtime=0))
     missing = (_references(found[PAGE_PATH]) if PAGE_PATH in found else {PAGE_PATH}) - set(found)
     if missing:
         raise SettingsError(

@@ -33,7 +33,7 @@ def test_excluded_files_and_folders_are_listed_with_their_rules(inspector):
     expect(row(inspector, "drafts/")).to_contain_text(EXCLUDED_RULE)
     expect(row(inspector, "mira.private.md")).to_contain_text(".memoryignore:3: *.private.md")
     row(inspector, "mira.private.md").get_by_role("link").click()
-    expect(panel(inspector)).to_contain_text("xcluded by the rule .memoryignore:3: *.private.md")
+    expect(panel(inspector)).to_contain_text("This path is not indexed: .memoryignore:3: *.private.md")
 
 
 def test_files_are_filtered_by_text_and_by_state(inspector):
@@ -47,7 +47,7 @@ def test_files_are_filtered_by_text_and_by_state(inspector):
     expect(row(inspector, "MEMORY.md")).to_have_count(0)
 
 
-def test_the_chunks_of_a_file_are_drawn_beside_its_lines(inspector):
+def test_the_chunks_of_a_file_are_drawn_next_to_its_lines(inspector):
     path = "memory/projects/berths.md"
     with inspector.inspected.client() as client:
         chunks = client.get(agent_id="main", path=path, include_chunks=True).chunks
@@ -74,12 +74,12 @@ def test_a_link_to_a_line_shows_this_line(inspector):
     expect(panel(inspector).get_by_text("The lighthouse keeper is called Eivind.")).to_be_in_viewport()
 
 
-def test_the_history_of_a_file_shows_the_differences_of_each_write(inspector):
+def test_the_history_of_a_file_shows_the_diff_of_each_write(inspector):
     inspector.go("Files", path="MEMORY.md")
     panel(inspector).get_by_text("History", exact=True).click()
     newest = panel(inspector).get_by_role("listitem").filter(has_text="Replace text").first
-    newest.get_by_text("Differences", exact=True).click()
-    diff = newest.get_by_role("region", name="Differences")
+    newest.get_by_text("Diff", exact=True).click()
+    diff = newest.get_by_role("region", name="Diff")
     expect(diff).to_contain_text(f"-{HISTORY[1]}")
     expect(diff).to_contain_text(f"+{HISTORY[2]}")
 

@@ -18,7 +18,7 @@ def explain(inspector, query, path):
 @pytest.mark.parametrize(
     ("query", "path", "texts"),
     [
-        ("winter storage", EXCLUDED, ("Is not excluded", "Excluded by a rule", EXCLUDED_RULE)),
+        ("winter storage", EXCLUDED, ("Is not excluded", "Excluded", EXCLUDED_RULE)),
         ("the replica is behind", FAILED, ("Is indexed", "Cannot be indexed", "more than the 20000 allowed")),
         ("harbour", "memory/nowhere.md", ("Is on disk", "Does not exist")),
         ("Flensburg", "memory/languages/ja-notes.md", ("Is retrieved by keyword or vector search",)),
@@ -34,7 +34,7 @@ def test_the_step_that_leaves_out_a_file_is_shown(inspector, query, path, texts)
 def test_a_file_that_others_outrank_is_shown_with_its_rank(inspector):
     inspector.search("harbour berth booking release")
     dropped = inspector.page.get_by_role("region", name="Dropped candidates")
-    row = dropped.get_by_role("row").filter(has_text="Enough better results").first
+    row = dropped.get_by_role("row").filter(has_text="Ranked after the last result").first
     path = row.get_by_role("link").locator("bdi").inner_text()
     row.get_by_role("button").click()
     step = inspector.page.get_by_role("listitem").filter(has=inspector.page.get_by_text("left out here"))

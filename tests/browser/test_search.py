@@ -81,7 +81,7 @@ def test_dropped_candidates_have_a_reason(inspector):
     reasons = rows.locator("strong").all_inner_texts()
     assert len(reasons) == rows.count()
     assert "Unknown" not in reasons
-    assert "Enough better results" in reasons
+    assert "Ranked after the last result" in reasons
 
 
 def test_filters_restrict_the_results_and_are_kept_in_the_address(inspector):

@@ -17,7 +17,7 @@ from memoryd_server.sync import DiskComparison
 
 
 class FileState(StrEnum):
-    """Whether a search can find a file; the names of the wire's enum."""
+    """Whether a search can find a file. The names are those of `FileState` in the protos."""
 
     INDEXED = "INDEXED"
     PENDING = "PENDING"
@@ -32,8 +32,8 @@ class FileState(StrEnum):
 class ListedFile:
     """A file of the agent, on disk or in the index, or a file or folder that `rule` excludes.
 
-    `chunks` is how many the index holds. `date` is the day by which filters select the file, as YYYY-MM-DD; empty if it
-    has none, or if the list was made without dates.
+    `chunks` is the number of its chunks in the index. `date` is the day by which filters select the file, as
+    YYYY-MM-DD; empty if it has none, or if the list was made without dates.
     """
 
     path: str
@@ -210,7 +210,7 @@ class FileListing:
     def make(self, among: ChunkFilter = ALL_CHUNKS, *, excluded: bool = False) -> Sequence[ListedFile]:
         """Return the files as of now that match the conditions of a filter on files and sources. Blocks.
 
-        With `excluded`, what is excluded is listed, too. This walks the folders a second time.
+        With `excluded`, excluded files and folders are listed, too, for which the folders are walked a second time.
         """
         disk, indexed = self._compare(), self._indexed(among)
         listed = list_files(disk, self._forgotten)

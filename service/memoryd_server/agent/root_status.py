@@ -1,4 +1,4 @@
-"""RootStatus: how many files of a root are on disk, indexed, pending and failed; and how long changes have waited."""
+"""RootStatus: how many files of a root are on disk, indexed, pending and failed, and how long changes have waited."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -41,7 +41,8 @@ def root_statuses(
 ) -> tuple[RootStatus, ...]:
     """Return the status of each configured root, in the order of discovery; then of others that the index has files of.
 
-    `age_of` is `oldest_age` of the comparison. Blocks: a `.memoryignore` is read if roots contain each other.
+    `age_of` is `oldest_age` with the other arguments bound. Blocks: a `.memoryignore` is read if roots contain each
+    other.
     """
     finder = RootFinder(config.roots)
     key = partial(_key, finder)

@@ -1,8 +1,8 @@
 """The inspector: a read-only web page, and the calls that it makes with the token of its session.
 
-The calls are POST requests of the page's own origin, because browsers send cookies also for pages of other ports of the
-same host. Only methods that change nothing can be called, and what would change or start something in the daemon is
-refused. Tokens, scopes, limits, log and metrics are those of gRPC.
+The calls are POST requests of the page's own origin, because browsers also send cookies with requests of pages of other
+ports of the same host. Only methods that change nothing can be called, and fields by which they would change or start
+something in the daemon are refused. Tokens, scopes, limits, log and metrics are those of gRPC.
 """
 
 import json
@@ -38,8 +38,8 @@ CALLS = (
     "SessionContext",
 )
 
-# A session key can start a sync, and is remembered with what the session was shown. A probe calls providers. Frequent
-# heartbeats cost more than they show.
+# A session key can start a sync, and the daemon records what the session was shown. A probe calls providers. Frequent
+# heartbeats cost more than the page needs.
 _KEY = ("sessionKey", "session_key")
 _REFUSED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Status": ("probe",),
@@ -48,7 +48,7 @@ _REFUSED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "SessionContext": _KEY,
     "WatchIndex": ("heartbeatInterval", "heartbeat_interval"),
 }
-# The key of no real session, by which SessionContext returns what a private main session loads.
+# The key of a session that does not exist, with which SessionContext returns what a private main session loads.
 _PAGE_SESSION = re.compile(r"agent:[a-z0-9_-]{1,64}:main:thread:inspector", re.ASCII)
 
 _HEARTBEAT = "15s"
@@ -75,7 +75,7 @@ class ServeCaller(Protocol):
 
 
 class Inspector:
-    """The routes of the inspector. On the event loop's thread alone."""
+    """The routes of the inspector. Use it on the event loop's thread only."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Inspector:
         wait = self._throttle.take(exchange.client_host)
         if wait:
             seconds = math.ceil(wait * 1000) / 1000
-            message = f"there were too many failed sign-ins; try again in {math.ceil(wait)} s"
+            message = f"too many failed sign-ins; try again in {math.ceil(wait)} s"
             raise Refusal(429, "TOO_MANY_REQUESTS", message, retry_after_seconds=seconds)
         exchange.grant = await self._calls.identify(LocalCaller(token, request_id=exchange.request_id))
         self._throttle.give_back(exchange.client_host)
@@ -137,7 +137,7 @@ class Inspector:
         await exchange.respond(204)
 
     async def _session(self, exchange: HttpExchange, request: RequestHeaders) -> None:
-        """Send whether there is a session. Browsers log error responses, so the page asks before its first call."""
+        """Send whether there is a session. Browsers log error responses, so the page requests this before any call."""
         _check_page(exchange, request)
         await exchange.read_body(request, _MOST_SIGN_IN_BYTES)
         session = self._find(_session_id(exchange, request), request)
@@ -238,7 +238,7 @@ def _uses_tls(request: RequestHeaders) -> bool:
 
 
 def _cookie_name(exchange: HttpExchange) -> str:
-    # The ports of a host share cookies, so that another daemon needs another name.
+    # The ports of a host share cookies, so each daemon needs a name of its own.
     return f"memoryd-inspector-{exchange.scope['server'][1]}"
 
 

@@ -1,8 +1,8 @@
 """The sessions of the inspector's page, by cookie, and the throttle of failed sign-ins.
 
-A session is the token that a page signed in with, kept in memory only. The cookie holds a random id, and the sessions
-are found by the hash of the id. The token of a session is checked by each call, so a session never allows more than its
-token does at that moment.
+A session keeps the token of a sign-in, in memory only. The cookie has a random id, and the sessions are stored by the
+hash of the id. Each call checks the token of its session, so a session never allows more than its token does at that
+moment.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ _MOST_ADDRESSES = 256
 
 @dataclass(frozen=True, slots=True)
 class InspectorSession:
-    """A page that has signed in. `origin` is the only one whose requests belong to the session."""
+    """A sign-in of a page. Requests of other origins than `origin` do not belong to the session."""
 
     token: bytes = field(repr=False)
     origin: str
@@ -32,9 +32,9 @@ class InspectorSession:
 
 
 class InspectorSessions:
-    """At most `most` sessions, half of them with the same token; the one that was idle longest makes room.
+    """At most `most` sessions, at most half of them with one token; beyond that, the one that was idle longest ends.
 
-    Use it on the event loop's thread. A session ends after `seconds`, also if it is used.
+    A session ends after `seconds`, even if it is in use. Use this class on the event loop's thread only.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class InspectorSessions:
         self._sessions: dict[bytes, InspectorSession] = {}
 
     def __len__(self) -> int:
-        """Return the number of sessions, with those that have expired since the last one was opened."""
+        """Return the number of sessions, including those that have expired since the last one was opened."""
         return len(self._sessions)
 
     def open(self, token: bytes, origin: str, share: str) -> str:
@@ -64,7 +64,7 @@ class InspectorSessions:
         return session_id
 
     def use(self, session_id: str) -> InspectorSession | None:
-        """Return a session, which is the last to make room now; None if there is none with this id."""
+        """Return a session and mark it as used now; None if there is none with this id, or it has expired."""
         session = self._sessions.pop(_key(session_id), None)
         if session is None or session.expires_at <= self._now():
             return None
@@ -82,7 +82,7 @@ def _key(session_id: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class AttemptLimit:
-    """So many attempts at a time, and one more each `seconds`."""
+    """A burst of `attempts`, and then one attempt each `seconds`."""
 
     attempts: int
     seconds: float
@@ -95,9 +95,9 @@ TOTAL_LIMIT = AttemptLimit(30, 1.0)
 class SignInThrottle:
     """Limits failed sign-ins for each client address and in total, by token buckets.
 
-    An attempt takes its place before the token is checked, so that concurrent attempts do not pass the limit, and gives
-    it back if the token was valid. The addresses of one IPv6 network of 64 bits count as one. Use it on the event
-    loop's thread.
+    An attempt is counted before the token is checked, so that concurrent attempts do not exceed the limit, and is given
+    back if the token was valid. The addresses of one IPv6 network of 64 bits count as one. Use this class on the event
+    loop's thread only.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class SignInThrottle:
         return len(self._addresses)
 
     def take(self, address: str) -> float:
-        """Take the place of an attempt and return 0, or return the seconds until there is one."""
+        """Count an attempt and return 0, or return the seconds until one is allowed."""
         now, network = self._now(), _network(address)
         bucket = self._addresses.get(network) or _Bucket(self._of_address, now)
         wait = max(bucket.wait(now), self._all.wait(now))
@@ -128,14 +128,14 @@ class SignInThrottle:
         return wait
 
     def give_back(self, address: str) -> None:
-        """Return the place of an attempt that succeeded."""
+        """Uncount an attempt that succeeded."""
         self._all.give_back()
         bucket = self._addresses.get(_network(address))
         if bucket is not None:
             bucket.give_back()
 
     def _store(self, network: str, bucket: "_Bucket", now: float) -> None:
-        # The total limit bounds the addresses with failures that count, and so the map.
+        # The total limit bounds the number of addresses whose buckets are not full, and so the size of the map.
         if len(self._addresses) >= _MOST_ADDRESSES:
             self._addresses = {name: each for name, each in self._addresses.items() if not each.is_full(now)}
         self._addresses[network] = bucket
@@ -155,7 +155,7 @@ class _Bucket:
         """Return the seconds until an attempt is left; 0 if there is one."""
         self.left = min(float(self._limit.attempts), self.left + (now - self._filled_at) / self._limit.seconds)
         self._filled_at = now
-        # The rounding lets in a client that waits exactly as long as it was told.
+        # The tolerance allows a client that waits exactly as long as `wait` returned.
         return 0.0 if self.left > 1 - 1e-6 else (1 - self.left) * self._limit.seconds
 
     def give_back(self) -> None:

@@ -15,7 +15,7 @@ BodyHandler = Callable[[HttpExchange, RequestHeaders, bytes], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What serves a path. `name` is that of the log and the metrics.
+    """The handler and the methods of a path. `name` identifies the route in the log and the metrics.
 
     `is_public` is whether web pages of the configured origins can read the responses.
     """

@@ -119,7 +119,7 @@ def _not_retrieved(trace: TargetTrace, chunk: TracedChunk, query: SearchQuery) -
         return Miss(MissReason.NO_MATCH, f"{_lines(chunk)} {_mismatch(trace, query)}")
     closest = min(chunk.places, key=lambda place: (place.rank or math.inf) / place.limit)
     if closest.rank is not None and closest.rank <= closest.limit:
-        words = "have no word of the query that is rare enough to find chunks"
+        words = "have only words of the query that are too common to retrieve chunks"
         return Miss(MissReason.NOT_RETRIEVED, f"{_lines(chunk)} {words}", max_rank=closest.limit)
     words = " and ".join(map(_words_of, chunk.places))
     return Miss(
@@ -129,7 +129,7 @@ def _not_retrieved(trace: TargetTrace, chunk: TracedChunk, query: SearchQuery) -
 
 def _words_of(place: RetrieverPlace) -> str:
     rank = f"above {MOST_RANKED:,}" if place.rank is None else str(place.rank)
-    return f"their rank in {place.retriever} search is {rank}, and it returns {place.limit}"
+    return f"their rank in {place.retriever} search is {rank}, and it returns {place.limit} candidates"
 
 
 def _mismatch(trace: TargetTrace, query: SearchQuery) -> str:

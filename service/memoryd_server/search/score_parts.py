@@ -1,8 +1,8 @@
 """The parts of a candidate's score: amounts that add up to it, and the penalties that moved it down. Pure.
 
 The score of keyword search is split into BM25 and the best window (`windows`), and fused with the cosine by the vector
-retriever's share (`query.fused_score`). Annotations and decay multiply what is there before them, so each has the
-difference that it makes. The gain for a date is added last (`ranking`).
+retriever's share (`query.fused_score`). Annotations and decay are factors, so the part of each is the difference that
+its factor makes. The gain for a date is added last (`ranking`).
 """
 
 from memoryd_server.search.query import Candidate, ScorePart, ScorePartKind, clamp

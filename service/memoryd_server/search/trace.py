@@ -1,4 +1,4 @@
-"""SearchTrace: what one search does with some chunks. The engine fills it in if a caller passes one.
+"""SearchTrace: the path of some chunks through one search. The engine fills it in if a caller passes one.
 
 `TargetTrace` follows the chunks of one file, `CandidateTrace` the best candidates. A trace repeats no step of the
 search. It looks the chunks up in the candidates of each step, and reads scores that the search did not need: those of
@@ -25,11 +25,11 @@ from memoryd_server.search.retrieval import (
 from memoryd_server.store import ALL_FILES, ChunkFilter, ChunkRow, FileFilter, Reader
 
 MOST_CHUNKS = 5_000
-"""The most chunks of a file that are followed; of a longer file, the first."""
+"""The most chunks of a file that are followed. If a file has more, the first ones are followed."""
 MOST_RANKED = 1_000
 """The highest rank in a retriever that is determined for a chunk that the retriever did not return."""
 MOST_DROPPED = 20
-"""The most candidates without a place in the answer that are followed."""
+"""The most candidates that are followed and are not in the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class TargetTrace(SearchTrace):
         ids = reader.chunks_of((target.source, target.path), target.line, MOST_CHUNKS)
         if target.line is not None:
             ids = [row.id for row in reader.chunks(ids).values() if target.includes(row)]
-        # Nothing is shown of a deleted file.
+        # The text of a deleted file is not shown.
         self.is_gone = any(not exists for exists, _ in check(list(reader.chunks(ids[:1]).values())))
         self.excluded_by = tuple(_excluding(reader, analyzed.query, target)) if ids else ()
         if not ids or self.is_gone or self.excluded_by:
@@ -198,10 +198,10 @@ class TargetTrace(SearchTrace):
 
 
 class CandidateTrace(SearchTrace):
-    """Follows the best candidates, which are not results for the most part.
+    """Follows the best candidates.
 
-    `chunks` are the candidates whose files exist, best first: those that passed the cutoff in their final order, then
-    the others by score. They end with the last of `MOST_DROPPED` that are not among the rows of the answer.
+    `chunks` are candidates whose files exist, best first: those that passed the cutoff in their final order, then the
+    others by score. They include at most `MOST_DROPPED` that are not among the rows of the answer.
     """
 
     def __init__(self) -> None:

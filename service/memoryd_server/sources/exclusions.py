@@ -1,9 +1,8 @@
-"""What discovery leaves out because of a rule: `ExcludedPaths` collects the paths, `ExclusionRules` names the rules.
+"""The paths that discovery leaves out because of a rule, and the root that finds a file.
 
-`RootFinder` says which root finds a file.
-
-A rule is a line of `.memoryignore`, or the patterns of an extra path. Discovery collects paths only if it is called for
-a list of what is excluded.
+`ExcludedPaths` collects the paths, `ExclusionRules` finds their rules, and `RootFinder` finds the root of a file. A
+rule is a line of `.memoryignore`, or the patterns of an extra path. Discovery collects paths only if its caller lists
+excluded files.
 """
 
 import posixpath
@@ -21,14 +20,14 @@ MOST_EXCLUDED: Final = 100_000
 LINK: Final = "symbolic links are not read"
 SECOND_NAME: Final = "it is another name of a file that the index has under its first name"
 OTHER_TRANSCRIPT: Final = (
-    "it is the transcript of a scheduled run or of the gateway itself, or the database of sessions has it"
+    "it is the transcript of a scheduled run or of the gateway itself, or its session is in the database of sessions"
 )
 _BY_RULE: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ExcludedPlace:
-    """A file, or a folder with all that is in it, that is not indexed, and the rule or the other reason.
+    """A file, or a folder with all that is in it, that is not indexed, with the rule or another reason.
 
     `path` is a display path; that of a folder ends in "/".
     """

@@ -155,7 +155,7 @@ async function post(path, body, signal) {
     });
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new ApiError({ reason: "UNREACHABLE", message: "The daemon does not answer. Check that it runs.", status: 0 });
+    throw new ApiError({ reason: "UNREACHABLE", message: "The daemon does not answer. Check that it is running.", status: 0 });
   }
   if (response.ok) return response;
   const error = await errorOf(response);

@@ -13,10 +13,10 @@ const LEAST_HEIGHT = 6;
 /** @typedef {{text: string, value: number, title: string, href: string}} Bar */
 
 /**
- * Return a chart of counts by day; of more than a year by week, or by several weeks.
+ * Return a chart of counts by day. More than a year is shown by week, or by several weeks.
  * @param {Map<string, number>} counts By `YYYY-MM-DD`.
  * @param {string} noun What is counted, for example "note".
- * @param {(first: string, last: string) => string} href The address of some days.
+ * @param {(first: string, last: string) => string} href The address of a range of days.
  */
 export function dayChart(counts, noun, href) {
   const times = [...counts.keys()].map((date) => Date.parse(date)).filter((time) => !Number.isNaN(time));

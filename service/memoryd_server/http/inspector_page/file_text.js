@@ -1,5 +1,5 @@
 // @ts-check
-/** The lines of a file with its chunks drawn beside them. */
+/** The lines of a file, with its chunks as bars next to them. */
 
 import { call } from "./api.js";
 import { announce, el, errorBox, replace } from "./dom.js";
@@ -14,10 +14,10 @@ import { count, number } from "./format.js";
 const LINES_AT_A_TIME = 2000;
 /** A block of lines is laid out only when it is near the visible part of the page. */
 const LINES_IN_BLOCK = 100;
-/** Lines shown before the wanted line of a long file. */
+/** Lines of a long file that are shown before the wanted line. */
 const LINES_BEFORE = 200;
 const MOST_LANES = 6;
-const HINT = "Bars: chunks of the index. Point at a bar, or use the arrow keys on it, to see its lines.";
+const HINT = "Each bar is a chunk. Point at a bar, or use the arrow keys on it, to highlight its lines.";
 
 /** The lines `first` to `last` of a file. `element` has the text, and `details` the list of chunks. */
 export class FileText {
@@ -120,10 +120,7 @@ export class FileText {
     this.describe(truncated);
   }
 
-  /**
-   * @param {number} first
-   * @param {string[]} texts
-   */
+  /** @param {number} first @param {string[]} texts */
   addLines(first, texts) {
     for (let from = 0; from < texts.length; from += LINES_IN_BLOCK) {
       const lines = texts.slice(from, from + LINES_IN_BLOCK).map((text, row) => this.line(first + from + row, row, text));
@@ -134,11 +131,7 @@ export class FileText {
     }
   }
 
-  /**
-   * @param {number} n
-   * @param {number} row
-   * @param {string} text
-   */
+  /** @param {number} n @param {number} row @param {string} text */
   line(n, row, text) {
     const isWanted = n === this.wanted;
     const line = el(
@@ -284,10 +277,7 @@ function barsOf(chunks) {
   return bars;
 }
 
-/**
- * @param {number} start
- * @param {number} end
- */
+/** @param {number} start @param {number} end */
 function rangeText(start, end) {
   return start === end ? number(start) : `${number(start)}–${number(end)}`;
 }

@@ -36,10 +36,7 @@ export function stateBadge(state) {
   return el("span", { class: `badge ${kind}`, text: enumWords(state) });
 }
 
-/**
- * @param {Map<string, number>} counts
- * @param {MemoryFile} file
- */
+/** @param {Map<string, number>} counts @param {MemoryFile} file */
 export function addState(counts, { state }) {
   counts.set(state, (counts.get(state) ?? 0) + 1);
 }
@@ -78,11 +75,7 @@ export function treeList(files, prefix, options) {
   return list;
 }
 
-/**
- * @param {string} name
- * @param {string} path
- * @returns {Folder}
- */
+/** @param {string} name @param {string} path @returns {Folder} */
 function newFolder(name, path) {
   return { name, path, folders: new Map(), files: [], counts: new Map() };
 }
@@ -98,7 +91,7 @@ function folderNames(path, prefix) {
 }
 
 /**
- * Add the rows of a folder, with buttons for those that are not shown. The row of the selected file is shown.
+ * Add rows of a folder, with those of the selected file, and buttons for the others.
  * @param {HTMLElement} list
  * @param {Folder} folder
  * @param {number} depth
@@ -112,10 +105,7 @@ function fill(list, folder, depth, options) {
   const earlier = el("li", null, el("button", { class: "button", on: { click: () => add(start - ROWS_AT_A_TIME, start) } }));
   const later = el("li", null, el("button", { class: "button", on: { click: () => add(end, end + ROWS_AT_A_TIME) } }));
 
-  /**
-   * @param {number} from
-   * @param {number} to
-   */
+  /** @param {number} from @param {number} to */
   function add(from, to) {
     const rows = entries.slice(from, to).map((entry) =>
       el("li", null, "folders" in entry ? folderRow(entry, depth, options) : fileRow(entry, options)));
@@ -136,11 +126,7 @@ function fill(list, folder, depth, options) {
   add(start, start + ROWS_AT_A_TIME);
 }
 
-/**
- * @param {Folder} folder
- * @param {number} depth
- * @param {TreeOptions} options
- */
+/** @param {Folder} folder @param {number} depth @param {TreeOptions} options */
 function folderRow(folder, depth, options) {
   const { path, name, counts } = folder;
   const { selected, opened, openAll, rows } = options;
@@ -151,7 +137,7 @@ function folderRow(folder, depth, options) {
   };
   const summary = el(
     "summary",
-    // The click comes before the change.
+    // The click event is sent before the folder opens or closes.
     { dataset: { key: path }, on: { click: () => opened.set(path, !details.open) } },
     el("bdi", { text: `${visiblePath(name)}/` }),
     " ",
@@ -162,10 +148,7 @@ function folderRow(folder, depth, options) {
   return details;
 }
 
-/**
- * @param {MemoryFile} file
- * @param {TreeOptions} options
- */
+/** @param {MemoryFile} file @param {TreeOptions} options */
 function fileRow(file, { hrefOf, selected }) {
   const { path, state, error, rule } = file;
   const name = path.slice(path.lastIndexOf("/", path.length - 2) + 1);

@@ -18,7 +18,7 @@ const REASONS = {
   FILE_STATE_FAILED: "This file could not be indexed: ",
   FILE_STATE_GONE: "This file is indexed but no longer on disk. The next sync removes it from the index.",
   FILE_STATE_FORGOTTEN: "This file was removed from the index by MemoryForget. It is not indexed again until its content changes.",
-  FILE_STATE_EXCLUDED: "Not indexed. Excluded by the rule ",
+  FILE_STATE_EXCLUDED: "This path is not indexed: ",
 };
 const WITH_CHUNKS = new Set(["FILE_STATE_INDEXED", "FILE_STATE_STALE"]);
 /** The text of these files is loaded only on request, because this often fails. */
@@ -48,7 +48,7 @@ export async function renderFile(root, context, path) {
 }
 
 /**
- * Return the file as it is in the list of files. It is the first file of those whose paths begin with its path.
+ * Return the file as it is in the list of files. It is the first of the files whose paths begin with this path.
  * @param {Context} context
  * @param {string} path
  * @returns {Promise<MemoryFile | undefined>}
@@ -59,11 +59,7 @@ async function findFile({ agentId, signal }, path) {
   return files.find((/** @type {MemoryFile} */ file) => file.path === path);
 }
 
-/**
- * @param {Context} context
- * @param {string} path
- * @param {MemoryFile | undefined} file
- */
+/** @param {Context} context @param {string} path @param {MemoryFile | undefined} file */
 function aboutFile({ agentId }, path, file) {
   const why = el("a", { href: viewHref(agentId, "search", { why: path }), text: "Why is it not found?" });
   if (!file) return el("p", { class: "file-problem" }, "This path is not in the list of the agent's files. ", why);
@@ -75,10 +71,7 @@ function aboutFile({ agentId }, path, file) {
   ];
 }
 
-/**
- * @param {MemoryFile} file
- * @returns {[string, Node | string | false | undefined][]}
- */
+/** @param {MemoryFile} file @returns {[string, Node | string | false | undefined][]} */
 function factsOf({ state, sizeBytes, modifiedTime, date, chunks }) {
   return [
     ["State", stateBadge(state) ?? "Indexed"],

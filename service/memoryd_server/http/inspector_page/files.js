@@ -1,5 +1,5 @@
 // @ts-check
-/** The files of an agent with their states, and the selected file. */
+/** The view of files: the files of an agent with their states, and the selected file. */
 
 import { eachPage } from "./api.js";
 import { announce, debounce, el, emptyBox, errorBox, loading, replace, viewHref } from "./dom.js";
@@ -8,7 +8,8 @@ import { renderFile } from "./file_view.js";
 import { count, enumWords, number } from "./format.js";
 
 /**
- * The files of an agent, and what the user did with the list. `revision` is that of the index when they were loaded.
+ * The files of an agent, and the user's filter, opened folders and scroll position. `revision` is `revisionOf` when they
+ * were loaded.
  * @typedef {import("./file_tree.js").MemoryFile} MemoryFile
  * @typedef {{files: MemoryFile[], isComplete: boolean, revision: string, text: string, states: Set<string>,
  *   opened: Map<string, boolean>, scrollTop: number}} FileList
@@ -22,7 +23,7 @@ const RELOAD_DELAY_MS = 1000;
 const MOST_FILES_TO_OPEN = 200;
 
 /**
- * The lists by agents, so that a click on a file does not load the list again. A sign-in makes new agents.
+ * The lists by agent, so that a click on a file does not load the list again. A sign-in creates new agents.
  * @type {WeakMap<import("./main.js").Agent, FileList>}
  */
 const lists = new WeakMap();
@@ -41,11 +42,7 @@ export function render(root, context) {
   return renderList(list, context, path);
 }
 
-/**
- * @param {HTMLElement} root
- * @param {Context} context
- * @param {string} selected
- */
+/** @param {HTMLElement} root @param {Context} context @param {string} selected */
 function renderList(root, context, selected) {
   const { agentId, agent, signal, watch } = context;
   /** @type {FileList} */
@@ -135,7 +132,7 @@ function renderList(root, context, selected) {
 }
 
 /**
- * Return what changes if files or their states change.
+ * Return a text that changes whenever files or their states change.
  * @param {any} state A WatchIndexResponse, or null.
  */
 function revisionOf(state) {

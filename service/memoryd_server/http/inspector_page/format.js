@@ -9,7 +9,7 @@ const HOUR = 60 * MINUTE;
 const DAY_SECONDS = 24 * HOUR;
 
 /**
- * Words for enum values by the prefix of the enum. Of the others, the name is shown.
+ * Words for enum values by the prefix of the enum. Other values are shown by name.
  * @type {Record<string, Record<string, string>>}
  */
 const WORDS = {
@@ -21,7 +21,7 @@ const WORDS = {
   FILE_STATE_: {
     PENDING: "Not indexed yet",
     STALE: "Changed since indexed",
-    GONE: "Deleted on disk",
+    GONE: "No longer on disk",
   },
   DEGRADATION_KIND_: {
     VECTOR_LEG_SKIPPED: "Vector search does not run",
@@ -38,8 +38,7 @@ const WORDS = {
   },
   MISS_REASON_: {
     NOT_MEMORY: "Not a memory file",
-    LINK: "Symbolic link or no regular file",
-    EXCLUDED: "Excluded by a rule",
+    LINK: "Symbolic link or not a regular file",
     NOT_ON_DISK: "Does not exist",
     PENDING: "Not indexed yet",
     FAILED: "Cannot be indexed",
@@ -50,7 +49,7 @@ const WORDS = {
     DIVERSITY: "Similar to better results",
     ADJACENT: "Adjacent to better results",
     RESERVED: "Place reserved for other results",
-    BELOW_MAX_RESULTS: "Enough better results",
+    BELOW_MAX_RESULTS: "Ranked after the last result",
     RERANKED: "Moved down by the reranker",
     ABSTAINED: "Confidence too low",
     TEXT_LIMIT: "No room for the snippet",

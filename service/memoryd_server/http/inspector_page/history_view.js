@@ -1,5 +1,5 @@
 // @ts-check
-/** The writes of a file, newest first, with the differences of each. The page cannot undo; it shows the command. */
+/** The writes of a file, newest first, with the diff of each. The page shows the command that undoes a write. */
 
 import { call } from "./api.js";
 import { el, errorBox, replace } from "./dom.js";
@@ -13,7 +13,7 @@ import { ago, bytes, enumWords } from "./format.js";
  */
 
 const PAGE_SIZE = 20;
-const EMPTY = "The history has no writes of this file by memoryd.";
+const EMPTY = "The history has no writes of this file.";
 /**
  * Classes of the lines of a unified diff by their first character.
  * @type {Record<string, string>}
@@ -52,10 +52,7 @@ export function fileHistory({ agentId, agent, signal }, path) {
   return el("details", { class: "file-details", on: { toggle: loadFirst } }, el("summary", { text: "History" }), list, note, more);
 }
 
-/**
- * @param {Version} version
- * @param {string} undo
- */
+/** @param {Version} version @param {string} undo */
 function versionItem(version, undo) {
   const { versionId, movedFrom, time, caller = "", kind, restorable } = version;
   const before = version.beforeSha256 ? bytes(version.beforeBytes) : "no file";
@@ -73,7 +70,7 @@ function versionItem(version, undo) {
       !restorable && el("span", { class: "badge badge-warn", text: "Cannot be undone" }),
     ),
     movedFrom && el("p", null, "Moved from ", el("code", { dir: "auto", text: visiblePath(movedFrom) })),
-    el("details", null, el("summary", { text: "Differences" }), diffOf(version)),
+    el("details", null, el("summary", { text: "Diff" }), diffOf(version)),
     restorable && el("p", { class: "muted" }, "To undo it: ", el("code", { text: `${undo} ${versionId}` })),
   );
 }
@@ -87,7 +84,7 @@ function diffOf({ diff, diffTruncated }) {
     return el("div", { class: inHeader ? "muted" : LINE_CLASSES[line[0]], text: line || " " });
   });
   return [
-    el("pre", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Differences" }, lines),
-    diffTruncated && el("p", { class: "muted", text: "The rest of the differences is not shown." }),
+    el("pre", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Diff" }, lines),
+    diffTruncated && el("p", { class: "muted", text: "The rest of the diff is not shown." }),
   ];
 }

@@ -1,5 +1,5 @@
 // @ts-check
-/** Calls of which only the last one counts, so that an older answer never replaces a newer one. */
+/** A runner of calls that shows only the outcome of the last one, so an old response never replaces a new one. */
 
 /**
  * Return a runner: each call aborts the one before it, and only the outcome of the last one is shown.

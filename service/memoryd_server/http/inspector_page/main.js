@@ -12,7 +12,7 @@ import * as timeline from "./timeline.js";
 /** @typedef {{agentId: string, workspace?: string, default?: boolean, enabled?: boolean, indexState?: string, mayEdit?: boolean}} Agent */
 /** @typedef {Record<string, string | number | null | undefined>} Params */
 /**
- * What a view gets. `watch` dispatches CustomEvent `index` with a WatchIndexResponse as detail; `index` is the last one.
+ * The context of a view. `watch` dispatches CustomEvent `index` with a WatchIndexResponse as detail; `index` is the last one.
  * `signal` is aborted when the view is left.
  * @typedef {{agentId: string, agent: Agent, params: URLSearchParams, go: (view: string, params?: Params) => void, replaceParams: (params: Params) => void, signal: AbortSignal, watch: EventTarget, readonly index: any}} Context
  */
@@ -39,7 +39,7 @@ const agentSelect = /** @type {HTMLSelectElement} */ ($("agent"));
 
 /** @type {Agent[]} */
 let agents = [];
-/** @type {(() => void)} Stops what the current view runs. */
+/** @type {(() => void)} Stops the current view. */
 let stopView = () => {};
 /** @type {{agentId: string, view: string} | null} */
 let shown = null;
@@ -100,7 +100,7 @@ function showSignIn(note) {
     el("div", { class: "field" }, el("label", { for: "token", text: "Token" }), field),
     button,
     problem,
-    el("p", { class: "muted" }, el("code", { text: "memoryd token new" }), " makes a token, and ", el("code", { text: "memoryd token list" }), " shows which are valid. The session ends after 12 hours, or when the token is revoked."),
+    el("p", { class: "muted" }, el("code", { text: "memoryd token new" }), " creates a token, and ", el("code", { text: "memoryd token list" }), " lists the tokens. The session ends after 12 hours, or when the token is revoked."),
   );
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -254,7 +254,7 @@ function showKeys() {
     { "aria-labelledby": "keys-title", on: { close: () => dialog.remove() } },
     el("h2", { id: "keys-title", text: "Keys" }),
     el("dl", { class: "keys" }, rows.map(([keys, text]) => [el("dt", null, keys.split(" ").map((key) => el("kbd", { text: key }))), el("dd", { text })])),
-    el("p", null, el("label", null, enabled, " Use these keys")),
+    el("p", null, el("label", null, enabled, " Enable these keys")),
     el("form", { method: "dialog" }, el("button", { class: "button", text: "Close" })),
   );
   document.body.append(dialog);
@@ -275,7 +275,7 @@ document.addEventListener("keydown", onKey);
 agentSelect.addEventListener("change", () => (location.hash = viewHref(agentSelect.value, currentRoute().view)));
 $("sign-out").addEventListener("click", leave);
 $("keys-button").addEventListener("click", showKeys);
-// Its address would be a route.
+// `#view` is not a route.
 $("skip").addEventListener("click", (event) => (event.preventDefault(), view.focus()));
 events.addEventListener("signed-out", () => $("account").hidden || showSignIn("Your session has ended. Sign in to continue."));
 events.addEventListener("connection", (/** @type {any} */ { detail }) => ($("connection").textContent = detail.connected ? "" : "Reconnecting…"));

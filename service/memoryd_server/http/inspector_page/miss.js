@@ -1,5 +1,5 @@
 // @ts-check
-/** "Why is a file not found?": a form for a file or a line, and the step of indexing or searching that left it out. */
+/** "Why is a file not found?": a form for a file or a line, and the step of indexing or searching that leaves it out. */
 
 import { call } from "./api.js";
 import { announce, debounce, el, errorBox, loading, replace } from "./dom.js";
@@ -13,10 +13,10 @@ import { field, input } from "./search_form.js";
 const TYPING_PAUSE_MS = 200;
 const MOST_PATHS = 200;
 
-/** @type {Array<[string, string[]]>} The steps in their order, each with the reasons for which it leaves out a file. */
+/** @type {Array<[string, string[]]>} The steps in their order, each with the reasons why it leaves out a file. */
 const STEPS = [
   ["Is a memory file", ["NOT_MEMORY", "SOURCE_NOT_CONFIGURED"]],
-  ["Is of a source that is searched", ["SOURCE_NOT_SEARCHED"]],
+  ["Belongs to a searched source", ["SOURCE_NOT_SEARCHED"]],
   ["Is on disk", ["NOT_ON_DISK", "LINK"]],
   ["Is not excluded", ["EXCLUDED", "FORGOTTEN"]],
   ["Is indexed", ["PENDING", "FAILED", "NO_TEXT"]],
@@ -28,14 +28,14 @@ const STEPS = [
 ];
 const FOUND = "FOUND";
 const ON_DISK = 2;
-/** These can be decided without a look at the disk. */
+/** These are decided before the file is looked up on disk. */
 const DECIDED_EARLY = ["EXCLUDED", "FORGOTTEN"];
 const STATE_WORDS = { passed: "passed", failed: "left out here", unknown: "not checked" };
-/** What is compared with a limit, if that is not the score. @type {Record<string, string>} */
+/** What is compared with a limit, if it is not the score. @type {Record<string, string>} */
 const VALUE_NAMES = { BELOW_CUTOFF: "cosine", ABSTAINED: "confidence" };
 
 /**
- * Return the form and what it needs from the view of searches.
+ * Return the form, and functions for the view of searches.
  * @param {import("./main.js").Context} context
  * @param {() => {query: string}} search Returns the current MemorySearchRequest.
  * @param {() => void} changed Called if the values of `params` change.
@@ -54,7 +54,7 @@ export function missForm({ agentId, params, signal: left }, search, changed) {
     lister.run(
       (signal) => call("ListFiles", { agentId, pageSize: MOST_PATHS, includeExcluded: true, ...filter }, { signal }),
       ({ files = [] }) => {
-        // A text that begins no path keeps the earlier list, in which the browser finds it inside of paths.
+        // If no path begins with the text, the earlier list stays: the browser also finds the text within paths.
         if (files.length > 0) replace(paths, files.map((/** @type {{path: string}} */ file) => el("option", { value: file.path })));
       },
       // The list is an aid for typing, so an error is not shown.
@@ -62,12 +62,12 @@ export function missForm({ agentId, params, signal: left }, search, changed) {
     );
   }, TYPING_PAUSE_MS);
 
-  /** @param {boolean} aloud Whether screen readers read the outcome out. */
+  /** @param {boolean} aloud Whether to announce the outcome to screen readers. */
   function ask(aloud) {
     const request = search();
     if (!path.value.trim() || !request.query.trim()) {
       explainer.cancel();
-      replace(answer, path.value.trim() && el("p", { class: "muted" }, "Type a search first: the explanation is for a search and a file."));
+      replace(answer, path.value.trim() && el("p", { class: "muted" }, "Type a search above first."));
       return;
     }
     if (!answer.firstChild) replace(answer, loading("Explaining"));
@@ -167,9 +167,9 @@ function why(miss, reason) {
   const name = VALUE_NAMES[reason] ?? "score";
   const figures = [
     rank !== undefined && `rank ${rank}`,
-    maxRank !== undefined && `largest rank that is enough: ${maxRank}`,
+    maxRank !== undefined && `required rank: at most ${maxRank}`,
     value !== undefined && `${name} ${value.toFixed(3)}`,
-    limit !== undefined && `least ${name} that is enough: ${limit.toFixed(3)}`,
+    limit !== undefined && `required ${name}: at least ${limit.toFixed(3)}`,
   ].filter(Boolean);
   return [
     reason !== FOUND && el("strong", {}, `${enumWords(miss.reason)}. `),

@@ -75,7 +75,7 @@ export function render(root, context) {
 
   context.watch.addEventListener("index", onIndex, { signal });
   if (context.index) sync.show(context.index.activeSync);
-  // The list of files is longer than the status, which is shown first.
+  // Listing the files takes longer than the status.
   refresh().then(loadChart);
   return () => {
     clearInterval(ages);
@@ -265,11 +265,7 @@ function sourcesCard({ index = {} }) {
   return tableCard("By source", ["Source", "#On disk", "#Indexed", "#Failed", "#Chunks"], rows);
 }
 
-/**
- * @param {string} title
- * @param {string[]} heads Those of number columns begin with "#".
- * @param {any[][]} [rows]
- */
+/** @param {string} title @param {string[]} heads Those of number columns begin with "#". @param {any[][]} [rows] */
 function tableCard(title, heads, rows = []) {
   const classOf = (/** @type {number} */ column) => (heads[column].startsWith("#") ? "number" : "");
   const head = heads.map((text, column) => el("th", { scope: "col", class: classOf(column), text: text.replace("#", "") }));

@@ -14,7 +14,7 @@ import { scoreBar, scoreFacts } from "./score_bar.js";
 
 const TRUSTED_ORIGINS = new Set(["ORIGIN_UNSPECIFIED", "ORIGIN_OWNER", "ORIGIN_AGENT"]);
 const ENTRY = /^entries\//;
-/** Terms are stems, whose ends can differ from the word. */
+/** Terms are stems, so the end of a word can differ from its term. */
 const STEM_CHARS = 4;
 
 /**
@@ -71,7 +71,7 @@ export function scoreAndOrigin({ score, origin = "ORIGIN_UNSPECIFIED" }) {
 }
 
 /**
- * Return a result: its place, score, snippet and the parts of its score.
+ * Return a result: its path and lines, score, snippet and the parts of its score.
  * @param {string} agentId
  * @param {Result} result
  * @param {string[]} words The words to mark.
@@ -107,8 +107,8 @@ export function resultCard(agentId, result, words, { rank, scale } = {}) {
  */
 export function droppedTable(agentId, dropped, explain) {
   const button = (/** @type {Dropped} */ candidate) => {
-    const label = `Why? ${candidate.path}, line ${candidate.startLine ?? 1}`;
-    return el("button", { type: "button", class: "button", "aria-label": label, on: { click: () => explain(candidate) } }, "why?");
+    const label = `Show the steps for ${candidate.path}, line ${candidate.startLine ?? 1}`;
+    return el("button", { type: "button", class: "button", "aria-label": label, on: { click: () => explain(candidate) } }, "Show");
   };
   const row = (/** @type {Dropped} */ candidate) =>
     el(

@@ -1,5 +1,5 @@
 // @ts-check
-/** What a score is made of, as a bar and as a list. */
+/** The parts of a score, as a bar and as a list. */
 
 import { el } from "./dom.js";
 
@@ -27,7 +27,7 @@ function partsOf(detail) {
   });
 }
 
-/** @param {Array<ScoreDetail | undefined>} details Return the amount that is as wide as a bar: 1, or more if a score has more. */
+/** @param {Array<ScoreDetail | undefined>} details Return the amount that fills a bar: 1, or the largest sum of gains if it is larger. */
 export function barScale(details) {
   return Math.max(1, ...details.map((detail) => sum(partsOf(detail).filter((part) => part.amount > 0))));
 }
@@ -77,7 +77,7 @@ function listed(part) {
 /**
  * Return a bar of the parts of a score with a list of their amounts, or null if the parts are not known.
  * @param {ScoreDetail | undefined} detail
- * @param {number} [scale] The amount that is as wide as the bar.
+ * @param {number} [scale] The amount that fills the bar.
  */
 export function scoreBar(detail, scale = barScale([detail])) {
   const parts = partsOf(detail);
@@ -92,7 +92,7 @@ export function scoreFacts({ keywordRank, vectorRank, vector, coverage, decay, r
     keywordRank && `rank ${keywordRank} in keyword search`,
     vectorRank && `rank ${vectorRank} in vector search`,
     vector !== undefined && `cosine ${vector.toFixed(3)}`,
-    coverage && `${Math.round(coverage * 100)} % of the words`,
+    coverage && `${Math.round(coverage * 100)} % of the words of the query`,
     decay !== undefined && `decay × ${decay.toFixed(2)}`,
     rerank !== undefined && `reranker ${rerank.toFixed(3)}`,
   ];

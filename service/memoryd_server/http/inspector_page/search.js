@@ -1,5 +1,5 @@
 // @ts-check
-/** The view of searches: results as you type, what their scores are made of, and what was dropped. */
+/** The view of searches: results as you type, the parts of their scores, and the dropped candidates. */
 
 import { call } from "./api.js";
 import { announce, debounce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
@@ -17,11 +17,7 @@ import { requestOf, searchForm, searchOf } from "./search_form.js";
 const TYPING_PAUSE_MS = 150;
 const LINKS = ".results .result-link";
 
-/**
- * @param {HTMLElement} root
- * @param {import("./main.js").Context} context
- * @returns {() => void} Stops what runs.
- */
+/** @param {HTMLElement} root @param {import("./main.js").Context} context @returns {() => void} Stops the view. */
 export function render(root, context) {
   const answer = el("div", { class: "search-answer" });
   const notice = el("div", {});

@@ -61,7 +61,7 @@ export function choice(options, value) {
  * Return the form of a search.
  * @param {Search} search The first values.
  * @param {{typed: () => void, changed: () => void, down: () => void}} on `typed` is called while a text is typed,
- *   `changed` if the search should run immediately, and `down` for the key that leads to the results.
+ *   `changed` if the search should run immediately, and `down` for the arrow key to the results.
  */
 export function searchForm(search, on) {
   const query = input("search", search.q, { maxlength: "1000", placeholder: "A question, or words of a note" });

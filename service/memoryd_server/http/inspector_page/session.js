@@ -40,8 +40,8 @@ function startSection({ agentId, params, signal: left }, save) {
   function load() {
     const request = {
       agentId,
-      // The daemon remembers what it returns for a key. This one is of a private session, as the main session is, and
-      // of no real one. Without a key, the session is not private.
+      // The key names a private session, as the main session is, that does not exist: the daemon records what it
+      // returns for a key. Without a key, the session is not private.
       sessionKey: kind.value === MAIN ? `agent:${agentId}:main:thread:inspector` : "",
       includeRecallPrompt: true,
       promptMode: "PROMPT_MODE_FULL",
@@ -72,7 +72,7 @@ function startOf(agentId, { files = [], recallPrompt = "", toolSchemas = [] }) {
       "details",
       {},
       el("summary", {}, `Section of the system prompt (${count(length(recallPrompt), "character")})`),
-      recallPrompt ? textBlock(recallPrompt, "Section of the system prompt") : emptyBox("The agent has no memory search."),
+      recallPrompt ? textBlock(recallPrompt, "Section of the system prompt") : emptyBox("Memory search is disabled for the agent."),
     ),
     el(
       "details",
@@ -157,7 +157,7 @@ function recallSection({ agentId, params, signal: left }, save) {
   if (text.value) run();
   const section = titled(
     "What recall would inject before a turn",
-    el("p", { class: "muted" }, "The passages do not count as shown to a session, so the recall of real turns does not change."),
+    el("p", { class: "muted" }, "The passages are not recorded as shown to a session, so the recall of real turns does not change."),
     form,
     answer,
   );

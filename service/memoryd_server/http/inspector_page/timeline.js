@@ -15,7 +15,7 @@ const MONTH = new Intl.DateTimeFormat("en", { month: "long", year: "numeric", ti
 const DAY = new Intl.DateTimeFormat("en", { weekday: "short", month: "short", day: "numeric", timeZone: "UTC" });
 
 /**
- * Call `onFiles` with each page of an agent's files. Return whether there are more than those.
+ * Call `onFiles` with each page of an agent's files. Return whether there are more files.
  * @param {Context} context
  * @param {(files: any[]) => void} onFiles
  */
@@ -70,7 +70,7 @@ export function render(root, context) {
       if (!signal.aborted) replace(list, errorBox(error));
       return;
     }
-    // The order of the paths is kept for files of the same day.
+    // The sort is stable: files of the same day stay in the order of their paths.
     entries.sort(({ date: a = "" }, { date: b = "" }) => (a === b ? 0 : a < b ? 1 : -1));
     form.offer([...new Set(entries.map(({ source = "" }) => source))].sort());
     show();

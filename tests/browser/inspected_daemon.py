@@ -93,7 +93,6 @@ def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None
     state = folder / "state"
     state.mkdir(mode=0o700)
     write_notes(folder / MAIN, now)
-    write_long_note(folder / MAIN)
     write_transcript(state)
     write_numbered(folder / SUPPORT, 3, "ticket")
     write_long_note(folder / SUPPORT)
@@ -101,6 +100,7 @@ def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None
     write_numbered(folder / BEACONS, 3, "beacon")
     if hostile:
         write_hostile_notes(folder / MAIN)
+        write_long_note(folder / MAIN)
     date_files(folder, now)
     gate = threading.Event()
     gate.set()
@@ -108,7 +108,7 @@ def inspected_daemon(folder: Path, *, hostile: bool, now: datetime | None = None
         provider.refuse = lambda texts: _wait(gate, texts)
         provider.dimensions = DIMENSIONS
         config = folder / "memoryd.json5"
-        config.write_text(json.dumps(_settings(folder, provider.url)))
+        config.write_text(json.dumps(_settings(folder, provider.url, watch=not hostile)))
         options = ("--config", config, "--listen", f"unix:{state}/m.sock")
         served = start(None, state, *options, home=folder, listen="127.0.0.1:0", within=_clock(folder, now))
         try:
@@ -135,7 +135,7 @@ def _wait(gate, texts):
         gate.wait(WAIT_SECONDS)
 
 
-def _settings(folder, provider_url):
+def _settings(folder, provider_url, *, watch):
     search = {
         "provider": "openai-compatible",
         "model": "words",
@@ -146,7 +146,7 @@ def _settings(folder, provider_url):
         "chunking": {"tokens": 120, "overlap": 30},
         "query": {"hybrid": {"temporalDecay": {"enabled": True, "halfLifeDays": 180}}},
         # A test starts each sync, so that it knows when the page shows one.
-        "sync": {"watch": False},
+        "sync": {"watch": watch},
     }
     agents = [{"id": agent, "workspace": str(folder / agent)} for agent in AGENTS]
     agents[0] |= {"default": True, "memorySearch": {"query": {"hybrid": {"mmr": {"enabled": True}}}}}

@@ -70,7 +70,7 @@ def test_other_views_are_harmless(inspector, view):
     harmless(inspector)
 
 
-def test_a_link_to_the_page_cannot_bring_a_payload(inspector):
+def test_a_link_to_the_page_cannot_inject_a_payload(inspector):
     for address in (
         f"#/main/search?q={PAYLOADS[1]}",
         f"#/{PAYLOADS[1]}/search",

@@ -3,15 +3,19 @@
 from playwright.sync_api import expect
 
 MOST_BYTES = 150_000
+# Compressed.
+MOST_SENT_BYTES = 60_000
 
 
 def test_the_page_is_small_and_complete_after_its_first_load(opened, inspected):
     inspector = opened(inspected).open()
-    files = [(url, len(body)) for url, body in inspector.record.bodies() if "/inspector/call/" not in url]
-    assert len({url for url, _ in files}) == len(files), "a file is loaded twice"
-    assert sum(size for _, size in files) <= MOST_BYTES, files
-    statuses = {response.url: response.status for response in inspector.record.responses}
-    assert all(statuses[url] == 200 for url, _ in files)
+    files = [response for response in inspector.record.responses if response.request.method == "GET"]
+    assert len({file.url for file in files}) == len(files), "a file is loaded twice"
+    assert {file.status for file in files} == {200}
+    sent = {file.url: file.request.sizes()["responseBodySize"] for file in files}
+    assert sum(sent.values()) <= MOST_SENT_BYTES, sent
+    sizes = {file.url: len(file.body()) for file in files}
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
 
 
 def test_no_view_loads_another_file(inspector):

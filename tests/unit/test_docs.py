@@ -16,6 +16,7 @@ from memoryd_server.recall import shown, turn
 from memoryd_server.search.retrieval import KEYWORD_CANDIDATES, VECTOR_CANDIDATES
 
 REPOSITORY = Path(__file__).parents[2]
+MOST_IMAGE_BYTES = 200_000
 PAGES = [REPOSITORY / "README.md", *REPOSITORY.glob("docs/*.md"), *REPOSITORY.glob("*.md")]
 PAGES += [REPOSITORY / "clients" / "README.md", *REPOSITORY.glob("clients/*/README.md")]
 PAGES += REPOSITORY.glob("docs/decisions/*.md")
@@ -65,6 +66,19 @@ def test_links_lead_somewhere():
         return [link for link in links if not (page.parent / link).exists()]
 
     assert not violations(rule)
+
+
+def test_every_image_is_shown_and_is_small():
+    """Images of the documentation; `test_links_lead_somewhere` checks that those that are shown exist."""
+    images = set((REPOSITORY / "docs" / "images").iterdir())
+    shown_images = {
+        (page.parent / link).resolve()
+        for page in PAGES
+        for link in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text(encoding="utf-8"))
+    }
+    assert len(images) > 3
+    assert {image.name for image in images - shown_images} == set()
+    assert {image.name: image.stat().st_size for image in images if image.stat().st_size > MOST_IMAGE_BYTES} == {}
 
 
 def test_make_targets_that_are_named_exist():

@@ -9,6 +9,7 @@ from memoryd_server import __version__
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = (".", "clients/python")
 BLOB = "https://github.com/memoryd/memoryd/blob/main/"
+RAW = "https://raw.githubusercontent.com/memoryd/memoryd/main/"
 
 
 def pyproject(folder):
@@ -41,11 +42,14 @@ def test_install_page_describes_every_extra():
 def test_links_of_a_readme_are_replaced_by_links_to_existing_files_on_github():
     for folder in FOLDERS:
         hook = pyproject(folder)["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
-        (rule,) = hook["substitutions"]
-        text = (REPOSITORY / folder / "README.md").read_text("utf-8")
-        shown = re.sub(rule["pattern"], rule["replacement"], text)
+        shown = (REPOSITORY / folder / "README.md").read_text("utf-8")
+        for rule in hook["substitutions"]:
+            shown = re.sub(rule["pattern"], rule["replacement"], shown)
         links = re.findall(r"\]\(([^)]+)\)", shown)
         assert [link for link in links if not link.startswith(("https://", "#"))] == []
         paths = [link.removeprefix(BLOB).partition("#")[0] for link in links if link.startswith(BLOB)]
         assert len(paths) > 5
+        images = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", shown)
+        assert [image for image in images if not image.startswith(RAW)] == []
+        paths += [image.removeprefix(RAW) for image in images]
         assert [path for path in paths if not (REPOSITORY / path).exists()] == []

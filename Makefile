@@ -211,14 +211,14 @@ clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is insta
 
 .PHONY: test-browser
 test-browser: setup setup-http browser ## Test the inspector in a headless Chromium
-	$(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
+	test ! -e .venv/.browser-ready || $(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
 
 .PHONY: screenshots
 screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images
 	PYTHONPATH=tests $(BIN)/python -m browser.screenshots
 
 .PHONY: attacks
-attacks: setup skipped ## Run the tests that simulate attacks; part of `make test` and `make test-slow`
+attacks: setup skipped ## Run the tests that simulate attacks; part of `make test`, `make test-slow` and `make test-browser`
 	$(BIN)/pytest -q -m attacks
 
 .PHONY: fuzz

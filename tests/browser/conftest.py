@@ -16,12 +16,15 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session")
 def browser():
-    from browser.chromium import AXE, chromium, executable  # noqa: PLC0415 -- missing without `make browser`
+    from playwright.sync_api import expect  # noqa: PLC0415 -- missing without `make browser`
+
+    from browser.chromium import AXE, STEP_MS, chromium, executable  # noqa: PLC0415
 
     if executable() is None:
         pytest.skip("there is no Chromium; MEMORYD_TEST_CHROMIUM can name one")
     if not AXE.exists():
         pytest.skip("axe-core is missing: `make browser` installs it")
+    expect.set_options(timeout=STEP_MS)
     with chromium() as browser:
         yield browser
 

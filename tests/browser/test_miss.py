@@ -19,8 +19,8 @@ def explain(inspector, query, path):
     ("query", "path", "texts"),
     [
         ("winter storage", EXCLUDED, ("Is not excluded", "Excluded", EXCLUDED_RULE)),
-        ("the replica is behind", FAILED, ("Is indexed", "Cannot be indexed", "more than the 20000 allowed")),
-        ("harbour", "memory/nowhere.md", ("Is on disk", "Does not exist")),
+        ("the replica is behind", FAILED, ("Is indexed", "Failed", "more than the 20000 allowed")),
+        ("harbour", "memory/nowhere.md", ("Is on disk", "Not on disk")),
         ("Flensburg", "memory/languages/ja-notes.md", ("Is retrieved by keyword or vector search",)),
     ],
     ids=["excluded", "failed", "absent", "no match"],

@@ -107,7 +107,7 @@ def test_sessions_are_found_if_they_are_selected(inspector):
 
 def test_a_search_without_results_says_why(inspector):
     inspector.search("qwertzuiop", mode="keyword")
-    expect(inspector.page.locator("#view")).to_contain_text("No indexed text matches")
+    expect(inspector.page.locator("#view")).to_contain_text("of the query's words occur in the")
 
 
 def test_a_result_leads_to_its_lines_in_the_file(inspector):

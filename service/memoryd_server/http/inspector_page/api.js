@@ -57,6 +57,32 @@ export async function eachPage(method, request, field, onItems, { signal, limit 
   return pageToken !== "" || left < 0;
 }
 
+/**
+ * Return a runner: each call aborts the one before it, and only the outcome of the last one is shown.
+ * @param {AbortSignal} outer Aborts all calls.
+ */
+export function latestOnly(outer) {
+  let controller = new AbortController();
+  return {
+    cancel: () => controller.abort(),
+    /**
+     * @param {(signal: AbortSignal) => Promise<any>} ask
+     * @param {(value: any) => void} show
+     * @param {(error: unknown) => void} fail
+     */
+    async run(ask, show, fail) {
+      controller.abort();
+      controller = new AbortController();
+      const signal = AbortSignal.any([controller.signal, outer]);
+      const outcome = await ask(signal).then(
+        (value) => () => show(value),
+        (error) => () => fail(error),
+      );
+      if (!signal.aborted) outcome();
+    },
+  };
+}
+
 /** Exchange a token for a session cookie. @param {string} token */
 export async function signIn(token) {
   await post("sign-in", { token });
@@ -149,8 +175,6 @@ async function post(path, body, signal) {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify(body),
-      credentials: "same-origin",
-      cache: "no-store",
       signal,
     });
   } catch (error) {

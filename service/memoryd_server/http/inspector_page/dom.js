@@ -6,6 +6,8 @@ import { ApiError } from "./api.js";
 const SVG = "http://www.w3.org/2000/svg";
 /** Attributes with an address. Only places of this page are allowed. */
 const ADDRESSES = new Set(["href", "src", "action", "formaction", "data", "xlink:href"]);
+/** Control characters, and those that have no width or change the direction of text. */
+const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 /** Shorter words are marked only where they are a complete word of the text. */
 const SHORTEST_PREFIX = 3;
 
@@ -57,6 +59,11 @@ function nodes(children) {
 /** Replace the children of a node. @param {Element | DocumentFragment} node @param {...Child} children */
 export function replace(node, ...children) {
   node.replaceChildren(...nodes(children));
+}
+
+/** Return a path with escapes for hidden characters, so that it is not shown as another path. @param {string} path */
+export function visible(path) {
+  return path.replace(HIDDEN, (character) => `\\u{${character.charCodeAt(0).toString(16)}}`);
 }
 
 /**
@@ -128,15 +135,25 @@ export function viewHref(agentId, view, params = {}) {
   return `#/${encodeURIComponent(agentId)}/${view}${text ? `?${text}` : ""}`;
 }
 
+/**
+ * Return a long text in parts between which a line may break. Browsers take minutes to lay out one long run of combining
+ * characters.
+ * @param {string} text
+ * @returns {Child[]}
+ */
+export function breakable(text) {
+  const parts = text.match(/[^]{1,1000}/gu) ?? [];
+  return parts.map((part, index) => [index > 0 && el("wbr"), part]);
+}
+
 /** Return a box with an error and what can be done about it. @param {unknown} error */
 export function errorBox(error) {
-  const { message, reason, violations, retryAfterSeconds } = error instanceof ApiError ? error : new ApiError({ message: String(error), status: 0 });
+  const { message, reason, violations } = error instanceof ApiError ? error : new ApiError({ message: String(error), status: 0 });
   return el(
     "div",
     { class: "error-box", role: "alert" },
     el("p", null, message),
     violations.length > 0 && el("ul", null, violations.map(({ field = "", description = "" }) => el("li", null, field && el("code", null, field), field && ": ", description))),
-    retryAfterSeconds && el("p", null, `Try again in ${Math.ceil(retryAfterSeconds)} s.`),
     reason && el("p", { class: "muted" }, el("code", null, reason)),
   );
 }

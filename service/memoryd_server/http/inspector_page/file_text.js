@@ -2,7 +2,7 @@
 /** The lines of a file, with its chunks as bars next to them. */
 
 import { call } from "./api.js";
-import { announce, el, errorBox, replace } from "./dom.js";
+import { announce, breakable, el, errorBox, replace } from "./dom.js";
 import { count, number } from "./format.js";
 
 /**
@@ -74,9 +74,10 @@ export class FileText {
     const { wanted } = this;
     await this.run(async () => {
       await this.loadFrom(wanted > LINES_AT_A_TIME / 2 ? wanted - LINES_BEFORE : 1);
-      // The lines before the wanted one can be longer than a response.
+      // The file can have fewer lines.
       if (!this.lines.length && this.total) await this.loadFrom(1);
-      while (this.last < wanted && wanted <= this.total) await this.loadFrom(this.last + 1);
+      // The lines before the wanted one can be longer than a response, and than many responses together.
+      if (this.last < wanted && wanted <= this.total) await this.loadFrom(wanted);
     });
     const line = this.lines[wanted - this.first];
     if (!line?.parentElement) return;
@@ -139,7 +140,7 @@ export class FileText {
       { class: `line${this.isIndexed ? " no-chunk" : ""}`, "aria-current": isWanted && "location" },
       // The number is generated content, which is not copied with the text.
       el("span", { class: "line-number", dataset: { line: String(n) } }),
-      el("span", { class: "line-text", dir: "auto", text: text.replace(/\r$/, "") }),
+      el("span", { class: "line-text", dir: "auto" }, breakable(text.replace(/\r$/, ""))),
     );
     line.style.gridRow = String(row + 1);
     return line;

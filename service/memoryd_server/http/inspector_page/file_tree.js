@@ -1,7 +1,7 @@
 // @ts-check
 /** The files of an agent as nested lists of folders. A folder's rows are created when it is opened. */
 
-import { el } from "./dom.js";
+import { el, visible } from "./dom.js";
 import { count, enumWords, number } from "./format.js";
 
 /**
@@ -16,15 +16,6 @@ export const STATES = ["INDEXED", "PENDING", "STALE", "FAILED", "GONE", "FORGOTT
 const ROWS_AT_A_TIME = 500;
 const INDEXED = "FILE_STATE_INDEXED";
 const EXCLUDED = "FILE_STATE_EXCLUDED";
-const HIDDEN_CHARACTERS = /[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-
-/**
- * Return a path with control and direction characters as escapes, so that it is not shown as another path.
- * @param {string} path
- */
-export function visiblePath(path) {
-  return path.replace(HIDDEN_CHARACTERS, (character) => `\\u{${character.charCodeAt(0).toString(16)}}`);
-}
 
 /**
  * Return the badge of a file's state, or null for an indexed file.
@@ -139,7 +130,7 @@ function folderRow(folder, depth, options) {
     "summary",
     // The click event is sent before the folder opens or closes.
     { dataset: { key: path }, on: { click: () => opened.set(path, !details.open) } },
-    el("bdi", { text: `${visiblePath(name)}/` }),
+    el("bdi", { text: `${visible(name)}/` }),
     " ",
     el("span", { class: "muted", text: countWords(counts) }),
   );
@@ -157,10 +148,10 @@ function fileRow(file, { hrefOf, selected }) {
     el(
       "a",
       { href: hrefOf(path), "aria-current": path === selected && "true", dataset: { key: path } },
-      el("bdi", { text: visiblePath(name) }),
+      el("bdi", { text: visible(name) }),
     ),
     " ",
     stateBadge(state),
-    reason && el("span", { class: "file-reason muted", text: visiblePath(reason) }),
+    reason && el("span", { class: "file-reason muted", text: visible(reason) }),
   ];
 }

@@ -2,9 +2,9 @@
 /** One file: its state, its history, and its text with chunks. */
 
 import { call } from "./api.js";
-import { el, errorBox, loading, replace, viewHref } from "./dom.js";
+import { el, errorBox, loading, replace, viewHref, visible } from "./dom.js";
 import { FileText } from "./file_text.js";
-import { stateBadge, visiblePath } from "./file_tree.js";
+import { stateBadge } from "./file_tree.js";
 import { ago, bytes, day, number } from "./format.js";
 import { fileHistory } from "./history_view.js";
 
@@ -35,7 +35,7 @@ export async function renderFile(root, context, path) {
   replace(
     root,
     el("a", { class: "file-back", href: viewHref(context.agentId, "files"), text: "← All files" }),
-    el("h3", { class: "file-title" }, el("bdi", { text: visiblePath(path) })),
+    el("h3", { class: "file-title" }, el("bdi", { text: visible(path) })),
     about,
   );
   try {
@@ -67,7 +67,7 @@ function aboutFile({ agentId }, path, file) {
   const detail = file.error || file.rule;
   return [
     el("dl", { class: "file-facts" }, factsOf(file).map(([name, value]) => value && el("div", null, el("dt", { text: name }), el("dd", null, value)))),
-    el("p", { class: reason && "file-problem" }, reason, detail && el("code", { dir: "auto", text: visiblePath(detail) }), " ", why),
+    el("p", { class: reason && "file-problem" }, reason, detail && el("code", { dir: "auto", text: visible(detail) }), " ", why),
   ];
 }
 

@@ -39,9 +39,7 @@ const WORDS = {
   MISS_REASON_: {
     NOT_MEMORY: "Not a memory file",
     LINK: "Symbolic link or not a regular file",
-    NOT_ON_DISK: "Does not exist",
     PENDING: "Not indexed yet",
-    FAILED: "Cannot be indexed",
     FILTERED: "Excluded by the filter",
     NOT_RETRIEVED: "Not among the candidates",
     BELOW_MIN_SCORE: "Below the minimum score",
@@ -58,7 +56,6 @@ const WORDS = {
     NATIVE: "File events",
     DEAD: "Not watched",
   },
-  SYNC_MODE_: {},
   SYNC_PHASE_: {
     PLANNING: "Comparing the files with the index",
     INDEXING: "Indexing files",
@@ -66,23 +63,14 @@ const WORDS = {
     SWAPPING: "Replacing the old index",
   },
   EMPTY_REASON_: {
-    EMPTY_INDEX: "Nothing is indexed yet",
-    NO_MATCH: "No indexed text matches",
-    FILTERED_BY_SCORE: "All matches are below the minimum score",
-    SCOPE_DENIED: "The session may not search this memory",
-    FILES_GONE: "The files of all matches were deleted",
     ABSTAINED: "The confidence is too low",
   },
   RECALL_SILENT_REASON_: {
     NO_QUERY: "The text has nothing to search for",
-    EMPTY_INDEX: "Nothing is indexed yet",
-    NOTHING_RELEVANT: "Nothing in the memory is relevant enough",
-    ALREADY_SEEN: "The session has seen everything that is relevant",
     BUDGET_TOO_SMALL: "No passage fits the budget",
-    SCOPE_DENIED: "The session may not search this memory",
   },
 };
-const OTHER_ENUM = /^(SOURCE|ORIGIN|SEARCH_MODE|BACKEND|SYNC_TRIGGER|SCORE_PART_KIND|WRITE_KIND|TURN_KIND|PROMPT_MODE|CITATION_MODE)_/;
+const OTHER_ENUM = /^(SOURCE|ORIGIN|SEARCH_MODE|SYNC_MODE|BACKEND|SYNC_TRIGGER|SCORE_PART_KIND|WRITE_KIND)_/;
 
 /**
  * Return the words for an enum value by its full name, for example "Up to date" for INDEX_STATE_READY.

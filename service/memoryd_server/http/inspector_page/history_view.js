@@ -2,15 +2,10 @@
 /** The writes of a file, newest first, with the diff of each. The page shows the command that undoes a write. */
 
 import { call } from "./api.js";
-import { el, errorBox, replace } from "./dom.js";
-import { visiblePath } from "./file_tree.js";
+import { breakable, el, errorBox, replace, visible } from "./dom.js";
 import { ago, bytes, enumWords } from "./format.js";
 
-/**
- * @typedef {{versionId: string, movedFrom?: string, time: string, caller?: string, kind?: string, beforeSha256?: string,
- *   beforeBytes?: string, afterSha256?: string, afterBytes?: string, restorable?: boolean, diff?: string,
- *   diffTruncated?: boolean}} Version
- */
+/** @typedef {Record<string, any> & {diff?: string}} Version FileVersion of the protos. */
 
 const PAGE_SIZE = 20;
 const EMPTY = "The history has no writes of this file.";
@@ -65,11 +60,11 @@ function versionItem(version, undo) {
       { class: "row" },
       el("strong", { text: enumWords(kind) }),
       el("time", { datetime: time, title: time, text: ago(time) }),
-      el("span", null, "by ", el("bdi", { text: visiblePath(caller) })),
+      el("span", null, "by ", el("bdi", { text: visible(caller) })),
       el("span", { class: "muted", text: `${before} → ${after}` }),
       !restorable && el("span", { class: "badge badge-warn", text: "Cannot be undone" }),
     ),
-    movedFrom && el("p", null, "Moved from ", el("code", { dir: "auto", text: visiblePath(movedFrom) })),
+    movedFrom && el("p", null, "Moved from ", el("code", { dir: "auto", text: visible(movedFrom) })),
     el("details", null, el("summary", { text: "Diff" }), diffOf(version)),
     restorable && el("p", { class: "muted" }, "To undo it: ", el("code", { text: `${undo} ${versionId}` })),
   );
@@ -81,7 +76,7 @@ function diffOf({ diff, diffTruncated }) {
   let inHeader = true;
   const lines = diff.replace(/\n$/, "").split("\n").map((line) => {
     inHeader &&= !line.startsWith("@@");
-    return el("div", { class: inHeader ? "muted" : LINE_CLASSES[line[0]], text: line || " " });
+    return el("div", { class: inHeader ? "muted" : LINE_CLASSES[line[0]] }, breakable(line || " "));
   });
   return [
     el("pre", { class: "code diff", tabindex: "0", role: "region", "aria-label": "Diff" }, lines),

@@ -1,14 +1,13 @@
 // @ts-check
 /** "Why is a file not found?": a form for a file or a line, and the step of indexing or searching that leaves it out. */
 
-import { call } from "./api.js";
+import { call, latestOnly } from "./api.js";
 import { announce, debounce, el, errorBox, loading, replace } from "./dom.js";
 import { enumWords } from "./format.js";
-import { latestOnly } from "./latest.js";
 import { placeLink, resultCard, sentence, wordsToMark } from "./results.js";
 import { field, input } from "./search_form.js";
 
-/** @typedef {{path?: string, reason?: string, explanation?: string, rank?: number, maxRank?: number, value?: number, limit?: number, rule?: string, chunk?: import("./results.js").Result, info?: import("./results.js").Info}} Miss */
+/** @typedef {any} Miss ExplainMissResponse of the protos. */
 
 const TYPING_PAUSE_MS = 200;
 const MOST_PATHS = 200;

@@ -141,7 +141,7 @@ function syncCard() {
 
 /** @param {any} status @param {string} agentId */
 function statusCards(status, agentId) {
-  return [problemsCard(status, agentId), el("div", { class: "grid" }, indexCard(status), searchCard(status)), rootsCard(status), sourcesCard(status)];
+  return [problemsCard(status, agentId), el("div", { class: "grid" }, indexCard(status), searchCard(status)), rootsCard(status)];
 }
 
 /** @param {any} status */
@@ -257,12 +257,6 @@ function rootsCard({ index = {}, watchers = [] }) {
     ];
   });
   return tableCard("Freshness by root", ["Root", "Source", "#On disk", "#Indexed", "#Pending", "#Failed", "Oldest pending", "Watcher"], rows);
-}
-
-/** @param {any} status */
-function sourcesCard({ index = {} }) {
-  const rows = index.sources?.map((/** @type {any} */ counts) => [enumWords(counts.source), counts.filesOnDisk, counts.filesIndexed, counts.filesFailed, counts.chunks]);
-  return tableCard("By source", ["Source", "#On disk", "#Indexed", "#Failed", "#Chunks"], rows);
 }
 
 /** @param {string} title @param {string[]} heads Those of number columns begin with "#". @param {any[][]} [rows] */

@@ -1,16 +1,14 @@
 // @ts-check
 /** Search results, dropped candidates and the report on a search, as elements. */
 
-import { el, marked, viewHref } from "./dom.js";
+import { el, marked, viewHref, visible } from "./dom.js";
 import { ago, duration, enumWords, number } from "./format.js";
 import { scoreBar, scoreFacts } from "./score_bar.js";
 
 /** @typedef {{path?: string, startLine?: number, endLine?: number, score?: number, origin?: string}} Passage Of a file, or an entry. */
 /** @typedef {Passage & {snippet?: string, source?: string, modifiedTime?: string, importance?: number, scoreDetail?: import("./score_bar.js").ScoreDetail}} Result */
 /** @typedef {Passage & {reason?: string, explanation?: string}} Dropped */
-/** @typedef {{kind?: string, wanted?: string, used?: string, reason?: string}} Degradation */
-/** @typedef {{leg?: string, terms?: string[], note?: string}} Leg */
-/** @typedef {{backend?: string, servedMode?: string, embedding?: {model?: string}, degradations?: Degradation[], indexRevision?: string, stale?: boolean, keywordCandidates?: number, vectorCandidates?: number, droppedByMinScore?: number, elapsed?: string, emptyReason?: string, emptyExplanation?: string, legs?: Leg[], confidence?: number}} Info */
+/** @typedef {Record<string, any> & {legs?: Array<{leg?: string, terms?: string[], note?: string}>}} Info SearchInfo of the protos. */
 
 const TRUSTED_ORIGINS = new Set(["ORIGIN_UNSPECIFIED", "ORIGIN_OWNER", "ORIGIN_AGENT"]);
 const ENTRY = /^entries\//;
@@ -29,11 +27,6 @@ export function placeLink(agentId, { path = "", startLine = 0, endLine = startLi
   const shown = [el("bdi", {}, visible(path)), lines];
   if (ENTRY.test(path)) return el("span", { class: "path" }, shown);
   return el("a", { class: `path ${className}`, href: viewHref(agentId, "files", { path, line: startLine || "" }) }, shown);
-}
-
-/** @param {string} path Return it with escapes for control characters and for those that change the direction of text. */
-export function visible(path) {
-  return path.replace(/[\p{Cc}\p{Bidi_C}\u2028\u2029]/gu, (char) => `\\u{${char.codePointAt(0)?.toString(16)}}`);
 }
 
 /**
@@ -127,7 +120,7 @@ export function droppedTable(agentId, dropped, explain) {
   );
 }
 
-/** @param {Degradation} degradation */
+/** @param {any} degradation */
 function degradationLine({ kind, wanted, used, reason = "" }) {
   const instead = used ? ` (used: ${used}${wanted ? `; configured: ${wanted}` : ""})` : "";
   return el("li", {}, el("strong", {}, `${enumWords(kind)}.`), " ", sentence(reason + instead));

@@ -10,9 +10,9 @@ import { el } from "./dom.js";
 const KINDS = Object.entries({
   keyword: "words of the query in the chunk (BM25)",
   window: "words of the query that are close together",
-  vector: "similar meaning (cosine of the embeddings)",
-  date: "the query names the date of this chunk or one near it",
-  annotations: "importance and projects in the chunk's annotations",
+  vector: "similar meaning (cosine)",
+  date: "the query names a date near that of the chunk",
+  annotations: "importance and projects",
   decay: "age of the chunk",
   adjacent: "better results are adjacent chunks; lowers the rank, not the score",
   diversity: "better results are similar; lowers the rank, not the score",

@@ -1,10 +1,9 @@
 // @ts-check
 /** The view of searches: results as you type, the parts of their scores, and the dropped candidates. */
 
-import { call } from "./api.js";
+import { call, latestOnly } from "./api.js";
 import { announce, debounce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
 import { count, enumWords } from "./format.js";
-import { latestOnly } from "./latest.js";
 import { missForm } from "./miss.js";
 import { droppedTable, infoReport, resultCard, sentence, wordsToMark } from "./results.js";
 import { barScale } from "./score_bar.js";

@@ -1,19 +1,14 @@
 // @ts-check
 /** The view of sessions: what a session loads when it starts, and what recall injects before a turn. */
 
-import { call } from "./api.js";
-import { announce, el, emptyBox, errorBox, loading, replace } from "./dom.js";
+import { call, latestOnly } from "./api.js";
+import { announce, breakable, el, emptyBox, errorBox, loading, replace, visible } from "./dom.js";
 import { count, day, enumWords } from "./format.js";
-import { latestOnly } from "./latest.js";
-import { infoReport, placeLink, scoreAndOrigin, sentence, visible } from "./results.js";
+import { infoReport, placeLink, scoreAndOrigin, sentence } from "./results.js";
 import { choice, field, input } from "./search_form.js";
 
 /** @typedef {import("./main.js").Context} Context */
-/** @typedef {import("./results.js").Passage & {text?: string, truncated?: boolean, exists?: boolean, problem?: string}} LoadedFile */
-/** @typedef {{name?: string, description?: string, parametersJson?: string}} ToolSchema */
-/** @typedef {{files?: LoadedFile[], recallPrompt?: string, toolSchemas?: ToolSchema[]}} Start */
-/** @typedef {import("./results.js").Passage & {date?: string, why?: string}} Item */
-/** @typedef {{block?: string, items?: Item[], silentReason?: string, silentExplanation?: string, info?: import("./results.js").Info, tokensUsed?: number}} Recalled */
+/** @typedef {import("./results.js").Passage & Record<string, any>} Item A passage, or a file that is loaded. */
 
 const MAIN = "main";
 /** Longer texts are not kept in the address of the page. */
@@ -61,7 +56,7 @@ function startSection({ agentId, params, signal: left }, save) {
   return { section, params: () => ({ kind: kind.value === MAIN ? "" : kind.value }) };
 }
 
-/** @param {string} agentId @param {Start} response */
+/** @param {string} agentId @param {{files?: Item[], items?: Item[]} & Record<string, any>} response */
 function startOf(agentId, { files = [], recallPrompt = "", toolSchemas = [] }) {
   const chars = files.reduce((total, file) => total + length(file.text), 0);
   return [
@@ -92,7 +87,7 @@ function length(text = "") {
   return [...text].length;
 }
 
-/** @param {string} agentId @param {LoadedFile} file */
+/** @param {string} agentId @param {Item} file */
 function loadedFile(agentId, file) {
   const { path = "", text, exists, truncated, problem } = file;
   return [
@@ -112,7 +107,7 @@ function loadedFile(agentId, file) {
 
 /** @param {string} text @param {string} label Return a text that can be scrolled by keyboard. */
 function textBlock(text, label) {
-  return el("pre", { class: "code text-block", dir: "auto", tabindex: "0", role: "group", "aria-label": label }, text);
+  return el("pre", { class: "code text-block", dir: "auto", tabindex: "0", role: "group", "aria-label": label }, breakable(text));
 }
 
 /** @param {Context} context @param {() => void} save Called if the values of `params` change. */
@@ -133,7 +128,7 @@ function recallSection({ agentId, params, signal: left }, save) {
     const request = { agentId, text: text.value, explain: true, ...(tokens.value && { maxTokens: Number(tokens.value) }) };
     runner.run(
       (signal) => call("MemoryRecall", request, { signal }),
-      (/** @type {Recalled} */ response) => {
+      (response) => {
         announce(count(response.items?.length, "recalled passage"));
         replace(answer, recalled(agentId, response));
       },
@@ -164,7 +159,7 @@ function recallSection({ agentId, params, signal: left }, save) {
   return { section, params: () => ({ text: text.value.length > MOST_TEXT_IN_ADDRESS ? "" : text.value, tokens: tokens.value }) };
 }
 
-/** @param {string} agentId @param {Recalled} response */
+/** @param {string} agentId @param {{files?: Item[], items?: Item[]} & Record<string, any>} response */
 function recalled(agentId, { block, items = [], silentReason, silentExplanation, info = {}, tokensUsed }) {
   if (!block) {
     const reason = el("p", {}, el("strong", {}, `${enumWords(silentReason)}.`));

@@ -56,7 +56,7 @@ def test_an_explained_search_shows_the_parts_of_scores_and_what_it_dropped(serve
     found = printed(served.memoryd(*command)).splitlines()
     assert found[0].startswith("1.000 MEMORY.md:1-4")
     assert "    score: keyword 0.667, window 0.333" in found
-    heading = found.index("Not among the results:")
+    heading = found.index("Dropped:")
     (dropped,) = found[heading + 1 :]
     assert " memory/2026-05-03.md:1-4: below max results: lines 1-4 have rank 2, " in dropped
     answer = json.loads(printed(served.memoryd(*command, "--json")))

@@ -111,7 +111,9 @@ async def test_the_token_of_the_state_directory_is_created_for_http_alone(serve,
 async def test_a_change_of_http_takes_effect_at_the_next_restart(serve, home):
     running = await serve(http_settings())
     url = running.daemon.edges.http_url
-    report = await running.daemon.reload(lambda: home.settings(quiet(http_settings(maxBodyBytes=4096, inspector=False))))
+    report = await running.daemon.reload(
+        lambda: home.settings(quiet(http_settings(maxBodyBytes=4096, inspector=False)))
+    )
     assert report.awaiting_restart == ("memoryd.http.maxBodyBytes", "memoryd.http.inspector")
     assert running.daemon.edges.http_url == url
 

@@ -377,12 +377,12 @@ async def test_behind_a_proxy_that_ends_tls_the_cookie_is_secure(serve, home):
 
 
 def test_a_missing_file_of_the_page_fails_the_start(tmp_path):
-    inspector_files = pytest.importorskip("memoryd_server.http.inspector_files")
+    inspector_assets = pytest.importorskip("memoryd_server.http.inspector_assets")
     with pytest.raises(SettingsError, match=r"missing: /; install memoryd again"):
-        inspector_files.read_page(tmp_path)
+        inspector_assets.read_page(tmp_path)
     (tmp_path / "index.html").write_text('<script src="/inspector/main.js"></script>')
     (tmp_path / "notes.txt").write_text("not a file of the page")
     with pytest.raises(SettingsError, match=r"missing: /inspector/main\.js"):
-        inspector_files.read_page(tmp_path)
+        inspector_assets.read_page(tmp_path)
     (tmp_path / "main.js").write_text("// é")
-    assert set(inspector_files.read_page(tmp_path)) == {"/", "/inspector/main.js"}
+    assert set(inspector_assets.read_page(tmp_path)) == {"/", "/inspector/main.js"}

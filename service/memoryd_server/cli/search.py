@@ -83,7 +83,7 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
     elif answer.info.matched_any_word:
         complain("no file contains all words of the query; the results contain some of them")
     if answer.dropped:
-        yield "Not among the results:"
+        yield "Dropped:"
     for candidate in answer.dropped:
         place = f"{candidate.path}:{candidate.start_line}-{candidate.end_line}"
         yield f"{candidate.score:.3f} {place}: {enum_word(candidate, 'reason')}: {candidate.explanation}"

@@ -197,7 +197,11 @@ def agents(common: CommonOptions, as_json: bool) -> None:
 @json_option
 @source_option(FILE_SOURCES, "Only this source. Repeated: any. Default: all configured sources.")
 @filter_options
-@click.option("--excluded", is_flag=True, help="Also list what a rule excludes, with the rule.")
+@click.option(
+    "--excluded",
+    is_flag=True,
+    help="Also list what is not indexed because of a rule, or because it is a link, with the reason.",
+)
 def files(
     common: CommonOptions,
     agent: str,

@@ -1,7 +1,7 @@
 """The HTTP edge and the MCP server. Imported only when one of them is used, because it imports large packages."""
 
 from memoryd_server.http.connection import HttpLimits
-from memoryd_server.http.inspector_files import read_page
+from memoryd_server.http.inspector_assets import read_page
 from memoryd_server.http.mcp_calls import SessionOwner
 from memoryd_server.http.mcp_http import McpLimits
 from memoryd_server.http.mcp_server import McpServer

@@ -19,8 +19,8 @@ from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import FieldViolation, InvalidRequest, TokenInvalid
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.http.exchange import ClientLeft, HttpExchange
-from memoryd_server.http.inspector_files import FILES_PATH, ISOLATION_HEADERS, PageFile
-from memoryd_server.http.inspector_sessions import SESSION_SECONDS, InspectorSession, InspectorSessions, SignInThrottle
+from memoryd_server.http.inspector_assets import FILES_PATH, ISOLATION_HEADERS, PageFile
+from memoryd_server.http.inspector_sign_in import SESSION_SECONDS, InspectorSession, InspectorSessions, SignInThrottle
 from memoryd_server.http.refusals import Refusal
 from memoryd_server.http.request_headers import RequestHeaders
 from memoryd_server.http.routes import BodyHandler, Handler, Route

@@ -25,7 +25,7 @@ from memoryd_server.errors import MemorydError, ShuttingDown
 from memoryd_server.http.connection import HttpConnection, HttpLimits, protocol_config
 from memoryd_server.http.exchange import AsgiApp, BodyBudget, ClientLeft, HttpExchange, Receive, Scope, Send
 from memoryd_server.http.inspector import Inspector
-from memoryd_server.http.inspector_files import PageFile
+from memoryd_server.http.inspector_assets import PageFile
 from memoryd_server.http.listener import HttpListener
 from memoryd_server.http.refusals import Refusal
 from memoryd_server.http.request_headers import AllowedSources, RequestHeaders, check_source, read_headers

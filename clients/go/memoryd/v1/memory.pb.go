@@ -557,9 +557,9 @@ const (
 	ScorePartKind_SCORE_PART_KIND_DECAY ScorePartKind = 5
 	// A date that the query names.
 	ScorePartKind_SCORE_PART_KIND_DATE ScorePartKind = 6
-	// Better results are adjacent chunks. Negative; lowers the order, and is no part of the score.
+	// Better results are adjacent chunks. Negative; lowers the rank, and is no part of the score.
 	ScorePartKind_SCORE_PART_KIND_ADJACENT ScorePartKind = 7
-	// Better results are similar, and MMR is enabled. Negative; lowers the order, and is no part of the score. It is
+	// Better results are similar, and MMR is enabled. Negative; lowers the rank, and is no part of the score. It is
 	// relative to the difference between the highest and the lowest score of this search.
 	ScorePartKind_SCORE_PART_KIND_DIVERSITY ScorePartKind = 8
 )
@@ -2160,7 +2160,7 @@ func (x *IndexStatus) GetRoots() []*RootStatus {
 // Counts of one root: a folder that is indexed, or a single file.
 type RootStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Path relative to the workspace; "." is the workspace itself.
+	// Path relative to the workspace; "." is the workspace itself, and `sessions` the folder of the transcripts.
 	Root string `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"`
 	// Source of its files.
 	Source Source `protobuf:"varint,2,opt,name=source,proto3,enum=memoryd.v1.Source" json:"source,omitempty"`

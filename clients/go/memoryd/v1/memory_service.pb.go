@@ -584,8 +584,9 @@ const (
 	FileState_FILE_STATE_GONE FileState = 5
 	// MemoryForget removed the file from the index. It is not indexed again until its content changes.
 	FileState_FILE_STATE_FORGOTTEN FileState = 6
-	// A rule excludes the file. Listed only if `include_excluded` is set in the request. An excluded folder is listed
-	// without the files in it; its path ends with "/".
+	// The file is not indexed because of a rule, or for another reason that `rule` states. Listed only if
+	// `include_excluded` is set in the request. An excluded folder is listed without the files in it; its path ends with
+	// "/".
 	FileState_FILE_STATE_EXCLUDED FileState = 7
 )
 
@@ -5669,7 +5670,8 @@ type File struct {
 	Chunks int32 `protobuf:"varint,7,opt,name=chunks,proto3" json:"chunks,omitempty"`
 	// The date of the file, `YYYY-MM-DD`, as described for MemoryFilter. Empty if it has none.
 	Date string `protobuf:"bytes,8,opt,name=date,proto3" json:"date,omitempty"`
-	// For an excluded file, the rule that excludes it, for example `.memoryignore:3: drafts/`. Empty otherwise.
+	// For an excluded file, the rule that excludes it, for example `.memoryignore:3: drafts/`, or another reason, for
+	// example that it is a link. Empty otherwise.
 	Rule          string `protobuf:"bytes,9,opt,name=rule,proto3" json:"rule,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -969,7 +969,7 @@ export const IndexStatusSchema: GenMessage<IndexStatus> = /*@__PURE__*/
  */
 export type RootStatus = Message<"memoryd.v1.RootStatus"> & {
   /**
-   * Path relative to the workspace; "." is the workspace itself.
+   * Path relative to the workspace; "." is the workspace itself, and `sessions` the folder of the transcripts.
    *
    * @generated from field: string root = 1;
    */
@@ -2091,14 +2091,14 @@ export enum ScorePartKind {
   DATE = 6,
 
   /**
-   * Better results are adjacent chunks. Negative; lowers the order, and is no part of the score.
+   * Better results are adjacent chunks. Negative; lowers the rank, and is no part of the score.
    *
    * @generated from enum value: SCORE_PART_KIND_ADJACENT = 7;
    */
   ADJACENT = 7,
 
   /**
-   * Better results are similar, and MMR is enabled. Negative; lowers the order, and is no part of the score. It is
+   * Better results are similar, and MMR is enabled. Negative; lowers the rank, and is no part of the score. It is
    * relative to the difference between the highest and the lowest score of this search.
    *
    * @generated from enum value: SCORE_PART_KIND_DIVERSITY = 8;

@@ -3188,7 +3188,8 @@ export type File = Message<"memoryd.v1.File"> & {
   date: string;
 
   /**
-   * For an excluded file, the rule that excludes it, for example `.memoryignore:3: drafts/`. Empty otherwise.
+   * For an excluded file, the rule that excludes it, for example `.memoryignore:3: drafts/`, or another reason, for
+   * example that it is a link. Empty otherwise.
    *
    * @generated from field: string rule = 9;
    */
@@ -3822,8 +3823,9 @@ export enum FileState {
   FORGOTTEN = 6,
 
   /**
-   * A rule excludes the file. Listed only if `include_excluded` is set in the request. An excluded folder is listed
-   * without the files in it; its path ends with "/".
+   * The file is not indexed because of a rule, or for another reason that `rule` states. Listed only if
+   * `include_excluded` is set in the request. An excluded folder is listed without the files in it; its path ends with
+   * "/".
    *
    * @generated from enum value: FILE_STATE_EXCLUDED = 7;
    */

@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from memoryd_server.http.inspector_sessions import AttemptLimit, InspectorSessions, SignInThrottle
+from memoryd_server.http.inspector_sign_in import AttemptLimit, InspectorSessions, SignInThrottle
 
 ORIGIN = "http://127.0.0.1:7628"
 

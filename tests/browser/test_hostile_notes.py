@@ -99,3 +99,17 @@ def test_text_that_reverses_its_direction_does_not_reverse_what_is_around_it(ins
 def test_a_failed_file_of_this_workspace_is_still_shown(inspector):
     inspector.go("Files", path=FAILED)
     expect(inspector.page.get_by_role("region", name="File", exact=True)).to_contain_text("could not be indexed")
+
+
+def test_a_long_run_of_combining_characters_does_not_freeze_the_page(inspector):
+    text = "a" + "\u0301" * 120_000
+
+    def answer(route):
+        response = route.fetch()
+        route.fulfill(response=response, json={**response.json(), "text": text, "endLine": 1, "totalLines": 1})
+
+    inspector.page.route("**/inspector/call/MemoryGet", answer)
+    inspector.go("Files", path="MEMORY.md")
+    # Without breaks, the layout takes longer than a step of the page may.
+    inspector.page.locator(".line-text").first.click(timeout=8_000)
+    assert inspector.page.locator(".line-text").first.evaluate("(line) => line.textContent") == text

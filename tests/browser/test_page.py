@@ -14,6 +14,8 @@ def test_the_page_is_small_and_complete_after_its_first_load(opened, inspected):
     assert {file.status for file in files} == {200}
     sent = {file.url: file.request.sizes()["responseBodySize"] for file in files}
     assert sum(sent.values()) <= MOST_SENT_BYTES, sent
+    sizes = {file.url: len(file.body()) for file in files}
+    assert sum(sizes.values()) <= MOST_BYTES, sizes
     assert sum(len(file.body()) for file in files) <= MOST_BYTES
 
 

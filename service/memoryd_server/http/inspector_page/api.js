@@ -1,4 +1,3 @@
-// @ts-check
 /** Calls to the daemon: each is a POST to the origin of the page. The session is an HttpOnly cookie. */
 
 /** @typedef {{field?: string, description?: string}} Violation */

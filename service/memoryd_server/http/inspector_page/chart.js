@@ -1,4 +1,3 @@
-// @ts-check
 /** A bar chart of counts by day. The bars are hidden from screen readers, which get the same numbers as a table. */
 
 import { el, replace, svg } from "./dom.js";

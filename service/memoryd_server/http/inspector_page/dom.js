@@ -1,4 +1,3 @@
-// @ts-check
 /** Elements of the page. Text becomes text nodes only, so text of notes cannot become markup. */
 
 import { ApiError } from "./api.js";

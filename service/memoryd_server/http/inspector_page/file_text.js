@@ -1,4 +1,3 @@
-// @ts-check
 /** The lines of a file, with its chunks as bars next to them. */
 
 import { call } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** The files of an agent as nested lists of folders. A folder's rows are created when it is opened. */
 
 import { el, visible } from "./dom.js";

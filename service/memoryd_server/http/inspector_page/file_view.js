@@ -1,4 +1,3 @@
-// @ts-check
 /** One file: its state, its history, and its text with chunks. */
 
 import { call } from "./api.js";

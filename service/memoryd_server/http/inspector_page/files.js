@@ -1,4 +1,3 @@
-// @ts-check
 /** The view of files: the files of an agent with their states, and the selected file. */
 
 import { eachPage } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** Numbers, times and enum values as text. */
 
 const NUMBER = new Intl.NumberFormat("en");
@@ -73,7 +72,7 @@ const WORDS = {
 const OTHER_ENUM = /^(SOURCE|ORIGIN|SEARCH_MODE|SYNC_MODE|BACKEND|SYNC_TRIGGER|SCORE_PART_KIND|WRITE_KIND)_/;
 
 /**
- * Return the words for an enum value by its full name, for example "Up to date" for INDEX_STATE_READY.
+ * Return the words for an enum value by its full name.
  * @param {string | undefined} value
  */
 export function enumWords(value) {

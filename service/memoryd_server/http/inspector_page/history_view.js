@@ -1,4 +1,3 @@
-// @ts-check
 /** The writes of a file, newest first, with the diff of each. The page shows the command that undoes a write. */
 
 import { call } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** The frame of the page: sign-in, agents, routes, keys and the stream of index states. */
 
 import { ApiError, eachPage, events, isSignedIn, signIn, signOut, watch } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** "Why is a file not found?": a form for a file or a line, and the step of indexing or searching that leaves it out. */
 
 import { call, latestOnly } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** The state of an agent's index: what is indexed, how it is searched, what does not work, and the sync in progress. */
 
 import { call } from "./api.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** Search results, dropped candidates and the report on a search, as elements. */
 
 import { el, marked, viewHref, visible } from "./dom.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** The parts of a score, as a bar and as a list. */
 
 import { el } from "./dom.js";

@@ -1,4 +1,3 @@
-// @ts-check
 /** The view of searches: results as you type, the parts of their scores, and the dropped candidates. */
 
 import { call, latestOnly } from "./api.js";

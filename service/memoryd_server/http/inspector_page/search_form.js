@@ -1,4 +1,3 @@
-// @ts-check
 /** The fields of a search, and their values in the address of the page and in a request. */
 
 import { el } from "./dom.js";

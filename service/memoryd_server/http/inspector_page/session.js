@@ -1,4 +1,3 @@
-// @ts-check
 /** The view of sessions: what a session loads when it starts, and what recall injects before a turn. */
 
 import { call, latestOnly } from "./api.js";

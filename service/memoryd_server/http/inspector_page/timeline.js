@@ -1,4 +1,3 @@
-// @ts-check
 /** Notes and sessions by day, newest first. */
 
 import { eachPage } from "./api.js";

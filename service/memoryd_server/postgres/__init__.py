@@ -1,0 +1,1 @@
+"""The PostgreSQL driver of `memoryd_server.store`, and the only package that imports psycopg."""

@@ -1,0 +1,382 @@
+"""Database: connections to one PostgreSQL database, transactions of one agent, and the locks of agents.
+
+Each transaction sets `memoryd.agent`, which the policies of the tables compare, for its own duration only. So a
+connection that is used again never shows the rows of another agent.
+
+A connection is opened by the thread that needs it, so that a server that refuses connections fails the call at once,
+with the reason. A connection that was idle while the server restarted is replaced without an error.
+"""
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import psycopg
+from psycopg import conninfo, pq
+
+from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexUnavailable
+from memoryd_server.postgres import schema
+from memoryd_server.postgres.errors import translated
+from memoryd_server.postgres.vector_format import register_vector
+
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+
+MAX_WAIT_SECONDS: Final = 10.0
+"""How long a call without a deadline waits for a connection."""
+
+# Unless the URL sets them. A dead host is noticed within some 30 s.
+_DEFAULTS = (
+    ("application_name", "memoryd"),
+    ("target_session_attrs", "read-write"),
+    ("keepalives_idle", "10"),
+    ("keepalives_interval", "5"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "30000"),
+)
+
+# Plans in parallel or with compilation cost a small query more than they gain. The server ends the session of a client
+# that has vanished, and with it the locks.
+_SESSION = """SELECT set_config('jit', 'off', false), set_config('max_parallel_workers_per_gather', '0', false),
+    set_config('lock_timeout', '5s', false), set_config('tcp_keepalives_idle', '30', false),
+    set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false),
+    set_config('search_path', %s, false)"""
+_WITH_VECTORS = """SELECT pg_type.oid, set_config('search_path', %s || ', ' || typnamespace::regnamespace, false)
+    FROM pg_type JOIN pg_extension ON extnamespace = typnamespace WHERE typname = 'vector' AND extname = 'vector'"""
+
+_LOCK_WAIT = "1s"
+
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+_SET = "SELECT set_config('memoryd.agent', %s, true), set_config('statement_timeout', %s, true)"
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """How to connect. `url` may contain a password, which is therefore not shown, and parameters of libpq.
+
+    `password_file` contains the password alone, and is read for each connection. `idle_seconds` is how long unused
+    connections are kept.
+    """
+
+    url: str = field(repr=False)
+    password_file: Path | None = None
+    max_connections: int = 10
+    connect_seconds: int = 5
+    idle_seconds: float = 60.0
+
+
+class Database:
+    """Connections to one database, shared by the agents of a process. Thread-safe. Blocks.
+
+    `monotonic` is a clock in seconds. Connections are opened when they are needed, and closed when no user is
+    attached.
+    """
+
+    def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._config = config
+        self._monotonic = monotonic
+        # psycopg reports lost connections as exceptions too.
+        logging.getLogger("psycopg").addHandler(logging.NullHandler())
+        self._changed = threading.Condition()
+        self._idle: list[tuple[Connection, float]] = []
+        self._open = self._users = 0
+        self._prepared = False
+        self._locks = AgentLocks(self._connect)
+
+    @property
+    def location(self) -> str:
+        """The hosts and the name of the database, without a user or password."""
+        found = self._parameters()
+        hosts = str(found.get("host") or found.get("hostaddr") or "localhost")
+        return f"postgresql://{hosts}/{found.get('dbname') or found.get('user') or ''}"
+
+    def attach(self) -> None:
+        """Keep connections for one more user."""
+        with self._changed:
+            self._users += 1
+
+    def detach(self) -> None:
+        """End the use of one user; close all connections after the last one."""
+        with self._changed:
+            self._users -= 1
+            if self._users > 0:
+                return
+        self._drop_idle()
+        self._locks.close()
+
+    def prepare(self, *, again: bool = False) -> None:
+        """Create or upgrade the tables, once; `again` if they may have been removed. Raises as `schema.prepare`."""
+        if self._prepared and not again:
+            return
+        with translated(), self._connection(None) as (connection, _):
+            schema.prepare(connection)
+            # The type of vectors may be in another schema than when the connection was opened.
+            _prepare_session(connection)
+        self._prepared = True
+
+    def lock(self, agent_id: str) -> None:
+        """Lock an agent for this process until `unlock`.
+
+        Raises:
+            IndexBusy: another process, or another store of this one, holds it.
+        """
+        with translated():
+            self._locks.acquire(agent_id)
+
+    def unlock(self, agent_id: str) -> None:
+        """Release the lock of an agent. The server may be unreachable: it releases the lock itself."""
+        self._locks.release(agent_id)
+
+    @contextmanager
+    def read(self, agent_id: str, deadline: float | None = None) -> Iterator[Connection]:
+        """Open a snapshot of an agent's rows; each statement ends when `deadline` (monotonic seconds) passes.
+
+        Raises:
+            DeadlineTooShort: the deadline has passed.
+            IndexUnavailable, IndexBusy: the database cannot be used.
+        """
+        with self._transaction(_BEGIN_READ, agent_id, deadline) as connection:
+            yield connection
+
+    @contextmanager
+    def write(self, agent_id: str) -> Iterator[Connection]:
+        """Run the body in one transaction of an agent: committed as a whole, or rolled back.
+
+        Raises:
+            IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the transaction is not committed. If the server was
+                lost during the commit, it may be.
+        """
+        self._locks.restore()
+        with self._transaction(_BEGIN_WRITE, agent_id, None) as connection:
+            yield connection
+
+    @contextmanager
+    def _transaction(self, begin: str, agent_id: str, deadline: float | None) -> Iterator[Connection]:
+        with translated(), self._begun(begin, agent_id, deadline) as connection:
+            try:
+                yield connection
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _begun(self, begin: str, agent_id: str, deadline: float | None) -> Iterator[Connection]:
+        while True:
+            with self._connection(deadline) as (connection, is_used):
+                try:
+                    self._start(connection, begin, agent_id, deadline)
+                except psycopg.OperationalError:
+                    if not (is_used and connection.broken):
+                        raise
+                    # The server has closed it meanwhile, and probably the others too.
+                    self._drop_idle()
+                    self._locks.suspect()
+                    continue
+                yield connection
+                return
+
+    def _start(self, connection: Connection, begin: str, agent_id: str, deadline: float | None) -> None:
+        timeout_ms = 0
+        if deadline is not None:
+            timeout_ms = int(1000 * (deadline - self._monotonic()))
+            if timeout_ms <= 0:
+                raise DeadlineTooShort("the deadline had passed before the search began")
+        with connection.pipeline():
+            connection.execute(begin)
+            connection.execute(_SET, (agent_id, str(timeout_ms)))
+
+    @contextmanager
+    def _connection(self, deadline: float | None) -> Iterator[tuple[Connection, bool]]:
+        """Lend a connection, and say whether it was used before."""
+        connection, is_used = self._take(deadline)
+        try:
+            yield connection, is_used
+        finally:
+            self._give_back(connection)
+
+    def _take(self, deadline: float | None) -> tuple[Connection, bool]:
+        until = self._monotonic() + MAX_WAIT_SECONDS
+        until = until if deadline is None else min(until, deadline)
+        with self._changed:
+            while not self._idle and self._open >= self._config.max_connections:
+                left = until - self._monotonic()
+                if left <= 0:
+                    raise IndexBusy(
+                        f"all {self._open} connections to the PostgreSQL server are in use", retry_after_seconds=1.0
+                    )
+                self._changed.wait(left)
+            if self._idle:
+                return self._idle.pop()[0], True
+            self._open += 1
+        try:
+            return self._connect(), False
+        except BaseException:
+            self._forget(1)
+            raise
+
+    def _give_back(self, connection: Connection) -> None:
+        usable = not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
+        now = self._monotonic()
+        with self._changed:
+            if usable and self._users > 0:
+                self._idle.append((connection, now))
+                self._changed.notify()
+            else:
+                usable = False
+            expired = [each for each in self._idle if now - each[1] > self._config.idle_seconds]
+            self._idle = [each for each in self._idle if each not in expired]
+        surplus = [each for each, _ in expired] + ([] if usable else [connection])
+        self._close(surplus)
+
+    def _drop_idle(self) -> None:
+        with self._changed:
+            dropped, self._idle = self._idle, []
+        self._close([connection for connection, _ in dropped])
+
+    def _close(self, connections: list[Connection]) -> None:
+        for connection in connections:
+            with suppress(psycopg.Error):
+                connection.close()
+        self._forget(len(connections))
+
+    def _forget(self, count: int) -> None:
+        if count:
+            with self._changed:
+                self._open -= count
+                self._changed.notify(count)
+
+    def _connect(self) -> Connection:
+        # psycopg's statements that are prepared after some uses have plans that do not know the agent.
+        connection = psycopg.connect(
+            **self._parameters(), connect_timeout=self._config.connect_seconds, autocommit=True, prepare_threshold=None
+        )
+        try:
+            _prepare_session(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _parameters(self) -> dict[str, Any]:
+        try:
+            found = conninfo.conninfo_to_dict(self._config.url)
+        except psycopg.Error:
+            # The reason would contain parts of the URL.
+            raise IndexUnavailable("the URL of the store is not a PostgreSQL URL: memoryd.store.url") from None
+        parameters: dict[str, Any] = {**dict(_DEFAULTS), **found}
+        if self._config.password_file is not None:
+            try:
+                parameters["password"] = self._config.password_file.read_text("utf-8").rstrip("\r\n")
+            except OSError as error:
+                raise IndexUnavailable(f"the password file of the store cannot be read: {error}") from error
+        return parameters
+
+
+def _prepare_session(connection: Connection) -> None:
+    connection.execute(_SESSION, (schema.SCHEMA,))
+    row = connection.execute(_WITH_VECTORS, (schema.SCHEMA,)).fetchone()
+    if row is not None:
+        register_vector(connection, row[0])
+
+
+class AgentLocks:
+    """Advisory locks of agents, all held by one session of this process. Thread-safe. Blocks.
+
+    The server releases them when the session ends. If the session was lost, `restore` acquires them again; a lock that
+    another process has acquired meanwhile stays lost, and the fence of the agent prevents writes.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._connection: Connection | None = None
+        self._held: set[str] = set()
+        self._suspected = False
+        self._waits = True
+
+    def suspect(self) -> None:
+        """Check the session at the next `restore`: another one was lost."""
+        self._suspected = True
+
+    def restore(self) -> None:
+        """Acquire the locks of a lost session again, as far as possible."""
+        if self._suspected:
+            with self._guard, translated():
+                self._suspected = False
+                self._session()
+
+    def acquire(self, agent_id: str) -> None:
+        """Acquire the lock of an agent; IndexBusy if it is held."""
+        with self._guard:
+            if agent_id in self._held or not self._try_or_wait(agent_id):
+                raise IndexBusy(
+                    f"another process holds the index of the agent {agent_id!r}; stop it, or wait until it ends",
+                    retry_after_seconds=1.0,
+                )
+            self._held.add(agent_id)
+
+    def _try_or_wait(self, agent_id: str) -> bool:
+        """Return whether the lock was acquired. The session of a process that was just killed may still hold it.
+
+        After a wait in vain, later calls do not wait until one succeeds: another process probably holds all agents.
+        """
+        connection = self._session()
+        if _try_lock(connection, agent_id):
+            self._waits = True
+        elif self._waits:
+            try:
+                connection.execute("SELECT pg_advisory_lock(%s)", (_key(agent_id),))
+            except psycopg.errors.LockNotAvailable:
+                self._waits = False
+        else:
+            return False
+        return self._waits
+
+    def release(self, agent_id: str) -> None:
+        """Release the lock of an agent, if it is held."""
+        with self._guard:
+            if agent_id in self._held:
+                self._held.discard(agent_id)
+                if self._connection is not None:
+                    with suppress(psycopg.Error):
+                        self._connection.execute("SELECT pg_advisory_unlock(%s)", (_key(agent_id),))
+
+    def close(self) -> None:
+        """Release all locks."""
+        with self._guard:
+            self._held.clear()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _session(self) -> Connection:
+        """Return the session, after a check; open it again with the held locks if it was lost."""
+        if self._connection is not None:
+            try:
+                self._connection.execute("SELECT 1")
+            except psycopg.Error:
+                self._connection.close()
+            else:
+                return self._connection
+        self._connection = self._connect()
+        self._connection.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_WAIT,))
+        for agent_id in self._held:
+            _try_lock(self._connection, agent_id)
+        return self._connection
+
+
+def _try_lock(connection: Connection, agent_id: str) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_key(agent_id),)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _key(agent_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"memoryd {agent_id}".encode()).digest()[:8], "big", signed=True)

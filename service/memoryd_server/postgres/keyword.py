@@ -35,26 +35,29 @@ _NAME = re.compile("[_0-9]")
 # Above every term that begins with the prefix before it: the last code point is no character.
 _LAST = "\U0010ffff"
 
-# A term that occurs as a prefix counts the occurrences of all its words, as one term.
-_OCCURRENCES = f"""SELECT p.chunk_id, t.idf, (in_body + {_CONTEXT_WEIGHT}::float8 * in_context) AS tf, chunk_tokens
-    FROM unnest(%(terms)s::text[], %(idfs)s::float8[]) AS t(term, idf)
-    JOIN postings AS p ON {OWN} AND p.term = t.term{{among}}"""  # noqa: S608 -- constants
-_PREFIX_OCCURRENCES = f""" UNION ALL
-    SELECT p.chunk_id, t.idf, sum(in_body + {_CONTEXT_WEIGHT}::float8 * in_context), max(chunk_tokens)
+# Each term is looked up on its own: OFFSET 0 keeps the planner from reading all terms of the agent, which it prefers as
+# long as the server has no statistics of a new table. A prefix counts the occurrences of all its words as one term. The
+# order of the sum makes the scores of equal chunks equal.
+_OCCURRENCES = f"""SELECT chunk_id, number, idf, tf, chunk_tokens
+    FROM unnest(%(terms)s::text[], %(idfs)s::float8[]) WITH ORDINALITY AS t(word, idf, number),
+        LATERAL (SELECT chunk_id, in_body + {_CONTEXT_WEIGHT}::float8 * in_context AS tf, chunk_tokens
+            FROM postings WHERE {OWN} AND term = word{{among}} OFFSET 0) AS p"""  # noqa: S608 -- constants
+_PREFIX_OCCURRENCES = f""" UNION ALL SELECT chunk_id, -number, idf, tf, chunk_tokens
     FROM unnest(%(lows)s::text[], %(highs)s::text[], %(prefix_idfs)s::float8[]) WITH ORDINALITY
-        AS t(low, high, idf, number)
-    JOIN postings AS p ON {OWN} AND p.term >= t.low AND p.term < t.high{{among}}
-    GROUP BY t.number, t.idf, p.chunk_id"""  # noqa: S608 -- constants
+            AS t(low, high, idf, number),
+        LATERAL (SELECT chunk_id, sum(in_body + {_CONTEXT_WEIGHT}::float8 * in_context) AS tf,
+                max(chunk_tokens) AS chunk_tokens
+            FROM postings WHERE {OWN} AND term >= low AND term < high{{among}} GROUP BY chunk_id OFFSET 0) AS p"""  # noqa: S608 -- constants
 _SCORES = f"""SELECT chunk_id, -sum(idf * tf * {_K1 + 1}::float8
-        / (tf + {_K1}::float8 * ({1 - _B}::float8 + {_B}::float8 * chunk_tokens / %(mean)s::float8))) AS score
+        / (tf + {_K1}::float8 * ({1 - _B}::float8 + {_B}::float8 * chunk_tokens / %(mean)s::float8))
+        ORDER BY number) AS score
     FROM ({{occurrences}}) AS occurrences GROUP BY chunk_id"""  # noqa: S608 -- constants
 
-_FREQUENCIES = f"""SELECT t.term, count(*) FROM unnest(%(terms)s::text[]) AS t(term)
-    JOIN postings AS p ON {OWN} AND p.term = t.term GROUP BY t.term"""  # noqa: S608 -- constants
-_PREFIX_FREQUENCIES = f"""SELECT t.low, count(DISTINCT p.chunk_id)
-    FROM unnest(%(lows)s::text[], %(highs)s::text[]) AS t(low, high)
-    JOIN postings AS p ON {OWN} AND p.term >= t.low AND p.term < t.high GROUP BY t.low"""  # noqa: S608 -- constants
-
+_FREQUENCIES = f"""SELECT word, (SELECT count(*) FROM postings WHERE {OWN} AND term = word)
+    FROM unnest(%(terms)s::text[]) AS t(word)"""  # noqa: S608 -- constants
+_PREFIX_FREQUENCIES = f"""SELECT low, (SELECT count(DISTINCT chunk_id) FROM postings
+        WHERE {OWN} AND term >= low AND term < high)
+    FROM unnest(%(lows)s::text[], %(highs)s::text[]) AS t(low, high)"""  # noqa: S608 -- constants
 
 _POSTINGS = Columns(
     "postings",
@@ -114,7 +117,7 @@ class KeywordIndex:
 
     def hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals."""
-        condition, values = chunk_condition(among, "p.chunk_id")
+        condition, values = chunk_condition(among, "chunk_id")
         found = self._scores(terms, condition)
         if found is None:
             return []
@@ -124,7 +127,7 @@ class KeywordIndex:
 
     def scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
         """Return the BM25 of each of these chunks for `terms`; 0 for one that holds none of them."""
-        found = self._scores(terms, " AND p.chunk_id = ANY(%(ids)s)")
+        found = self._scores(terms, " AND chunk_id = ANY(%(ids)s)")
         rows = [] if found is None else self._scope.all(found[0], **found[1], ids=list(ids))
         scored: Mapping[int, float] = {row[0]: row[1] for row in rows}
         return {chunk_id: scored.get(chunk_id, 0.0) for chunk_id in ids}
@@ -196,21 +199,25 @@ def insert_terms(scope: Scope, chunks: Sequence[tuple[int, ChunkTerms]]) -> None
         for term, (body, context) in terms.counts.items()
     ]
     scope.insert(_POSTINGS, rows)
-    scope.insert(_NAMES, sorted({row[:1] for row in rows if _NAME.search(row[0])}))
+    scope.insert(_NAMES, sorted({(row[0],) for row in rows if _NAME.search(row[0])}))
 
 
 def remove_terms(scope: Scope, chunk_ids: Sequence[int]) -> set[str]:
     """Remove chunks from the keyword index; return the names among their terms, for `remove_unused_names`."""
-    query = f"""WITH removed AS (DELETE FROM postings WHERE {OWN} AND chunk_id = ANY(%(ids)s) RETURNING term)
-        SELECT DISTINCT term FROM removed WHERE term ~ '[_0-9]'"""  # noqa: S608 -- a constant
-    return {row[0] for row in scope.all(query, ids=list(chunk_ids))}
+    # One chunk a time, for the reason of _OCCURRENCES.
+    query = f"""SELECT DISTINCT term FROM unnest(%(ids)s::bigint[]) AS t(id),
+            LATERAL (SELECT term FROM postings WHERE {OWN} AND chunk_id = id OFFSET 0) AS p
+        WHERE term ~ '[_0-9]'"""  # noqa: S608 -- a constant
+    names = {row[0] for row in scope.all(query, ids=list(chunk_ids))}
+    removal = f"DELETE FROM postings WHERE {OWN} AND chunk_id = %(id)s"  # noqa: S608 -- a constant
+    scope.run_many(removal, [{"id": chunk_id} for chunk_id in chunk_ids])
+    return names
 
 
 def remove_unused_names(scope: Scope, names: set[str]) -> None:
     """Remove those of these names that no chunk contains."""
-    query = f"""DELETE FROM names WHERE {OWN} AND term = ANY(%(names)s) AND NOT EXISTS(
-        SELECT 1 FROM postings AS p WHERE p.agent_id = %(agent)s AND p.generation = %(generation)s
-            AND p.term = names.term)"""  # noqa: S608 -- a constant
+    query = f"""DELETE FROM names WHERE {OWN} AND term = ANY(ARRAY(SELECT name FROM unnest(%(names)s::text[]) AS t(name)
+        WHERE (SELECT count(*) FROM (SELECT 1 FROM postings WHERE {OWN} AND term = name LIMIT 1) AS found) = 0))"""  # noqa: S608 -- constants
     if names:
         scope.run(query, names=[*names])
 

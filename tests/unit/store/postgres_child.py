@@ -4,16 +4,23 @@ import sys
 from pathlib import Path
 
 from memoryd_server.postgres.connection import Database, DatabaseConfig
+from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache
 from memoryd_server.postgres.store import PostgresStore
 from memoryd_server.store.identity import BuildIdentity
 from unit.store.contract import write_for_ever
 
+__all__ = ["URL_FILE", "Database", "DatabaseConfig", "PostgresEmbeddingCache", "agent_of", "new_store"]
+
 URL_FILE = "url"
 
 
+def agent_of(folder):
+    """An agent of the folder alone."""
+    return f"agent of {folder}"
+
+
 def new_store(folder, database):
-    """A store of an agent that is named after the folder."""
-    return PostgresStore(database, f"agent of {folder.name}", BuildIdentity("1", 400, 80))
+    return PostgresStore(database, agent_of(folder), BuildIdentity("1", 400, 80))
 
 
 if __name__ == "__main__":

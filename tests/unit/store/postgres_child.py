@@ -5,11 +5,22 @@ from pathlib import Path
 
 from memoryd_server.postgres.connection import Database, DatabaseConfig
 from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache
+from memoryd_server.postgres.history import PostgresWriteHistory
+from memoryd_server.postgres.history_rows import RECORD_BYTES
 from memoryd_server.postgres.store import PostgresStore
 from memoryd_server.store.identity import BuildIdentity
 from unit.store.contract import write_for_ever
 
-__all__ = ["URL_FILE", "Database", "DatabaseConfig", "PostgresEmbeddingCache", "agent_of", "new_store"]
+__all__ = [
+    "RECORD_BYTES",
+    "URL_FILE",
+    "Database",
+    "DatabaseConfig",
+    "PostgresEmbeddingCache",
+    "PostgresWriteHistory",
+    "agent_of",
+    "new_store",
+]
 
 URL_FILE = "url"
 

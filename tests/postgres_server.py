@@ -9,6 +9,7 @@ import os
 import pwd
 import subprocess
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -115,13 +116,22 @@ def missing():
     return ""
 
 
+@contextmanager
+def running_server(**options):
+    """Start a server, and stop it when the block ends."""
+    # The path of a socket has at most some hundred bytes.
+    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(folder, **options)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
 @pytest.fixture(scope="session")
 def postgres_server():
     """The server of all tests of a session."""
     if reason := missing():
         pytest.skip(reason)
-    # The path of a socket has at most some hundred bytes.
-    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        server = PostgresServer(folder)
+    with running_server() as server:
         yield server
-        server.stop()

@@ -12,17 +12,20 @@ from memoryd_server.store.identity import BuildIdentity
 from unit.store.contract import write_for_ever
 
 __all__ = [
+    "IDENTITY",
     "RECORD_BYTES",
     "URL_FILE",
     "Database",
     "DatabaseConfig",
     "PostgresEmbeddingCache",
+    "PostgresStore",
     "PostgresWriteHistory",
     "agent_of",
     "new_store",
 ]
 
 URL_FILE = "url"
+IDENTITY = BuildIdentity("1", 400, 80)
 
 
 def agent_of(folder):
@@ -31,7 +34,7 @@ def agent_of(folder):
 
 
 def new_store(folder, database):
-    return PostgresStore(database, agent_of(folder), BuildIdentity("1", 400, 80))
+    return PostgresStore(database, agent_of(folder), IDENTITY)
 
 
 if __name__ == "__main__":

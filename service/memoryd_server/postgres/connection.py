@@ -310,8 +310,8 @@ class AgentLocks:
         """Acquire the locks of a lost session again, as far as possible."""
         if self._suspected:
             with self._guard, translated():
-                self._suspected = False
                 self._session()
+                self._suspected = False
 
     def acquire(self, agent_id: str) -> None:
         """Acquire the lock of an agent; IndexBusy if it is held."""

@@ -40,13 +40,16 @@ _DEFAULTS = (
     ("tcp_user_timeout", "30000"),
 )
 
-# Plans in parallel or with compilation cost a small query more than they gain. The server ends the session of a client
-# that has vanished, and with it the locks.
+# Plans in parallel or with compilation cost a small query more than they gain. The chunks of a filter are read into a
+# hash table only if it fits the memory. The server ends the session of a client that has vanished, and with it the
+# locks.
 _SESSION = """SELECT set_config('jit', 'off', false), set_config('max_parallel_workers_per_gather', '0', false),
+    set_config('work_mem', '32MB', false),
     set_config('lock_timeout', '5s', false), set_config('tcp_keepalives_idle', '30', false),
     set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false),
     set_config('search_path', %s, false)"""
-_WITH_VECTORS = """SELECT pg_type.oid, set_config('search_path', %s || ', ' || typnamespace::regnamespace, false)
+_WITH_VECTORS = """SELECT pg_type.oid, typarray,
+        set_config('search_path', %s || ', ' || typnamespace::regnamespace, false)
     FROM pg_type JOIN pg_extension ON extnamespace = typnamespace WHERE typname = 'vector' AND extname = 'vector'"""
 
 _LOCK_WAIT = "1s"
@@ -284,7 +287,7 @@ def _prepare_session(connection: Connection) -> None:
     connection.execute(_SESSION, (schema.SCHEMA,))
     row = connection.execute(_WITH_VECTORS, (schema.SCHEMA,)).fetchone()
     if row is not None:
-        register_vector(connection, row[0])
+        register_vector(connection, row[0], row[1])
 
 
 class AgentLocks:

@@ -323,19 +323,23 @@ class PostgresEmbeddingCache:
         """Return the number of cached vectors."""
         return _count(self._tables.rows)
 
-    def size_bytes(self) -> int:
-        """Return the bytes of the cached vectors. Blocks."""
-        query = (
-            "SELECT coalesce(sum(octet_length(embedding)), 0)::bigint FROM cached_vectors WHERE agent_id = %(agent)s"
-        )
-        return int(self._tables.rows(query)[0][0])
-
     def release_memory(self) -> None:
         """Do nothing: an unused connection is closed after a while."""
 
     def close(self) -> None:
         """End the use of the database. Idempotent."""
         self._tables.close()
+
+
+def cached_bytes(database: Database, agent_id: str) -> int:
+    """Return the bytes of an agent's cached vectors. Blocks.
+
+    Raises:
+        IndexUnavailable: the database cannot be used.
+    """
+    query = "SELECT coalesce(sum(octet_length(embedding)), 0)::bigint FROM cached_vectors WHERE agent_id = %(agent)s"
+    with database.read(agent_id) as connection:
+        return int(CacheTransaction(connection, agent_id).rows(query)[0][0])
 
 
 def _count(rows: Callable[[str], Rows]) -> int:

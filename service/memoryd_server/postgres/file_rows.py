@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from memoryd_server.model import Chunk, FileStat, Origin, Source
 from memoryd_server.postgres import keyword, vectors
 from memoryd_server.postgres.errors import storable
-from memoryd_server.postgres.scope import OWN, Columns, Row, Scope
+from memoryd_server.postgres.scope import OWN, AgentScope, Columns, Row
 from memoryd_server.store import (
     ROWS_VERSION,
     ChunkValues,
@@ -89,7 +89,7 @@ class FileRows:
         self._kept_path = ""
         self._kept: _KeptSets = {}
 
-    def begin(self, scope: Scope, documents: Sequence[PreparedFile | TranscriptPart]) -> None:
+    def begin(self, scope: AgentScope, documents: Sequence[PreparedFile | TranscriptPart]) -> None:
         """Begin with the state of a transaction, which will write these documents."""
         self._scope = scope
         paths = {path for each in documents for path in (each.path, getattr(each, "moved_from", "")) if path}
@@ -330,18 +330,18 @@ class FileRows:
         )
 
 
-def _ids_of(scope: Scope, paths: Collection[str]) -> dict[FileKey, int]:
+def _ids_of(scope: AgentScope, paths: Collection[str]) -> dict[FileKey, int]:
     query = f"SELECT source, path, id FROM files WHERE {OWN} AND path = ANY(%(paths)s)"  # noqa: S608 -- a constant
     return {(Source(source), path): file_id for source, path, file_id in scope.all(query, paths=list(paths))}
 
 
-def store_stat(scope: Scope, file_id: int, stat: FileStat) -> None:
+def store_stat(scope: AgentScope, file_id: int, stat: FileStat) -> None:
     """Store the stat of a file."""
     query = f"UPDATE files SET {_STAT_ASSIGNMENTS} WHERE {OWN} AND id = %(file)s"  # noqa: S608 -- constants
     scope.run(query, **_stat_values(stat), file=file_id)
 
 
-def refill_chunks(scope: Scope, file_id: int, after: int, chunks: Sequence[Chunk]) -> int:
+def refill_chunks(scope: AgentScope, file_id: int, after: int, chunks: Sequence[Chunk]) -> int:
     """Fill the columns of the next `chunks` of a transcript, after chunk id `after`; return the id of the last one.
 
     Stops at the first chunk whose text is another; the rest stays untrusted.
@@ -362,7 +362,7 @@ def refill_chunks(scope: Scope, file_id: int, after: int, chunks: Sequence[Chunk
     return int(filled[-1][0][0]) if filled else after
 
 
-def _fill(scope: Scope, filled: Sequence[tuple[Row, ChunkValues]]) -> None:
+def _fill(scope: AgentScope, filled: Sequence[tuple[Row, ChunkValues]]) -> None:
     query = f"UPDATE chunks SET {_VALUE_ASSIGNMENTS} WHERE {OWN} AND id = %(id)s"  # noqa: S608 -- constants
     scope.run_many(
         query,

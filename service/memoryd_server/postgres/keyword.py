@@ -12,7 +12,7 @@ from typing import Final
 
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition
-from memoryd_server.postgres.scope import OWN, Columns, Scope
+from memoryd_server.postgres.scope import OWN, AgentScope, Columns
 from memoryd_server.store import ChunkFilter, KeywordHit
 from memoryd_server.text import QueryTerm
 
@@ -29,7 +29,7 @@ _MAX_FREQUENCIES = 20_000
 
 # store.TOKENIZER: FTS5 splits at each ASCII character that is no letter, digit or "_", and ignores the case of ASCII.
 _TERM = re.compile(r"[0-9A-Za-z_\u0080-\U0010ffff]+")
-_LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
+_LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _NAME = re.compile("[_0-9]")
 
 # Above every term that begins with the prefix before it: the last code point is no character.
@@ -97,7 +97,7 @@ class FrequencyCache:
 class KeywordIndex:
     """The keyword index of one snapshot."""
 
-    def __init__(self, scope: Scope, cache: FrequencyCache) -> None:
+    def __init__(self, scope: AgentScope, cache: FrequencyCache) -> None:
         self._scope = scope
         self._known = cache.at(scope.state.revision)
 
@@ -191,7 +191,7 @@ def _terms(tokens: str) -> Iterator[str]:
     return (term[:MAX_TERM_CHARS] for term in _TERM.findall(tokens.translate(_LOWER)))
 
 
-def insert_terms(scope: Scope, chunks: Sequence[tuple[int, ChunkTerms]]) -> None:
+def insert_terms(scope: AgentScope, chunks: Sequence[tuple[int, ChunkTerms]]) -> None:
     """Add chunks, given with their ids, to the keyword index."""
     rows = [
         (term, chunk_id, body, context, terms.length)
@@ -202,7 +202,7 @@ def insert_terms(scope: Scope, chunks: Sequence[tuple[int, ChunkTerms]]) -> None
     scope.insert(_NAMES, sorted({(row[0],) for row in rows if _NAME.search(row[0])}))
 
 
-def remove_terms(scope: Scope, chunk_ids: Sequence[int]) -> set[str]:
+def remove_terms(scope: AgentScope, chunk_ids: Sequence[int]) -> set[str]:
     """Remove chunks from the keyword index; return the names among their terms, for `remove_unused_names`."""
     # One chunk a time, for the reason of _OCCURRENCES.
     query = f"""SELECT DISTINCT term FROM unnest(%(ids)s::bigint[]) AS t(id),
@@ -214,7 +214,7 @@ def remove_terms(scope: Scope, chunk_ids: Sequence[int]) -> set[str]:
     return names
 
 
-def remove_unused_names(scope: Scope, names: set[str]) -> None:
+def remove_unused_names(scope: AgentScope, names: set[str]) -> None:
     """Remove those of these names that no chunk contains."""
     query = f"""DELETE FROM names WHERE {OWN} AND term = ANY(ARRAY(SELECT name FROM unnest(%(names)s::text[]) AS t(name)
         WHERE (SELECT count(*) FROM (SELECT 1 FROM postings WHERE {OWN} AND term = name LIMIT 1) AS found) = 0))"""  # noqa: S608 -- constants
@@ -222,7 +222,7 @@ def remove_unused_names(scope: Scope, names: set[str]) -> None:
         scope.run(query, names=[*names])
 
 
-def clear(scope: Scope) -> None:
+def clear(scope: AgentScope) -> None:
     """Remove every chunk from the keyword index."""
     for table in ("postings", "names"):
         scope.run(f"DELETE FROM {table} WHERE {OWN}")  # noqa: S608 -- constants

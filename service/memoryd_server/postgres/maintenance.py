@@ -5,7 +5,7 @@ import itertools
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Source
 from memoryd_server.postgres import keyword
-from memoryd_server.postgres.scope import OWN, Row, Scope
+from memoryd_server.postgres.scope import OWN, AgentScope, Row
 from memoryd_server.store import StopSign, file_name, keyword_tokens, language_of, parse_metadata
 from memoryd_server.text import ANALYZER_VERSION, Analyzer
 
@@ -16,7 +16,7 @@ _OF_FILES = """FROM chunks AS c JOIN files AS f
     WHERE c.agent_id = %(agent)s AND c.generation = %(generation)s"""
 
 
-def refresh_keyword(scope: Scope, analyzer: Analyzer, should_stop: StopSign) -> int:
+def refresh_keyword(scope: AgentScope, analyzer: Analyzer, should_stop: StopSign) -> int:
     """Analyze every chunk again and replace the keyword index, in one transaction; return the new revision.
 
     Raises:
@@ -43,7 +43,7 @@ def refresh_keyword(scope: Scope, analyzer: Analyzer, should_stop: StopSign) -> 
     return scope.raise_revision()
 
 
-def _detect_languages(scope: Scope, analyzer: Analyzer) -> None:
+def _detect_languages(scope: AgentScope, analyzer: Analyzer) -> None:
     """Detect the language of each file again, from its chunks."""
     rows = scope.all(f"SELECT f.id, source, text {_OF_FILES} ORDER BY f.id, c.id")
     languages = [
@@ -58,7 +58,7 @@ def _language(analyzer: Analyzer, source: Source, texts: list[str]) -> str:
     return language_of(analyzer, texts[:1] if source is Source.SESSIONS else texts)
 
 
-def _texts_after(scope: Scope, after: int) -> list[Row]:
+def _texts_after(scope: AgentScope, after: int) -> list[Row]:
     query = f"""SELECT c.id, text, breadcrumb, path, metadata, language, source
         {_OF_FILES} AND c.id > %(after)s ORDER BY c.id LIMIT %(limit)s"""
     return scope.all(query, after=after, limit=_CHUNK_BATCH)

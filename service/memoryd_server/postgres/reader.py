@@ -11,8 +11,8 @@ from memoryd_server.postgres import vectors
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition, file_condition
 from memoryd_server.postgres.keyword import FrequencyCache, KeywordIndex
-from memoryd_server.postgres.scope import OWN, Scope
-from memoryd_server.postgres.vectors import VectorRows
+from memoryd_server.postgres.scope import OWN, AgentScope
+from memoryd_server.postgres.vectors import PostgresVectors
 from memoryd_server.sources import ReadPosition
 from memoryd_server.store import (
     ALL_CHUNKS,
@@ -61,7 +61,7 @@ _DATED = f"""WITH dated AS (
 
 
 @dataclass(slots=True)
-class ReaderCaches:
+class PostgresReaderCaches:
     """The last counts and the frequencies of terms, shared by all readers of an index, valid for one revision."""
 
     counts: IndexCounts | None = None
@@ -72,10 +72,10 @@ class ReaderCaches:
         self.frequencies = FrequencyCache()
 
 
-class PostgresReader(VectorRows):
+class PostgresReader(PostgresVectors):
     """One snapshot of one index, for one thread, until its block ends."""
 
-    def __init__(self, scope: Scope, caches: ReaderCaches) -> None:
+    def __init__(self, scope: AgentScope, caches: PostgresReaderCaches) -> None:
         super().__init__(lambda: nullcontext(scope))
         self._scope = scope
         self._caches = caches
@@ -204,22 +204,22 @@ class PostgresReader(VectorRows):
         return {row[0] for row in self._scope.all(query, text=storable(text))}
 
 
-def all_files(scope: Scope) -> dict[FileKey, FileRow]:
+def all_files(scope: AgentScope) -> dict[FileKey, FileRow]:
     """Return every file of an index, by source and path."""
     return _files(scope, "")
 
 
-def memory_files(scope: Scope, paths: Collection[str]) -> dict[FileKey, FileRow]:
+def memory_files(scope: AgentScope, paths: Collection[str]) -> dict[FileKey, FileRow]:
     """Return the Markdown files with these paths, by source and path; paths that are not indexed are left out."""
     return _files(scope, " AND source = %(source)s AND path = ANY(%(paths)s)", source=Source.MEMORY, paths=[*paths])
 
 
-def _files(scope: Scope, condition: str, **values: object) -> dict[FileKey, FileRow]:
+def _files(scope: AgentScope, condition: str, **values: object) -> dict[FileKey, FileRow]:
     rows = scope.all(f"SELECT {_FILE_COLUMNS} FROM files WHERE {OWN}{condition} ORDER BY id", **values)  # noqa: S608 -- constants
     return {(row.source, row.path): row for row in map(file_row, rows)}
 
 
-def transcript_state(scope: Scope, file_id: int) -> TranscriptState | None:
+def transcript_state(scope: AgentScope, file_id: int) -> TranscriptState | None:
     """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
     rows = scope.all(
         f"""SELECT reader_version, read_bytes, read_lines, chunk_count, language FROM files

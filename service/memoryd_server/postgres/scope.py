@@ -1,4 +1,4 @@
-"""Scope: the rows of one agent's generation in one transaction. Every statement gets both as parameters."""
+"""AgentScope: the rows of one agent's generation in one transaction. Every statement gets both as parameters."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -63,7 +63,7 @@ class GenerationState:
     next_chunk_id: int
 
 
-class Scope:
+class AgentScope:
     """Statements on the rows of one agent's generation; `state` is that of the start of the transaction."""
 
     def __init__(

@@ -13,8 +13,8 @@ from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUn
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
 from memoryd_server.postgres.connection import Connection, Database
-from memoryd_server.postgres.reader import PostgresReader, ReaderCaches
-from memoryd_server.postgres.scope import NOW_MS, OWN, Scope
+from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
+from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
 from memoryd_server.postgres.writer import AgentWriter, PostgresWriter
 from memoryd_server.store import (
     BuildIdentity,
@@ -48,7 +48,7 @@ class PostgresStore:
         self._database = database
         self._agent_id = agent_id
         self._identity = identity
-        self._caches = ReaderCaches()
+        self._caches = PostgresReaderCaches()
         self._guard = threading.Lock()
         self._readers = 0
         self._is_attached = self._is_locked = False
@@ -107,7 +107,7 @@ class PostgresStore:
             generation, fence = row
             if not self._has_generation(connection, generation):
                 self._create_generation(connection, generation, last.revision if last else 0)
-            scope = Scope.load(connection, self._agent_id)
+            scope = AgentScope.load(connection, self._agent_id)
             _delete_generations(scope, "generation <> %(generation)s")
             self._set_facts(scope)
         self._agent = AgentWriter(self._database, self._agent_id, fence)
@@ -126,7 +126,7 @@ class PostgresStore:
         }
         connection.execute(_CREATE, values)
 
-    def _set_facts(self, scope: Scope) -> None:
+    def _set_facts(self, scope: AgentScope) -> None:
         stored, mixed, analyzer, completed = scope.one(_FACTS)
         self.built_with = BuildIdentity.from_json(stored)
         if self.built_with is None:
@@ -170,7 +170,7 @@ class PostgresStore:
         self._count_reader(1)
         try:
             with self._recording_damage(), self._database.read(self._agent_id, deadline) as connection:
-                yield PostgresReader(Scope.load(connection, self._agent_id, deadline=deadline), self._caches)
+                yield PostgresReader(AgentScope.load(connection, self._agent_id, deadline=deadline), self._caches)
         finally:
             self._count_reader(-1)
 
@@ -255,7 +255,7 @@ class PostgresStore:
             before = scope.state.revision
             query = "UPDATE agents SET generation = %(next)s WHERE agent_id = %(agent)s"
             scope.run(query, next=generation)
-            new = Scope.load(scope.connection, self._agent_id, generation)
+            new = AgentScope.load(scope.connection, self._agent_id, generation)
             new.run(
                 f"""UPDATE generations SET revision = greatest(revision, %(before)s + 1, {NOW_MS}) WHERE {OWN}""",  # noqa: S608 -- a constant
                 before=before,
@@ -343,7 +343,7 @@ class PostgresStore:
         return 0
 
 
-def _delete_generations(scope: Scope, condition: str) -> None:
+def _delete_generations(scope: AgentScope, condition: str) -> None:
     """Delete the generations of the agent of which the condition is true."""
     for table in (*schema.INDEX_TABLES, "generations"):
         scope.run(f"DELETE FROM {table} WHERE agent_id = %(agent)s AND {condition}")  # noqa: S608 -- constants

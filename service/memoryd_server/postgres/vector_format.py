@@ -11,6 +11,7 @@ import numpy as np
 import psycopg
 from psycopg.adapt import Buffer, Dumper, Loader
 from psycopg.pq import Format
+from psycopg.types import TypeInfo
 
 from memoryd_server.vectors import FLOAT_BYTES
 
@@ -45,8 +46,12 @@ class _VectorLoader(Loader):
         return np.frombuffer(data, ">f4", offset=_HEADER.size).astype("<f4").tobytes()
 
 
-def register_vector(connection: psycopg.Connection[Any], oid: int) -> None:
-    """Let statements of a connection use vectors; `oid` is that of the type. Results must be requested in binary."""
+def register_vector(connection: psycopg.Connection[Any], oid: int, array_oid: int) -> None:
+    """Let statements of a connection use vectors and lists of them; the ids are those of the types.
+
+    Results must be requested in binary.
+    """
+    TypeInfo("vector", oid, array_oid).register(connection)
     dumper = type("_RegisteredVectorDumper", (_VectorDumper,), {"oid": oid})
     connection.adapters.register_dumper(VectorBlob, dumper)
     connection.adapters.register_loader(oid, _VectorLoader)

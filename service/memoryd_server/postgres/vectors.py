@@ -1,4 +1,4 @@
-"""VectorRows and VectorSetWriter: the two sets of vectors of an index, stored and staged; and the nearest chunks.
+"""The two sets of vectors of an index, stored and staged, and the nearest chunks to a vector.
 
 A set is the vectors with the same number. The staged set replaces the stored one when its number does.
 """
@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from memoryd_server.postgres.filters import chunk_condition
-from memoryd_server.postgres.scope import OWN, Scope
+from memoryd_server.postgres.scope import OWN, AgentScope
 from memoryd_server.postgres.vector_format import VectorBlob
 from memoryd_server.store import ChunkFilter, PendingChunk, StoredVector, VectorHit, VectorIdentity
 from memoryd_server.vectors import Vectors, exact_unit, from_blobs, to_blob
@@ -18,13 +18,11 @@ from memoryd_server.vectors import Vectors, exact_unit, from_blobs, to_blob
 # Every search reads the identity of the vectors, which hardly ever changes.
 parse_identity = lru_cache(maxsize=256)(VectorIdentity.from_json)
 
-OpenScope = Callable[[], AbstractContextManager[Scope]]
+OpenScope = Callable[[], AbstractContextManager[AgentScope]]
 """Opens the scope of one call: that of a snapshot, or a transaction."""
 
 _IN_SET = f"{OWN} AND vector_set = %(set)s"
-_MISSING = """chunks AS c WHERE c.agent_id = %(agent)s AND c.generation = %(generation)s AND NOT EXISTS(
-    SELECT 1 FROM vectors AS v WHERE v.agent_id = %(agent)s AND v.generation = %(generation)s
-        AND v.vector_set = %(set)s AND v.chunk_id = c.id)"""
+_MISSING = f"chunks WHERE {OWN} AND id NOT IN (SELECT chunk_id FROM vectors WHERE {_IN_SET})"  # noqa: S608 -- constants
 
 # pgvector sums in float32, so candidates that are nearly as near as the last one are compared exactly.
 _ROUNDING = 2e-5
@@ -35,14 +33,14 @@ _NEAREST = f"{_DISTANCES} ORDER BY distance LIMIT %(wanted)s"
 _WITHIN = f"SELECT chunk_id, embedding FROM ({_DISTANCES}) AS near WHERE distance <= %(most)s"  # noqa: S608 -- constants
 
 
-class VectorRows:
+class PostgresVectors:
     """One set of vectors of an index, for reading."""
 
     def __init__(self, open_scope: OpenScope, *, is_staged: bool = False) -> None:
         self._open_scope = open_scope
         self._is_staged = is_staged
 
-    def _set(self, scope: Scope) -> int:
+    def _set(self, scope: AgentScope) -> int:
         """Return the number of the set; one that no set has if the staged set is gone."""
         return (scope.state.staged_set or 0) if self._is_staged else scope.state.vector_set
 
@@ -52,10 +50,10 @@ class VectorRows:
             stored = scope.state.staged_identity if self._is_staged else scope.state.vector_identity
         return parse_identity(stored or "")
 
-    def staged(self) -> "VectorRows | None":
+    def staged(self) -> "PostgresVectors | None":
         """Return the staged set; None if there is none."""
         with self._open_scope() as scope:
-            return None if scope.state.staged_set is None else VectorRows(self._open_scope, is_staged=True)
+            return None if scope.state.staged_set is None else PostgresVectors(self._open_scope, is_staged=True)
 
     def failover_record(self) -> str:
         """Return the record last passed to `record_failover`; empty if there is none."""
@@ -98,14 +96,14 @@ class VectorRows:
 
     def pending_chunks(self, after: int, limit: int, *, everything: bool) -> list[PendingChunk]:
         """Return up to `limit` chunks without a vector, by id, after id `after`; all chunks if `everything`."""
-        source = f"chunks AS c WHERE {OWN}" if everything else _MISSING
+        source = f"chunks WHERE {OWN}" if everything else _MISSING
         query = f"SELECT id, content_hash, text FROM {source} AND id > %(after)s ORDER BY id LIMIT %(limit)s"  # noqa: S608 -- constants
         with self._open_scope() as scope:
             rows = scope.all(query, set=self._set(scope), after=after, limit=limit)
         return [PendingChunk(*row) for row in rows]
 
 
-class VectorSetWriter(VectorRows):
+class PostgresVectorWriter(PostgresVectors):
     """Changes one set of vectors, each call in its own transaction, which `change` opens."""
 
     def __init__(self, open_scope: OpenScope, change: OpenScope, *, is_staged: bool = False) -> None:
@@ -136,41 +134,37 @@ class VectorSetWriter(VectorRows):
             insert_vectors(scope, self._set(scope), vectors)
             return scope.state.revision if self._is_staged else scope.raise_revision()
 
-    def _store_identity(self, scope: Scope, identity: VectorIdentity) -> None:
+    def _store_identity(self, scope: AgentScope, identity: VectorIdentity) -> None:
         column = "staged_identity" if self._is_staged else "vector_identity"
         scope.run(f"UPDATE generations SET {column} = %(identity)s WHERE {OWN}", identity=identity.to_json())  # noqa: S608 -- constants
 
 
-def insert_vectors(scope: Scope, number: int, vectors: Mapping[int, bytes]) -> None:
+def insert_vectors(scope: AgentScope, number: int, vectors: Mapping[int, bytes]) -> None:
     """Store vectors of a set by chunk id."""
-    query = """INSERT INTO vectors(agent_id, generation, vector_set, chunk_id, dimensions, embedding)
-        SELECT %(agent)s, %(generation)s, %(set)s, id, %(dimensions)s, %(vector)s FROM chunks
-            WHERE agent_id = %(agent)s AND generation = %(generation)s AND id = %(chunk_id)s
+    query = f"""INSERT INTO vectors(agent_id, generation, vector_set, chunk_id, dimensions, embedding)
+        SELECT %(agent)s, %(generation)s, %(set)s, * FROM unnest(%(ids)s::bigint[], %(lengths)s::integer[],
+                %(vectors)b::vector[]) AS t(chunk_id, dimensions, embedding)
+            WHERE chunk_id IN (SELECT id FROM chunks WHERE {OWN} AND id = ANY(%(ids)s))
         ON CONFLICT (agent_id, generation, vector_set, chunk_id)
-            DO UPDATE SET dimensions = excluded.dimensions, embedding = excluded.embedding"""
-    blobs = {chunk_id: VectorBlob(data) for chunk_id, data in vectors.items()}
-    scope.run_many(
-        query,
-        [
-            {"set": number, "chunk_id": chunk_id, "dimensions": blob.dimensions, "vector": blob}
-            for chunk_id, blob in blobs.items()
-        ],
-    )
+            DO UPDATE SET dimensions = excluded.dimensions, embedding = excluded.embedding"""  # noqa: S608 -- a constant
+    if vectors:
+        blobs = [VectorBlob(data) for data in vectors.values()]
+        scope.run(query, set=number, ids=list(vectors), lengths=[each.dimensions for each in blobs], vectors=blobs)
 
 
-def delete_set(scope: Scope, number: int) -> None:
+def delete_set(scope: AgentScope, number: int) -> None:
     """Delete the vectors of a set."""
     scope.run(f"DELETE FROM vectors WHERE {_IN_SET}", set=number)  # noqa: S608 -- constants
 
 
-def remove_vectors(scope: Scope, chunk_ids: Sequence[int]) -> None:
+def remove_vectors(scope: AgentScope, chunk_ids: Sequence[int]) -> None:
     """Delete the vectors of these chunks from all sets."""
     sets = [number for number in (scope.state.vector_set, scope.state.staged_set) if number is not None]
     query = f"DELETE FROM vectors WHERE {OWN} AND vector_set = ANY(%(sets)s) AND chunk_id = ANY(%(ids)s)"  # noqa: S608 -- a constant
     scope.run(query, sets=sets, ids=list(chunk_ids))
 
 
-def nearest(scope: Scope, query: Vectors, limit: int, among: ChunkFilter) -> list[VectorHit]:
+def nearest(scope: AgentScope, query: Vectors, limit: int, among: ChunkFilter) -> list[VectorHit]:
     """Return the nearest chunks by exact cosine, best first, the smaller id first among equals.
 
     Raises:
@@ -198,13 +192,13 @@ def nearest(scope: Scope, query: Vectors, limit: int, among: ChunkFilter) -> lis
     return [VectorHit(*pair) for pair in zip(ids[order].tolist(), exact[order].tolist(), strict=True)]
 
 
-def cosines(scope: Scope, ids: Sequence[int], query: Vectors) -> dict[int, float]:
+def cosines(scope: AgentScope, ids: Sequence[int], query: Vectors) -> dict[int, float]:
     """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""
     present, vectors = vectors_of(scope, ids, len(query))
     return dict(zip(present, (vectors @ query).tolist(), strict=True))
 
 
-def vectors_of(scope: Scope, ids: Sequence[int], dimensions: int) -> tuple[list[int], Vectors]:
+def vectors_of(scope: AgentScope, ids: Sequence[int], dimensions: int) -> tuple[list[int], Vectors]:
     """Return the ids of those of these chunks that have a vector of these dimensions, and the vectors, one per row."""
     statement = f"SELECT chunk_id, embedding FROM vectors WHERE {_IN_SET} AND chunk_id = ANY(%(ids)s)"  # noqa: S608 -- constants
     rows = scope.all(statement, set=scope.state.vector_set, ids=list(ids))
@@ -216,7 +210,7 @@ SAMPLED = 128
 """At least this many vectors are averaged, if the index has as many, and less than twice as many."""
 
 
-def read_centre(scope: Scope, dimensions: int) -> Vectors | None:
+def read_centre(scope: AgentScope, dimensions: int) -> Vectors | None:
     """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""
     blob = scope.one(f"SELECT vector_centre FROM generations WHERE {OWN}")[0]  # noqa: S608 -- a constant
     if blob is None:
@@ -225,7 +219,7 @@ def read_centre(scope: Scope, dimensions: int) -> Vectors | None:
     return centre if len(centre) == dimensions else None
 
 
-def measure_centre(scope: Scope) -> None:
+def measure_centre(scope: AgentScope) -> None:
     """Measure the mean of some of the stored vectors and store it, unless it was measured at this revision."""
     if scope.state.vector_centre_revision == scope.state.revision:
         return
@@ -246,6 +240,6 @@ def measure_centre(scope: Scope) -> None:
     )
 
 
-def forget_centre(scope: Scope) -> None:
+def forget_centre(scope: AgentScope) -> None:
     """Delete the mean, in the transaction that deletes the vectors."""
     scope.run(f"UPDATE generations SET vector_centre = NULL, vector_centre_revision = NULL WHERE {OWN}")  # noqa: S608 -- a constant

@@ -13,8 +13,8 @@ from memoryd_server.postgres import vectors
 from memoryd_server.postgres.connection import Connection, Database
 from memoryd_server.postgres.file_rows import FileRows, refill_chunks, store_stat
 from memoryd_server.postgres.reader import all_files, memory_files, transcript_state
-from memoryd_server.postgres.scope import OWN, Scope
-from memoryd_server.postgres.vectors import VectorSetWriter
+from memoryd_server.postgres.scope import OWN, AgentScope
+from memoryd_server.postgres.vectors import PostgresVectorWriter
 from memoryd_server.store import (
     ROWS_VERSION,
     FileKey,
@@ -41,20 +41,20 @@ class AgentWriter:
         self._fence = fence
 
     @contextmanager
-    def read(self, generation: int | None) -> Iterator[Scope]:
+    def read(self, generation: int | None) -> Iterator[AgentScope]:
         """Open a snapshot of a generation; of the current one if it is None."""
         with self._database.read(self._agent_id) as connection:
-            yield Scope.load(connection, self._agent_id, generation)
+            yield AgentScope.load(connection, self._agent_id, generation)
 
     @contextmanager
-    def change(self, generation: int | None) -> Iterator[Scope]:
+    def change(self, generation: int | None) -> Iterator[AgentScope]:
         """Open a transaction that changes a generation; the current one if it is None.
 
         Raises:
             IndexBusy: another process has opened the index for writing.
         """
         with self.locked() as connection:
-            yield Scope.load(connection, self._agent_id, generation)
+            yield AgentScope.load(connection, self._agent_id, generation)
 
     @contextmanager
     def locked(self) -> Iterator[Connection]:
@@ -70,7 +70,7 @@ class AgentWriter:
             yield connection
 
 
-class PostgresWriter(VectorSetWriter):
+class PostgresWriter(PostgresVectorWriter):
     """Writes the rows of one generation, whole files at a time; of the current generation if `generation` is None.
 
     `identity_json` is the build identity of the files to write.
@@ -159,15 +159,15 @@ class PostgresWriter(VectorSetWriter):
             scope.run(query, version=ROWS_VERSION, file=row.id)
             scope.raise_revision()
 
-    def staged(self) -> VectorSetWriter | None:
+    def staged(self) -> PostgresVectorWriter | None:
         """Return the writer of the staged set; None if there is none."""
         with self._open_scope() as scope:
             return None if scope.state.staged_set is None else self._staged_writer()
 
-    def _staged_writer(self) -> VectorSetWriter:
-        return VectorSetWriter(self._open_scope, self._change, is_staged=True)
+    def _staged_writer(self) -> PostgresVectorWriter:
+        return PostgresVectorWriter(self._open_scope, self._change, is_staged=True)
 
-    def stage_vectors(self, identity: VectorIdentity) -> VectorSetWriter:
+    def stage_vectors(self, identity: VectorIdentity) -> PostgresVectorWriter:
         """Begin a staged set of vectors of `identity`, and delete an earlier one; return its writer."""
         with self._change() as scope:
             if scope.state.staged_set is not None:
@@ -229,7 +229,7 @@ class PostgresWriter(VectorSetWriter):
 
 
 def _copy(
-    source: VectorView, target: VectorSetWriter, ids_of_texts: Mapping[bytes, Sequence[int]], should_stop: StopSign
+    source: VectorView, target: PostgresVectorWriter, ids_of_texts: Mapping[bytes, Sequence[int]], should_stop: StopSign
 ) -> None:
     """Copy the vectors of one set to the chunks with the same texts."""
     after = 0

@@ -153,6 +153,8 @@ class Changes:
 
 def contents(store):
     """Everything that a store holds, without the ids."""
+    # SQLite's names may be some milliseconds old.
+    store.release_memory()
     with store.read() as reader:
         ids = [row.chunk_id for row in reader.pending_chunks(0, MANY, everything=True)]
         rows = reader.chunks(ids)

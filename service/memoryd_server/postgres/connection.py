@@ -283,6 +283,29 @@ class Database:
         return parameters
 
 
+class DatabaseUse:
+    """Whether one user is attached to a database. Thread-safe; both methods are idempotent."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._guard = threading.Lock()
+        self._is_attached = False
+
+    def begin(self) -> None:
+        """Keep connections for this user."""
+        with self._guard:
+            if not self._is_attached:
+                self._database.attach()
+                self._is_attached = True
+
+    def end(self) -> None:
+        """Keep no connections for this user."""
+        with self._guard:
+            if self._is_attached:
+                self._is_attached = False
+                self._database.detach()
+
+
 def _prepare_session(connection: Connection) -> None:
     connection.execute(_SESSION, (schema.SCHEMA,))
     row = connection.execute(_WITH_VECTORS, (schema.SCHEMA,)).fetchone()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Degradation
-from memoryd_server.postgres.connection import Connection, Database
+from memoryd_server.postgres.connection import Connection, Database, DatabaseUse
 from memoryd_server.postgres.errors import storable
 from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
 
@@ -36,9 +36,9 @@ class CacheTables:
     def __init__(self, database: Database, agent_id: str) -> None:
         self._database = database
         self._agent_id = agent_id
+        self._use = DatabaseUse(database)
         self._guard = threading.Lock()
         self._is_closed = False
-        database.attach()
 
     @contextmanager
     def write(self) -> Iterator["CacheTransaction"]:
@@ -61,13 +61,13 @@ class CacheTables:
     def _check(self) -> None:
         if self._is_closed:
             raise IndexUnavailable("the index is closed")
+        self._use.begin()
         self._database.prepare()
 
     def close(self) -> None:
         """End the use of the database. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._database.detach()
+        self._is_closed = True
+        self._use.end()
 
 
 class CacheTransaction:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from memoryd_server.errors import DiskFull, HistoryUnavailable, MemorydError, ShuttingDown
-from memoryd_server.postgres.connection import Database
+from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.history_rows import LATEST, HistoryRows, Row, decompressed
 from memoryd_server.store import WriteRecord
@@ -33,10 +33,10 @@ class PostgresWriteHistory:
         self._max_age_ms = int(max_age_seconds * 1000)
         self._max_bytes = max_bytes
         self._now_ms = now_ms
+        self._use = DatabaseUse(database)
         self._is_closed = self._is_pruned = False
         self.problem = ""
         """What damage was found since the history was opened; empty for none."""
-        database.attach()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -49,6 +49,7 @@ class PostgresWriteHistory:
         """
         if self._is_closed:
             raise ShuttingDown("the history of writes is closed: the daemon is stopping")
+        self._use.begin()
         try:
             self._database.prepare()
             yield
@@ -231,6 +232,5 @@ class PostgresWriteHistory:
 
     def close(self) -> None:
         """Close the history. Idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
-            self._database.detach()
+        self._is_closed = True
+        self._use.end()

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
-from memoryd_server.postgres.connection import Connection, Database
+from memoryd_server.postgres.connection import Connection, Database, DatabaseUse
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
 from memoryd_server.postgres.writer import AgentWriter, PostgresWriter
@@ -51,7 +51,8 @@ class PostgresStore:
         self._caches = PostgresReaderCaches()
         self._guard = threading.Lock()
         self._readers = 0
-        self._is_attached = self._is_locked = False
+        self._use = DatabaseUse(database)
+        self._is_locked = False
         self._agent: AgentWriter | None = None
         self._engine = VectorEngineStatus("pgvector")
         self.health = IndexHealth()
@@ -71,11 +72,13 @@ class PostgresStore:
             self._lock()
 
     def _lock(self) -> None:
-        if not self._is_attached:
-            self._database.attach()
-            self._is_attached = True
+        self._use.begin()
         if not self._is_locked:
-            self._database.lock(self._agent_id)
+            try:
+                self._database.lock(self._agent_id)
+            except BaseException:
+                self.close()
+                raise
             self._is_locked = True
 
     def open(self) -> None:
@@ -143,9 +146,7 @@ class PostgresStore:
         if self._is_locked:
             self._is_locked = False
             self._database.unlock(self._agent_id)
-        if self._is_attached:
-            self._is_attached = False
-            self._database.detach()
+        self._use.end()
 
     def writer(self) -> PostgresWriter:
         """Return the writer of the index, for the writer thread."""

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from memoryd_server.errors import IndexBusy
+from memoryd_server.errors import IndexBusy, IndexUnavailable
 from postgres_server import postgres_server, running_server  # noqa: F401 -- a fixture
 from rpc.editing import all_versions, content, forget, kind, restore, write
 from rpc.wire import VECTOR, by_meaning, check_refused, paths
@@ -62,9 +62,15 @@ async def test_a_search_is_refused_while_the_server_is_away_and_answered_when_it
         await running.synced()
         server.stop()
         await check_refused(running.search("crane"), "UNAVAILABLE", "INDEX_UNAVAILABLE", retry=True)
+        assert (await running.get("memory/a.md")).text == "a crane\n"
         server.start()
         assert paths(await running.search("crane")) == ["memory/a.md"]
         await running.stop()
+
+
+async def test_a_daemon_does_not_start_without_the_server(serve, tmp_path):
+    with pytest.raises(IndexUnavailable, match="PostgreSQL server"):
+        await serve(with_store(f"postgresql://memoryd@/memoryd?host={tmp_path}"))
 
 
 async def test_a_second_daemon_does_not_start_with_the_agents_of_the_first(serve, home, url, tmp_path):

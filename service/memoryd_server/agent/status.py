@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.embedding import EmbeddingStatus
@@ -40,7 +39,7 @@ class IndexStatus:
     `mean_chunk_tokens` is an estimate, 0 without chunks.
     """
 
-    path: Path
+    location: str
     schema_version: int
     state: IndexState
     counts: IndexCounts
@@ -104,7 +103,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
     keyword_error = index.probe_keyword_search()
     embedding = index.embedding.measure()
     status = IndexStatus(
-        path=index.path,
+        location=index.location,
         schema_version=index.store.schema_version,
         state=index.monitor.current.seen(dirty=dirty, files=counts.files).state,
         counts=counts,

@@ -30,6 +30,12 @@ Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 MAX_WAIT_SECONDS: Final = 10.0
 """How long a call without a deadline waits for a connection."""
 
+SLOW_SECONDS: Final = 1.0
+"""After a failure to connect that took longer, other calls fail for so long without another attempt.
+
+Otherwise, the start of a daemon with many agents would wait for each of them.
+"""
+
 # Unless the URL sets them. A dead host is noticed within some 30 s.
 _DEFAULTS = (
     ("application_name", "memoryd"),
@@ -90,12 +96,13 @@ class Database:
         self._idle: list[tuple[Connection, float]] = []
         self._open = self._users = 0
         self._prepared = False
+        self._slow_failure: tuple[float, psycopg.OperationalError] | None = None
         self._locks = AgentLocks(self._connect)
 
     @property
     def location(self) -> str:
         """The hosts and the name of the database, without a user or password."""
-        found = self._parameters()
+        found = self._url_parameters()
         hosts = str(found.get("host") or found.get("hostaddr") or "localhost")
         return f"postgresql://{hosts}/{found.get('dbname') or found.get('user') or ''}"
 
@@ -257,6 +264,18 @@ class Database:
                 self._changed.notify(count)
 
     def _connect(self) -> Connection:
+        failure = self._slow_failure
+        if failure is not None and self._monotonic() < failure[0]:
+            raise failure[1]
+        started = self._monotonic()
+        try:
+            return self._new_connection()
+        except psycopg.OperationalError as error:
+            ended = self._monotonic()
+            self._slow_failure = (ended + SLOW_SECONDS, error) if ended - started > SLOW_SECONDS else None
+            raise
+
+    def _new_connection(self) -> Connection:
         # psycopg's statements that are prepared after some uses have plans that do not know the agent.
         connection = psycopg.connect(
             **self._parameters(), connect_timeout=self._config.connect_seconds, autocommit=True, prepare_threshold=None
@@ -268,13 +287,16 @@ class Database:
             raise
         return connection
 
-    def _parameters(self) -> dict[str, Any]:
+    def _url_parameters(self) -> dict[str, Any]:
         try:
             found = conninfo.conninfo_to_dict(self._config.url)
         except psycopg.Error:
             # The reason would contain parts of the URL.
             raise IndexUnavailable("the URL of the store is not a PostgreSQL URL: memoryd.store.url") from None
-        parameters: dict[str, Any] = {**dict(_DEFAULTS), **found}
+        return {**dict(_DEFAULTS), **found}
+
+    def _parameters(self) -> dict[str, Any]:
+        parameters = self._url_parameters()
         if self._config.password_file is not None:
             try:
                 parameters["password"] = self._config.password_file.read_text("utf-8").rstrip("\r\n")

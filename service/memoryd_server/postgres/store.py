@@ -55,6 +55,7 @@ class PostgresStore:
         self._is_locked = False
         self._agent: AgentWriter | None = None
         self._engine = VectorEngineStatus("pgvector")
+        self._sizes: tuple[int, StoreSizes] | None = None
         self.health = IndexHealth()
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
@@ -324,10 +325,15 @@ class PostgresStore:
 
     def sizes(self) -> StoreSizes:
         """Return the bytes of the agent's texts and vectors, without the indexes of the tables. Blocks."""
+        counts, known = self._caches.counts, self._sizes
+        if counts is not None and known is not None and known[0] == counts.revision:
+            return known[1]
         with self._opened.read(None) as scope:
             query = f"""SELECT (SELECT coalesce(sum(pg_column_size(text)), 0) FROM chunks WHERE {OWN})
                 + (SELECT coalesce(sum(4 * dimensions), 0) FROM vectors WHERE {OWN})"""  # noqa: S608 -- constants
-            return StoreSizes(int(scope.one(query)[0]), 0)
+            sizes = StoreSizes(int(scope.one(query)[0]), 0)
+            self._sizes = scope.state.revision, sizes
+        return sizes
 
     def probe_vector_engine(self) -> None:
         """Determine the version of pgvector. Blocks."""

@@ -257,14 +257,15 @@ class HistorySettings(SettingsBlock):
 
 
 class DatabaseSettings(SettingsBlock):
-    """A PostgreSQL database with pgvector; needs the extra `postgres`.
+    """A PostgreSQL database with pgvector; needs the extra `postgres`. See [PostgreSQL](postgresql.md).
 
     It holds the indexes, the embedding caches and the histories of edits of all agents, in place of SQLite files.
     """
 
     url: SecretStr | None = None
-    """The database, which may name several hosts, and parameters of libpq such as `sslmode=verify-full`. The role must
-    not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`; default unset: SQLite files."""
+    """The database. The URL may name several hosts, and parameters of libpq such as `sslmode=verify-full`. If it is
+    unset, files are used. The role must not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`;
+    default unset."""
     password_file: OptionalPath = None
     """A file that contains the password alone; it is read again for each connection. Path; default unset."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10

@@ -1,5 +1,6 @@
 """A server that is lost, restarted or read-only; lost locks; missing rows and tables; schemas of other versions."""
 
+import socket
 import threading
 import time
 
@@ -94,6 +95,21 @@ def test_an_absent_server_is_reported_at_once_and_reserve_leaves_it_to_open(post
     assert "pw" not in str(error.value)
     assert store.location == f"postgresql://{tmp_path}/d"
     store.close()
+
+
+def test_a_server_that_does_not_answer_is_waited_for_once(postgres_module):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        database = postgres_module.database(f"postgresql://u@127.0.0.1:{port}/d", connect_seconds=2)
+        stores = [postgres_module.new_store(f"agent {number}", database) for number in range(20)]
+        started = time.monotonic()
+        for store in stores:
+            store.reserve()
+        assert 1 < time.monotonic() - started < 10
+        with pytest.raises(IndexUnavailable, match="PostgreSQL server"):
+            stores[0].open()
+        for store in stores:
+            store.close()
 
 
 def test_a_url_that_is_none_is_reported_without_its_text(postgres_module):

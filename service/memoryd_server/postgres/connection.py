@@ -11,6 +11,7 @@ import hashlib
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -94,6 +95,7 @@ class Database:
         logging.getLogger("psycopg").addHandler(logging.NullHandler())
         self._changed = threading.Condition()
         self._idle: list[tuple[Connection, float]] = []
+        self._waiting: deque[object] = deque()
         self._open = self._users = 0
         self._prepared = False
         self._slow_failure: tuple[float, psycopg.OperationalError] | None = None
@@ -215,14 +217,7 @@ class Database:
     def _take(self, deadline: float | None) -> tuple[Connection, bool]:
         until = self._monotonic() + MAX_WAIT_SECONDS
         until = until if deadline is None else min(until, deadline)
-        with self._changed:
-            while not self._idle and self._open >= self._config.max_connections:
-                left = until - self._monotonic()
-                if left <= 0:
-                    raise IndexBusy(
-                        f"all {self._open} connections to the PostgreSQL server are in use", retry_after_seconds=1.0
-                    )
-                self._changed.wait(left)
+        with self._changed, self._turn(until):
             if self._idle:
                 return self._idle.pop()[0], True
             self._open += 1
@@ -232,13 +227,31 @@ class Database:
             self._forget(1)
             raise
 
+    @contextmanager
+    def _turn(self, until: float) -> Iterator[None]:
+        """Wait until a connection is free; those who wait get one in their order, which bounds the wait."""
+        ticket = object()
+        self._waiting.append(ticket)
+        try:
+            while self._waiting[0] is not ticket or not (self._idle or self._open < self._config.max_connections):
+                left = until - self._monotonic()
+                if left <= 0:
+                    raise IndexBusy(
+                        f"all {self._open} connections to the PostgreSQL server are in use", retry_after_seconds=1.0
+                    )
+                self._changed.wait(left)
+            yield
+        finally:
+            self._waiting.remove(ticket)
+            self._changed.notify_all()
+
     def _give_back(self, connection: Connection) -> None:
         usable = not connection.closed and connection.info.transaction_status == pq.TransactionStatus.IDLE
         now = self._monotonic()
         with self._changed:
             if usable and self._users > 0:
                 self._idle.append((connection, now))
-                self._changed.notify()
+                self._changed.notify_all()
             else:
                 usable = False
             expired = [each for each in self._idle if now - each[1] > self._config.idle_seconds]
@@ -261,7 +274,7 @@ class Database:
         if count:
             with self._changed:
                 self._open -= count
-                self._changed.notify(count)
+                self._changed.notify_all()
 
     def _connect(self) -> Connection:
         failure = self._slow_failure

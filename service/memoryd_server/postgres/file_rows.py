@@ -139,7 +139,7 @@ class FileRows:
             return
         if file_id is not None:
             self._keep_vectors(file_id, file.path, {chunk.content_hash for chunk in file.chunks})
-            self.remove(file_id)
+            self.remove([file_id])
         self._insert_chunks(self._insert_file(file), file)
         self._drop_kept()
 
@@ -150,27 +150,29 @@ class FileRows:
         if part.replaces_all and file_id is not None:
             hashes = {chunk.content_hash for chunk in part.chunks} if part.is_last else None
             self._keep_vectors(file_id, part.path, hashes)
-            self.remove(file_id)
+            self.remove([file_id])
             file_id = None
         if file_id is None:
             file = PreparedFile(part.path, part.source, part.stat, part.mark, language=part.language)
             file_id = self._insert_file(file)
         if part.replaces_last:
-            last = f"id = (SELECT max(id) FROM chunks WHERE {OWN} AND file_id = %(file)s)"  # noqa: S608 -- a constant
-            self._remove_chunks(last, file_id)
+            last = f"id = (SELECT max(id) FROM chunks WHERE {OWN} AND file_id = ANY(%(files)s))"  # noqa: S608 -- a constant
+            self._remove_chunks(last, [file_id])
         self._insert_chunks(file_id, part)
         if part.is_last:
             self._drop_kept()
         self._flush()
         self._record_position(file_id, part)
 
-    def remove(self, file_id: int) -> None:
-        """Remove a file with everything that belongs to it."""
-        self._ids = {key: known for key, known in self._ids.items() if known != file_id}
-        self._remove_chunks("file_id = %(file)s", file_id)
+    def remove(self, file_ids: Collection[int]) -> None:
+        """Remove files with everything that belongs to them."""
+        if not file_ids:
+            return
+        self._ids = {key: known for key, known in self._ids.items() if known not in file_ids}
+        self._remove_chunks("file_id = ANY(%(files)s)", file_ids)
         self._removed_text = True
-        self._scope.run(f"DELETE FROM front_matter WHERE {OWN} AND file_id = %(file)s", file=file_id)  # noqa: S608 -- a constant
-        self._scope.run(f"DELETE FROM files WHERE {OWN} AND id = %(file)s", file=file_id)  # noqa: S608 -- a constant
+        for table, column in (("front_matter", "file_id"), ("files", "id")):
+            self._scope.run(f"DELETE FROM {table} WHERE {OWN} AND {column} = ANY(%(files)s)", files=list(file_ids))  # noqa: S608 -- constants
 
     def _id_of(self, source: Source, path: str) -> int | None:
         """Return the id of one of the files of `begin`; None if it is not in the index."""
@@ -235,9 +237,9 @@ class FileRows:
         if len(self._new_chunks) > _MAX_PENDING_CHUNKS:
             self._flush()
 
-    def _remove_chunks(self, condition: str, file_id: int) -> None:
+    def _remove_chunks(self, condition: str, file_ids: Collection[int]) -> None:
         query = f"DELETE FROM chunks WHERE {OWN} AND {condition} RETURNING id, token_count"  # noqa: S608 -- constants
-        removed = self._scope.all(query, file=file_id)
+        removed = self._scope.all(query, files=list(file_ids))
         ids = [row[0] for row in removed]
         if ids:
             self._removed_names |= keyword.remove_terms(self._scope, ids)

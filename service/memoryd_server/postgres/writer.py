@@ -105,8 +105,7 @@ class PostgresWriter(PostgresVectorWriter):
                     identity=self._identity_json,
                 )
             self._rows.begin(scope, files)
-            for row in removed:
-                self._rows.remove(row.id)
+            self._rows.remove([row.id for row in removed])
             for file in files:
                 if isinstance(file, TranscriptPart):
                     self._rows.add_part(file)

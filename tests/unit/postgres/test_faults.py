@@ -185,6 +185,29 @@ def test_a_search_that_finds_no_free_connection_is_told_so(postgres_module, agen
     store.close()
 
 
+def test_a_write_gets_its_turn_among_searches(postgres_module, agent):
+    store = postgres_module.new_store(agent, postgres_module.database(max_connections=2))
+    store.open()
+    stop, found = threading.Event(), []
+
+    def search():
+        while not stop.is_set():
+            found.append(heron(store))
+
+    threads = [threading.Thread(target=search) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    writer = store.writer()
+    for number in range(20):
+        writer.write([document(f"{number}.md", ("heron", ""))])
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert heron(store) == 20
+    assert found
+    store.close()
+
+
 def test_connections_are_closed_with_the_last_store(postgres_module, agent):
     database = postgres_module.database(postgres_module.server.url + "&application_name=counted")
     stores = [postgres_module.new_store(f"{agent} {number}", database) for number in range(2)]

@@ -198,11 +198,13 @@ def test_a_write_gets_its_turn_among_searches(postgres_module, agent):
     for thread in threads:
         thread.start()
     writer = store.writer()
-    for number in range(20):
-        writer.write([document(f"{number}.md", ("heron", ""))])
-    stop.set()
-    for thread in threads:
-        thread.join()
+    try:
+        for number in range(20):
+            writer.write([document(f"{number}.md", ("heron", ""))])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
     assert heron(store) == 20
     assert found
     store.close()

@@ -21,7 +21,8 @@ from typing import Any, Final, TypeAlias
 import psycopg
 from psycopg import conninfo, pq
 
-from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexUnavailable
+from memoryd_server.access import read_private
+from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexUnavailable, SettingsError
 from memoryd_server.postgres import schema
 from memoryd_server.postgres.errors import translated
 from memoryd_server.postgres.vector_format import register_vector
@@ -312,9 +313,14 @@ class Database:
         parameters = self._url_parameters()
         if self._config.password_file is not None:
             try:
-                parameters["password"] = self._config.password_file.read_text("utf-8").rstrip("\r\n")
-            except OSError as error:
-                raise IndexUnavailable(f"the password file of the store cannot be read: {error}") from error
+                content = read_private(self._config.password_file, "the password file of the database")
+                parameters["password"] = content.decode().rstrip("\r\n")
+            except FileNotFoundError as error:
+                raise IndexUnavailable(f"the password file of the database cannot be read: {error}") from error
+            except SettingsError as error:
+                raise IndexUnavailable(error.message) from error
+            except UnicodeDecodeError:
+                raise IndexUnavailable("the password file of the database is not UTF-8") from None
         return parameters
 
 

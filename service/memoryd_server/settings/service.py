@@ -267,7 +267,8 @@ class DatabaseSettings(SettingsBlock):
     unset, files are used. The role must not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`;
     default unset."""
     password_file: OptionalPath = None
-    """A file that contains the password alone; it is read again for each connection. Path; default unset."""
+    """A file that contains the password alone, and that only its owner can open. It is read again for each connection.
+    Path; default unset."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
     """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
     2..1000; default 10."""

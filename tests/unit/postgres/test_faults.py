@@ -126,6 +126,10 @@ def test_the_password_file_is_read_for_each_connection(postgres_module, tmp_path
     with pytest.raises(IndexUnavailable, match="password file"):
         store.open()
     password.write_text("secret\n")
+    password.chmod(0o644)
+    with pytest.raises(IndexUnavailable, match="password file"):
+        store.open()
+    password.chmod(0o600)
     store.open()
     assert heron(store) == 0
     store.close()

@@ -4,7 +4,6 @@ import socket
 import threading
 import time
 
-import psycopg
 import pytest
 
 from memoryd_server.errors import (
@@ -16,11 +15,13 @@ from memoryd_server.errors import (
     IndexTooNew,
     IndexUnavailable,
 )
-from memoryd_server.postgres import schema
 from memoryd_server.store.filters import ALL_CHUNKS
 from memoryd_server.text.terms import QueryTerm
 from postgres_server import DATABASE, running_server
 from unit.store.contract import document, never
+
+psycopg = pytest.importorskip("psycopg")
+schema = pytest.importorskip("memoryd_server.postgres.schema")
 
 HERON = [QueryTerm("heron")]
 

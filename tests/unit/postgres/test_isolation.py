@@ -2,11 +2,8 @@
 
 from dataclasses import replace
 
-import psycopg
 import pytest
-from psycopg import sql
 
-from memoryd_server.postgres import schema
 from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.store.history import WriteKind, WriteRecord
 from memoryd_server.store.identity import VectorIdentity
@@ -14,6 +11,10 @@ from memoryd_server.store.rows import BatchJob, CacheKey
 from memoryd_server.text.terms import QueryTerm
 from postgres_server import DATABASE, ROLE
 from unit.store.contract import chunk_ids, document, never, vectors
+
+psycopg = pytest.importorskip("psycopg")
+sql = pytest.importorskip("psycopg.sql")
+schema = pytest.importorskip("memoryd_server.postgres.schema")
 
 HOSTILE = [
     "a'; DROP TABLE memoryd.chunks; --",

@@ -42,9 +42,13 @@ class PostgresServer:
         self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
         self._settings = () if durable else FAST
         self.start()
-        with self.admin() as connection:
-            connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
-        self.create_database(DATABASE)
+        try:
+            with self.admin() as connection:
+                connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
+            self.create_database(DATABASE)
+        except BaseException:
+            self.stop()
+            raise
 
     def start(self):
         """Start the server on the existing data, and wait until it accepts connections."""
@@ -118,7 +122,9 @@ def missing():
 
 @contextmanager
 def running_server(**options):
-    """Start a server, and stop it when the block ends."""
+    """Start a server, and stop it when the block ends. Skips the test where there is none."""
+    if reason := missing():
+        pytest.skip(reason)
     # The path of a socket has at most some hundred bytes.
     with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(folder, **options)
@@ -131,7 +137,5 @@ def running_server(**options):
 @pytest.fixture(scope="session")
 def postgres_server():
     """The server of all tests of a session."""
-    if reason := missing():
-        pytest.skip(reason)
     with running_server() as server:
         yield server

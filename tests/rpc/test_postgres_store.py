@@ -10,6 +10,8 @@ from postgres_server import postgres_server, running_server  # noqa: F401 -- a f
 from rpc.editing import all_versions, content, forget, kind, restore, write
 from rpc.wire import VECTOR, by_meaning, check_refused, paths
 
+pytest.importorskip("psycopg")
+
 pytestmark = pytest.mark.slow
 
 NUMBERS = itertools.count()

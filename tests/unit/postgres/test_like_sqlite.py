@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from filter_fixture import DIMENSIONS, index_of, random_filter, random_notes, store_vectors
+from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Annotations, Chunk, FileStat, Origin, Source
 from memoryd_server.sources import ReadPosition
 from memoryd_server.store.filters import ALL_CHUNKS
@@ -217,3 +218,37 @@ def apply(store, step):
             pending = each.pending_chunks(0, MANY, everything=False)
             # The same vector for the same text.
             each.put_vectors({row.chunk_id: row.content_hash[:8].replace(b"\x7f", b"\0") for row in pending[::2]})
+
+
+def test_columns_of_an_older_version_are_filled_alike(postgres_module, tmp_path):
+    changes = Changes(1)
+    stores = [sqlite_child.new_store(tmp_path), postgres_module.new_store(tmp_path)]
+    for store in stores:
+        store.open()
+    notes = [replace(changes.note(), path=f"n{number}.md", error=None) for number in range(3)]
+    part = replace(changes.part(), replaces_all=False, moved_from="")
+    # The first note has other chunks, so it is replaced; the others are filled.
+    other = replace(notes[0], chunks=[chunk("crane", 1)], tokens=[("crane", "")], same_bytes=True)
+    filled = [replace(note, same_bytes=True, day="2027-01-02", origin=Origin.UNTRUSTED) for note in notes[1:]]
+    filled[0] = replace(filled[0], metadata={"tags": "z", "date": "2027-01-03"})
+    lines = [replace(each, line_origins=(Origin.AGENT,), day="2027-01-04") for each in part.chunks]
+    for store in stores:
+        writer = store.writer()
+        writer.write([*notes, part])
+        vectors = {row.chunk_id: row.content_hash[:8] for row in writer.pending_chunks(0, MANY, everything=True)}
+        writer.put_vectors(vectors)
+        assert writer.outdated_transcripts("1") == frozenset()
+        (outdated,) = writer.outdated_transcripts("2")
+        writer.write([other, *filled])
+        (row,) = [row for row in writer.files().values() if row.id == outdated]
+        with pytest.raises(SyncCancelled):
+            writer.refill_transcript(row, lines, lambda: True)
+        writer.refill_transcript(row, lines, lambda: False)
+    expected, found = map(contents, stores)
+    assert found == expected
+    assert found["vectors"]
+    for store in stores:
+        with store.read() as reader:
+            day = (date(2027, 1, 2), date(2027, 1, 4))
+            assert len(reader.dated_chunks(*day, ALL_CHUNKS, MANY)) > len(part.chunks)
+        store.close()

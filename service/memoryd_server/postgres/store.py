@@ -294,7 +294,7 @@ class PostgresStore:
             return bool(scope.one(f"SELECT has_deleted_text FROM generations WHERE {OWN}")[0])  # noqa: S608 -- a constant
 
     def purge(self, should_stop: StopSign = lambda: False) -> bool:  # noqa: ARG002 -- the protocol
-        """Record that deleted text was noticed. The server overwrites it when it reuses the space, after a VACUUM."""
+        """Record that no purge is due; return True. The server overwrites the text when it reuses its space."""
         with self._recording_damage(), self._opened.change(None) as scope:
             scope.run(f"UPDATE generations SET has_deleted_text = false WHERE {OWN}")  # noqa: S608 -- a constant
         return True

@@ -7,7 +7,6 @@ A connection is opened by the thread that needs it, so that a server that refuse
 with the reason. A connection that was idle while the server restarted is replaced without an error.
 """
 
-import hashlib
 import logging
 import threading
 import time
@@ -16,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import psycopg
 from psycopg import conninfo, pq
@@ -25,9 +24,8 @@ from memoryd_server.access import read_private
 from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexUnavailable, SettingsError
 from memoryd_server.postgres import schema
 from memoryd_server.postgres.errors import translated
-from memoryd_server.postgres.vector_format import register_vector
-
-Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
+from memoryd_server.postgres.locks import AgentLocks
+from memoryd_server.postgres.session import Connection, prepare_session
 
 MAX_WAIT_SECONDS: Final = 10.0
 """How long a call without a deadline waits for a connection."""
@@ -47,20 +45,6 @@ _DEFAULTS = (
     ("keepalives_count", "3"),
     ("tcp_user_timeout", "30000"),
 )
-
-# Plans in parallel or with compilation cost a small query more than they gain. The chunks of a filter are read into a
-# hash table only if it fits the memory. The server ends the session of a client that has vanished, and with it the
-# locks.
-_SESSION = """SELECT set_config('jit', 'off', false), set_config('max_parallel_workers_per_gather', '0', false),
-    set_config('work_mem', '32MB', false),
-    set_config('lock_timeout', '5s', false), set_config('tcp_keepalives_idle', '30', false),
-    set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false),
-    set_config('search_path', %s, false)"""
-_WITH_VECTORS = """SELECT pg_type.oid, typarray,
-        set_config('search_path', %s || ', ' || typnamespace::regnamespace, false)
-    FROM pg_type JOIN pg_extension ON extnamespace = typnamespace WHERE typname = 'vector' AND extname = 'vector'"""
-
-_LOCK_WAIT = "1s"
 
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
@@ -130,7 +114,7 @@ class Database:
         with translated(), self._connection(None) as (connection, _):
             schema.prepare(connection)
             # The type of vectors may be in another schema than when the connection was opened.
-            _prepare_session(connection)
+            prepare_session(connection)
         self._prepared = True
 
     def lock(self, agent_id: str) -> None:
@@ -295,7 +279,7 @@ class Database:
             **self._parameters(), connect_timeout=self._config.connect_seconds, autocommit=True, prepare_threshold=None
         )
         try:
-            _prepare_session(connection)
+            prepare_session(connection)
         except BaseException:
             connection.close()
             raise
@@ -345,105 +329,3 @@ class DatabaseUse:
             if self._is_attached:
                 self._is_attached = False
                 self._database.detach()
-
-
-def _prepare_session(connection: Connection) -> None:
-    connection.execute(_SESSION, (schema.SCHEMA,))
-    row = connection.execute(_WITH_VECTORS, (schema.SCHEMA,)).fetchone()
-    if row is not None:
-        register_vector(connection, row[0], row[1])
-
-
-class AgentLocks:
-    """Advisory locks of agents, all held by one session of this process. Thread-safe. Blocks.
-
-    The server releases them when the session ends. If the session was lost, `restore` acquires them again; a lock that
-    another process has acquired meanwhile stays lost, and the fence of the agent prevents writes.
-    """
-
-    def __init__(self, connect: Callable[[], Connection]) -> None:
-        self._connect = connect
-        self._guard = threading.Lock()
-        self._connection: Connection | None = None
-        self._held: set[str] = set()
-        self._suspected = False
-        self._waits = True
-
-    def suspect(self) -> None:
-        """Check the session at the next `restore`: another one was lost."""
-        self._suspected = True
-
-    def restore(self) -> None:
-        """Acquire the locks of a lost session again, as far as possible."""
-        if self._suspected:
-            with self._guard, translated():
-                self._session()
-                self._suspected = False
-
-    def acquire(self, agent_id: str) -> None:
-        """Acquire the lock of an agent; IndexBusy if it is held."""
-        with self._guard:
-            if agent_id in self._held or not self._try_or_wait(agent_id):
-                raise IndexBusy(
-                    f"another process holds the index of the agent {agent_id!r}; stop it, or wait until it ends",
-                    retry_after_seconds=1.0,
-                )
-            self._held.add(agent_id)
-
-    def _try_or_wait(self, agent_id: str) -> bool:
-        """Return whether the lock was acquired. The session of a process that was just killed may still hold it.
-
-        After a wait in vain, later calls do not wait until one succeeds: another process probably holds all agents.
-        """
-        connection = self._session()
-        if _try_lock(connection, agent_id):
-            self._waits = True
-        elif self._waits:
-            try:
-                connection.execute("SELECT pg_advisory_lock(%s)", (_key(agent_id),))
-            except psycopg.errors.LockNotAvailable:
-                self._waits = False
-        else:
-            return False
-        return self._waits
-
-    def release(self, agent_id: str) -> None:
-        """Release the lock of an agent, if it is held."""
-        with self._guard:
-            if agent_id in self._held:
-                self._held.discard(agent_id)
-                if self._connection is not None:
-                    with suppress(psycopg.Error):
-                        self._connection.execute("SELECT pg_advisory_unlock(%s)", (_key(agent_id),))
-
-    def close(self) -> None:
-        """Release all locks."""
-        with self._guard:
-            self._held.clear()
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
-
-    def _session(self) -> Connection:
-        """Return the session, after a check; open it again with the held locks if it was lost."""
-        if self._connection is not None:
-            try:
-                self._connection.execute("SELECT 1")
-            except psycopg.Error:
-                self._connection.close()
-            else:
-                return self._connection
-        self._connection = self._connect()
-        self._connection.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_WAIT,))
-        for agent_id in self._held:
-            _try_lock(self._connection, agent_id)
-        return self._connection
-
-
-def _try_lock(connection: Connection, agent_id: str) -> bool:
-    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_key(agent_id),)).fetchone()
-    return row is not None and bool(row[0])
-
-
-def _key(agent_id: str) -> int:
-    return int.from_bytes(hashlib.sha256(f"memoryd {agent_id}".encode()).digest()[:8], "big", signed=True)

@@ -11,8 +11,9 @@ from typing import Any, Final
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Degradation
-from memoryd_server.postgres.connection import Connection, Database, DatabaseUse
+from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.errors import storable
+from memoryd_server.postgres.session import Connection
 from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
 
 REFUSED_FOR_MS: Final = 24 * 60 * 60 * 1_000

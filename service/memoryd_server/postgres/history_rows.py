@@ -5,8 +5,8 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from memoryd_server.postgres.connection import Connection
 from memoryd_server.postgres.errors import storable
+from memoryd_server.postgres.session import Connection
 from memoryd_server.store import WriteKind, WriteRecord
 
 RECORD_BYTES: Final = 512

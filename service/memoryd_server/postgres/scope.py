@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
-from memoryd_server.postgres.connection import Connection
+from memoryd_server.postgres.session import Connection
 
 Row = tuple[Any, ...]
 

@@ -12,9 +12,10 @@ from typing import Final, TypeVar
 from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
-from memoryd_server.postgres.connection import Connection, Database, DatabaseUse
+from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
+from memoryd_server.postgres.session import Connection
 from memoryd_server.postgres.writer import AgentWriter, PostgresWriter
 from memoryd_server.store import (
     BuildIdentity,

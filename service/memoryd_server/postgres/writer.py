@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from memoryd_server.errors import IndexBusy, SyncCancelled
 from memoryd_server.model import Chunk, FileStat
 from memoryd_server.postgres import vectors
-from memoryd_server.postgres.connection import Connection, Database
+from memoryd_server.postgres.connection import Database
 from memoryd_server.postgres.file_rows import FileRows, refill_chunks, store_stat
 from memoryd_server.postgres.reader import all_files, memory_files, transcript_state
 from memoryd_server.postgres.scope import OWN, AgentScope
+from memoryd_server.postgres.session import Connection
 from memoryd_server.postgres.vectors import PostgresVectorWriter
 from memoryd_server.store import (
     ROWS_VERSION,

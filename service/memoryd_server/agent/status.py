@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.embedding import EmbeddingStatus
@@ -42,7 +41,7 @@ class IndexStatus:
     `mean_chunk_tokens` is an estimate, 0 without chunks. `roots` are in the order of discovery.
     """
 
-    path: Path
+    location: str
     schema_version: int
     state: IndexState
     counts: IndexCounts
@@ -108,7 +107,7 @@ def make_status(index: AgentIndex, backend: BackendStatus, append_issues: Sequen
     keyword_error = index.probe_keyword_search()
     embedding = index.embedding.measure()
     status = IndexStatus(
-        path=index.path,
+        location=index.location,
         schema_version=index.store.schema_version,
         state=index.monitor.current.seen(dirty=dirty, files=counts.files).state,
         counts=counts,

@@ -89,7 +89,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         flush=_flush_policy(agent, zone),
         startup=fill(StartupContext, agent.startup_context),
         sync=_sync_config(agent, settings.service),
-        store_driver=search.store.driver,
+        store_driver=search.store.driver if settings.service.store.url is None else "postgres",
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
         # Without an index of its own, memoryd embeds nothing.

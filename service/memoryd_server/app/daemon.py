@@ -37,7 +37,7 @@ from memoryd_server.app.config import (
 from memoryd_server.app.edges import Edges
 from memoryd_server.app.idle_exit import LOOK_SECONDS, IdleWatch
 from memoryd_server.app.metrics import collect_metrics, metrics_address
-from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory, sqlite_history
+from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
 from memoryd_server.app.stop_signals import StopSignals
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
@@ -107,7 +107,7 @@ class Daemon:
         self._loop: asyncio.AbstractEventLoop | None = None
         # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
         self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
-        self.resources = _make_resources(open_native, log, downloads=background)
+        self.resources = _make_resources(open_native, StorageFactory(log, settings.service.store), background)
         self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
         self._collections = FullCollections(self.resources.failures)
         configs = _agent_configs(settings)
@@ -441,14 +441,14 @@ async def run_daemon(
     await tasks.stop()
 
 
-def _make_resources(open_native: Callable[[], NativeReader], log: Log, *, downloads: bool) -> SharedResources:
+def _make_resources(opened: Callable[[], NativeReader], storage: StorageFactory, downloads: bool) -> SharedResources:
     return SharedResources(
         quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
         slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
         embed=ProviderExecutors(),
-        native=SharedInotify(open_native),
-        make_storage=StorageFactory(log).make,
-        make_history=sqlite_history,
+        native=SharedInotify(opened),
+        make_storage=storage.make,
+        make_history=storage.make_history,
         reranking=SharedReranking(partial(make_reranker, downloads=downloads)),
     )
 

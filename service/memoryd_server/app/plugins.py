@@ -1,6 +1,6 @@
 """Drivers and plug-ins: their registration in `STORES`, `BACKENDS` and `EXTENSIONS`, and their configurations.
 
-Only this module names drivers and plug-ins. A store keeps the indexes; `memory.search.store.driver` selects it. A
+Only this module names drivers and plug-ins. A store keeps the indexes; `memoryd.store.url` selects it. A
 search backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension
 adds a service of its own. Backends and extensions convert an agent's settings into their own configuration.
 """
@@ -22,6 +22,7 @@ from memoryd_server.agent import (
     SearchBackend,
     SharedResources,
 )
+from memoryd_server.app.shared_store import SharedStore
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
 from memoryd_server.observe import Log
@@ -43,10 +44,10 @@ from memoryd_server.qmd import (
     make_qmd,
 )
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
-from memoryd_server.settings import AgentSettings, QmdSettings, ResolvedSettings, fill
+from memoryd_server.settings import AgentSettings, DatabaseSettings, QmdSettings, ResolvedSettings, fill
 from memoryd_server.sources import Roots
 from memoryd_server.sqlite import EmbeddingCache, SqliteStore, SqliteWriteHistory, VectorIndex, size_bytes
-from memoryd_server.store import BuildIdentity
+from memoryd_server.store import BuildIdentity, WriteHistory
 
 _ENTRIES_PROVIDER = "openai"
 
@@ -115,19 +116,25 @@ class Extension(Protocol):
         """Release everything."""
 
 
-ReportProblem = Callable[[str], None]
+@dataclass(frozen=True, slots=True)
+class StorageParts:
+    """What drivers need in addition to an agent's configuration.
 
-
-def sqlite_storage(config: AgentConfig, identity: BuildIdentity, on_load_error: ReportProblem) -> AgentStorage:
-    """Keep an agent's index in a SQLite file, and its vector cache in another file next to it.
-
-    `on_load_error` is called on any thread with the reason why sqlite-vec does not load.
+    `on_load_error` is called on any thread with the reason why sqlite-vec does not load. `shared` is the database of
+    `memoryd.store`.
     """
+
+    on_load_error: Callable[[str], None]
+    shared: SharedStore
+
+
+def sqlite_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageParts) -> AgentStorage:
+    """Keep an agent's index in a SQLite file, and its vector cache in another file next to it."""
     vectors = VectorIndex(
         sqlite_vec=config.vector_enabled,
         extension_path=config.vector_extension_path,
         memory_budget_bytes=config.vector_memory_bytes,
-        on_load_error=on_load_error,
+        on_load_error=parts.on_load_error,
     )
     store = SqliteStore(config.index_path, identity, vectors)
 
@@ -143,7 +150,17 @@ def sqlite_storage(config: AgentConfig, identity: BuildIdentity, on_load_error: 
     return AgentStorage(store, open_cache, lambda: sum(size_bytes(cache_path())))
 
 
-def sqlite_history(config: AgentConfig, now_ms: Callable[[], int]) -> SqliteWriteHistory:
+def postgres_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageParts) -> AgentStorage:
+    """Keep an agent's index and its vector cache in the database of `memoryd.store`."""
+    return parts.shared.storage(config, identity)
+
+
+def postgres_history(config: AgentConfig, now_ms: Callable[[], int], parts: StorageParts) -> WriteHistory:
+    """Keep the history of an agent's writes in the database of `memoryd.store`."""
+    return parts.shared.history(config, now_ms)
+
+
+def sqlite_history(config: AgentConfig, now_ms: Callable[[], int], _parts: StorageParts) -> SqliteWriteHistory:
     """Keep the history of an agent's writes in a SQLite file next to the ledger of its appends."""
     return SqliteWriteHistory(
         config.ledger_path.with_name(f"{config.agent_id}.history.sqlite"),
@@ -307,7 +324,14 @@ def _entry_embedding(agent: AgentSettings, settings: ResolvedSettings) -> Embedd
     return EmbeddingConfig(_ENTRIES_PROVIDER, (remote,), blocked_by=settings.blocked_by(agent.agent_id))
 
 
-STORES: Mapping[str, Callable[[AgentConfig, BuildIdentity, ReportProblem], AgentStorage]] = {"sqlite": sqlite_storage}
+STORES: Mapping[str, Callable[[AgentConfig, BuildIdentity, StorageParts], AgentStorage]] = {
+    "sqlite": sqlite_storage,
+    "postgres": postgres_storage,
+}
+HISTORIES: Mapping[str, Callable[[AgentConfig, Callable[[], int], StorageParts], WriteHistory]] = {
+    "sqlite": sqlite_history,
+    "postgres": postgres_history,
+}
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 
@@ -318,14 +342,19 @@ class StorageFactory:
     The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, database: DatabaseSettings) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._warned: set[str] = set()
+        self._parts = StorageParts(self._warn, SharedStore(database))
 
     def make(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Create the storage of an agent."""
-        return STORES[config.store_driver](config, identity, self._warn)
+        return STORES[config.store_driver](config, identity, self._parts)
+
+    def make_history(self, config: AgentConfig, now_ms: Callable[[], int]) -> WriteHistory:
+        """Create the history of an agent's writes."""
+        return HISTORIES[config.store_driver](config, now_ms, self._parts)
 
     def _warn(self, reason: str) -> None:
         with self._lock:

@@ -21,6 +21,7 @@ from memoryd_server.evaluation import (
     ShownHit,
     judge,
 )
+from memoryd_server.settings import DatabaseSettings
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -147,7 +148,9 @@ def _settings_of(workspace: Path, settings: ResolvedSettings, state: Path, addre
         changes["sources"] = tuple(dict.fromkeys((*search.sources, "sessions")))
     search = search.model_copy(update=changes)
     agent = replace(agent, workspace=workspace, memory_search=search, index_path=state / "memory" / "index.sqlite")
-    service = settings.service.model_copy(update={"listen": (address,), "token_file": None})
+    service = settings.service.model_copy(
+        update={"listen": (address,), "token_file": None, "store": DatabaseSettings()}
+    )
     # The store replaces that of the agent, whose own sessions do not belong to the golden set.
     store = str(transcripts / "sessions.json")
     return replace(settings, state_dir=state, service=service, agents={agent.agent_id: agent}, session_store=store)

@@ -20,6 +20,7 @@ from memoryd_server.settings import (
     OWN_HOSTS,
     PROVIDER_KEYS,
     AgentSettings,
+    DatabaseSettings,
     ProviderAccess,
     ResolvedSettings,
     default_model,
@@ -207,5 +208,5 @@ def _empty_memory(settings: ResolvedSettings, agent: AgentSettings, folder: Path
     workspace.mkdir()
     index = folder / "memory" / "index.sqlite"
     one = replace(agent, workspace=workspace, memory_search=search, index_path=index, entries_enabled=False)
-    service = settings.service.model_copy(update={"token_file": None})
+    service = settings.service.model_copy(update={"token_file": None, "store": DatabaseSettings()})
     return replace(settings, state_dir=folder, service=service, agents={agent.agent_id: one})

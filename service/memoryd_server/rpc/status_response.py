@@ -160,7 +160,7 @@ def _index(status: IndexStatus, embedding: EmbeddingStatus) -> memory_pb2.IndexS
         ],
         pending_embeddings=status.pending_embeddings,
         analyzer_version=ANALYZER_VERSION,
-        path=str(status.path),
+        path=status.location,
         roots=fitting(status.roots, _root, MOST_REPORT_BYTES),
     )
 

@@ -9,12 +9,13 @@ from memoryd_server.settings.provider_access import ProviderAccess
 from memoryd_server.settings.provider_address import OWN_HOSTS
 from memoryd_server.settings.resolved import AgentSettings, ResolvedSettings, changed_keys, keep_until_restart
 from memoryd_server.settings.rules import fill
-from memoryd_server.settings.service import LimitsSettings, RecallSettings, ServiceSettings
+from memoryd_server.settings.service import DatabaseSettings, LimitsSettings, RecallSettings, ServiceSettings
 
 __all__ = [
     "OWN_HOSTS",
     "PROVIDER_KEYS",
     "AgentSettings",
+    "DatabaseSettings",
     "ExtraPathSettings",
     "LimitsSettings",
     "ProviderAccess",

@@ -5,7 +5,7 @@ import zoneinfo
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from memoryd_server.settings.rules import FloatRange, IntRange, SettingsBlock, did_you_mean
 from memoryd_server.settings.secret_input import SecretInput, SecretValue
@@ -261,6 +261,33 @@ class HistorySettings(SettingsBlock):
     of the newest write are always kept. Bytes, at least 0; default 268435456."""
 
 
+class DatabaseSettings(SettingsBlock):
+    """A PostgreSQL database with pgvector; needs the extra `postgres`. See [PostgreSQL](postgresql.md).
+
+    It holds the indexes, the embedding caches and the histories of edits of all agents, in place of SQLite files.
+    """
+
+    url: SecretStr | None = None
+    """The database. The URL may name several hosts, and parameters of libpq such as `sslmode=verify-full`. If it is
+    unset, files are used. The role must not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`;
+    default unset."""
+    password_file: OptionalPath = None
+    """A file that contains the password alone, and that only its owner can open. It is read again for each connection.
+    Path; default unset."""
+    max_connections: Annotated[int, IntRange(2, 1_000)] = 10
+    """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
+    2..1000; default 10."""
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is None or not url.get_secret_value().strip():
+            return None
+        if not url.get_secret_value().startswith(("postgresql://", "postgres://")):
+            raise ValueError("the value is not a URL such as postgresql://USER@HOST/DATABASE")
+        return url
+
+
 class EntriesSettings(SettingsBlock):
     """Entries: short texts that are stored separately from the Markdown files.
 
@@ -342,6 +369,8 @@ class ServiceSettings(SettingsBlock):
     [scope](operations.md#scopes) `edit`. append, edit; default "append"."""
     history: HistorySettings = HistorySettings()
     """The history of edits."""
+    store: DatabaseSettings = DatabaseSettings()
+    """The database."""
     entries: EntriesSettings = EntriesSettings()
     """Entries."""
     secrets: SecretsSettings = SecretsSettings()

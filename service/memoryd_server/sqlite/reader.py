@@ -9,17 +9,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, cast
 
 import apsw
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.model import NO_ANNOTATIONS, Annotations, FileStat, Origin, Source
-from memoryd_server.sources import ReadPosition, origin_of_file
+from memoryd_server.model import Source
+from memoryd_server.sources import ReadPosition
 from memoryd_server.sqlite import readers, schema, vector_mean
-from memoryd_server.sqlite.chunk_columns import line_origins, unpacked
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.filter_cache import IN_MASK, ChunkSet, FilterCache, file_keys
 from memoryd_server.sqlite.keyword import (
@@ -47,6 +45,11 @@ from memoryd_server.store import (
     TranscriptState,
     VectorHit,
     VectorIdentity,
+    chunk_head,
+    chunk_row,
+    file_row,
+    last_lines,
+    line_numbers,
 )
 from memoryd_server.text import QueryTerm, TermKind
 from memoryd_server.vectors import Ids, Vectors
@@ -73,11 +76,6 @@ def hashes_containing(connection: apsw.Connection, text: str) -> set[bytes]:
     return {row[0] for row in rows}
 
 
-def line_numbers(stored_numbers: str | None) -> tuple[int, ...]:
-    """Return the line numbers that `packed` serialized."""
-    return tuple(json.loads(stored_numbers)) if stored_numbers else ()
-
-
 def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptState | None:
     """Return how far a transcript was read; None for any other file and for a transcript that could not be read."""
     row = connection.execute(
@@ -92,10 +90,7 @@ def transcript_state(connection: apsw.Connection, file_id: int) -> TranscriptSta
         "SELECT text, line_numbers, line_origins FROM chunks WHERE id = (SELECT max(id) FROM chunks WHERE file_id = ?)",
         (file_id,),
     ).fetchone()
-    lines: tuple[tuple[int, str, Origin], ...] = ()
-    if last is not None:
-        texts = last[0].split("\n")
-        lines = tuple(zip(line_numbers(last[1]), texts, line_origins(last[2], len(texts)), strict=True))
+    lines = () if last is None else last_lines(*last)
     return TranscriptState(version, ReadPosition(read_bytes, read_lines), chunk_count, language, lines)
 
 
@@ -118,10 +113,6 @@ _META_OF_A_SEARCH = (
 
 # Takes a list of ids.
 _CHUNKS_BY_ID = "FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN (SELECT value FROM json_each(?))"
-
-# A lookup costs a tenth of `Source(...)`.
-_SOURCES = MappingProxyType({source.value: source for source in Source})
-_ORIGINS = MappingProxyType({origin.value: origin for origin in Origin})
 
 
 @dataclass(slots=True)
@@ -329,7 +320,7 @@ class SqliteReader(VectorRows):
         """Return chunks without their texts, by id; unknown ids are left out."""
         columns = "chunks.id, path, source, mtime_ns, importance, projects, coalesce(chunks.day, files.day)"
         rows = readers.table(self._connection, columns, _CHUNKS_BY_ID, (id_list(ids),))
-        return {row[0]: _chunk_head(row) for row in rows}
+        return {row[0]: chunk_head(row) for row in rows}
 
     def dated_chunks(self, first: date, last: date, among: ChunkFilter, limit: int) -> list[int]:
         """Return at most `limit` chunks whose day, or else whose note's day, is in a range.
@@ -358,7 +349,7 @@ class SqliteReader(VectorRows):
             " origin, importance, triggers, projects, coalesce(chunks.day, files.day, files.date, '')"
         )
         rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
-        return {row[0]: _chunk_row(row) for row in rows}
+        return {row[0]: chunk_row(row) for row in rows}
 
     def chunks_of(self, file: FileKey, line: int | None, limit: int) -> list[int]:
         """Return up to `limit` chunks of a file, or those of them whose lines include `line`, by id."""
@@ -414,38 +405,14 @@ class SqliteReader(VectorRows):
 def all_files(connection: apsw.Connection) -> dict[FileKey, FileRow]:
     """Return every file of an index, by source and path."""
     rows = connection.execute(f"SELECT {_FILE_COLUMNS} FROM files")  # noqa: S608 -- a constant
-    return {(row.source, row.path): row for row in map(_file_row, rows)}
+    return {(row.source, row.path): row for row in map(file_row, rows)}
 
 
 def memory_files(connection: apsw.Connection, paths: Collection[str]) -> dict[FileKey, FileRow]:
     """Return the Markdown files with these paths, by source and path; paths that are not indexed are left out."""
     query = f"SELECT {_FILE_COLUMNS} FROM files WHERE source = ? AND path IN (SELECT value FROM json_each(?))"  # noqa: S608 -- a constant
     rows = connection.execute(query, (Source.MEMORY, json.dumps([*paths])))
-    return {(row.source, row.path): row for row in map(_file_row, rows)}
-
-
-def _file_row(row: tuple[object, ...]) -> FileRow:
-    file_id, path, source, content_hash, size, mtime, ctime, device, inode, count, error, version, skipped = row
-    stat = FileStat(size, mtime, ctime, device, inode)  # type: ignore[arg-type]
-    return FileRow(file_id, path, Source(str(source)), content_hash, stat, count, error, version, skipped)  # type: ignore[arg-type]
-
-
-def _chunk_head(row: Sequence[Any]) -> ChunkHead:
-    chunk_id, path, source, mtime, importance, projects, day = row
-    own = unpacked(projects) if projects else ()
-    dated = date.fromisoformat(day) if day else None
-    return ChunkHead(chunk_id, path, _SOURCES[source], mtime, importance, own, dated)
-
-
-def _chunk_row(row: Sequence[Any]) -> ChunkRow:
-    chunk_id, path, source, start, end, *fields, numbers, origin, importance, triggers, projects, day, text = row
-    source = _SOURCES[source]
-    # A row of an older version has no origin yet.
-    origin = _ORIGINS.get(origin) or origin_of_file(source, path)
-    has_none = importance is None and triggers is None and projects is None
-    annotations = NO_ANNOTATIONS if has_none else Annotations(importance, unpacked(triggers), unpacked(projects))
-    values = (chunk_id, path, source, start, end, text, *fields, line_numbers(numbers), origin, annotations, day)
-    return ChunkRow(*values)
+    return {(row.source, row.path): row for row in map(file_row, rows)}
 
 
 NearestChunks = Callable[[SqliteReader, NDArray[np.float32], int, ChunkFilter], list[VectorHit]]

@@ -13,7 +13,7 @@ import apsw
 from memoryd_server.errors import IndexDamaged
 from memoryd_server.sqlite import front_matter
 from memoryd_server.sqlite.connection import scalar, transaction
-from memoryd_server.store import TOKENIZER, BuildIdentity, Difference
+from memoryd_server.store import TOKENIZER, BuildIdentity, Difference, file_date, parse_metadata
 from memoryd_server.text import ANALYZER_VERSION
 
 SCHEMA_VERSION = 7
@@ -277,9 +277,9 @@ def _add_filters(connection: apsw.Connection) -> None:
         connection.execute(statement)
     rows: list[tuple[Any, ...]] = connection.execute("SELECT id, path, metadata FROM files").fetchall()
     for file_id, path, stored in rows:
-        metadata = front_matter.parse_metadata(stored)
+        metadata = parse_metadata(stored)
         front_matter.insert(connection, file_id, metadata)
-        connection.execute("UPDATE files SET date = ? WHERE id = ?", (front_matter.date_of(path, metadata), file_id))
+        connection.execute("UPDATE files SET date = ? WHERE id = ?", (file_date(path, metadata), file_id))
     connection.execute(FILES_BY_DATE)
 
 

@@ -9,15 +9,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import apsw
 
 from memoryd_server.errors import SyncCancelled
-from memoryd_server.model import Chunk, FileStat, Source, stored
+from memoryd_server.model import Chunk, FileStat, Source
 from memoryd_server.sqlite import front_matter, schema, vector_mean
 from memoryd_server.sqlite.chunk_columns import (
     COLUMNS,
-    batches_of,
     mark_annotated,
     refill_file,
     refill_transcript,
-    values_of,
 )
 from memoryd_server.sqlite.connection import scalar, transaction, translated
 from memoryd_server.sqlite.kept_vectors import KeptVectors
@@ -42,6 +40,11 @@ from memoryd_server.store import (
     TranscriptState,
     VectorIdentity,
     VectorView,
+    batches_of,
+    chunk_values,
+    file_date,
+    packed_line_numbers,
+    stat_values,
 )
 
 _COPY_BATCH = 500
@@ -217,7 +220,7 @@ class SqliteWriter(VectorSetWriter):
         self._kept.clear()
 
     def _store_stat(self, file_id: int, stat: FileStat) -> None:
-        values = (*_stat_values(stat), file_id)
+        values = (*stat_values(stat), file_id)
         self._connection.execute(f"UPDATE files SET {_STAT_ASSIGNMENTS} WHERE id = ?", values)  # noqa: S608 -- a constant
 
     def _keep_vectors(self, file_id: int, path: str, hashes: Collection[bytes] | None) -> None:
@@ -252,14 +255,14 @@ class SqliteWriter(VectorSetWriter):
                 file.source,
                 file.path,
                 file.content_hash,
-                *_stat_values(file.stat),
+                *stat_values(file.stat),
                 len(file.chunks),
                 json.dumps(file.metadata, ensure_ascii=False) if file.metadata else None,
                 file.language,
                 file.error,
                 file.day or None,
                 ROWS_VERSION,
-                front_matter.date_of(file.path, file.metadata),
+                file_date(file.path, file.metadata),
             ),
         )
         file_id = self._connection.last_insert_rowid()
@@ -273,8 +276,18 @@ class SqliteWriter(VectorSetWriter):
             f" {COLUMNS})"
             " VALUES(?,?,?,?,?,?,?,?,?,?,?,?,?,?)",
             [
-                (first + i, file_id, c.start_line, c.end_line, c.content_hash, c.breadcrumb, c.text, packed(c), *values)
-                for i, (c, values) in enumerate((c, values_of(c, file.origin)) for c in file.chunks)
+                (
+                    first + i,
+                    file_id,
+                    c.start_line,
+                    c.end_line,
+                    c.content_hash,
+                    c.breadcrumb,
+                    c.text,
+                    packed_line_numbers(c),
+                    *values,
+                )
+                for i, (c, values) in enumerate((c, chunk_values(c, file.origin)) for c in file.chunks)
             ],
         )
         mark_annotated(self._connection, file.chunks)
@@ -330,16 +343,6 @@ def _copy(
         )
 
 
-def _stat_values(stat: FileStat) -> tuple[int, int, int, int, int]:
-    values = stored(stat)
-    return values.size_bytes, values.mtime_ns, values.ctime_ns, values.device, values.inode
-
-
-def packed(chunk: Chunk) -> str | None:
-    """Return a chunk's line numbers as JSON, as the table stores them; None if it has none."""
-    return json.dumps(chunk.line_numbers, separators=(",", ":")) if chunk.line_numbers else None
-
-
 def record_read_position(connection: apsw.Connection, file_id: int, part: TranscriptPart) -> None:
     """Store how far a transcript was read, within the caller's transaction that writes its chunks."""
     connection.execute(
@@ -348,11 +351,11 @@ def record_read_position(connection: apsw.Connection, file_id: int, part: Transc
         (
             part.path,
             part.mark,
-            *_stat_values(part.stat),
+            *stat_values(part.stat),
             part.language,
             len(part.chunks) - part.replaces_last,
             part.skipped,
-            front_matter.date_of(part.path, {}),
+            file_date(part.path, {}),
             file_id,
         ),
     )

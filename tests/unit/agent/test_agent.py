@@ -14,13 +14,14 @@ from memoryd_server.agent.requests import AppendRequest, ListFilesRequest, PageR
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.agent.threads import ProviderExecutors, SharedResources
 from memoryd_server.app.config import agent_config
-from memoryd_server.app.plugins import StorageFactory, sqlite_history
+from memoryd_server.app.plugins import StorageFactory
 from memoryd_server.errors import IndexBusy, MemorydError, RevisionNotReached
 from memoryd_server.model import Clock, Source
 from memoryd_server.observe import make_log
 from memoryd_server.providers.pool import ProviderSelection
 from memoryd_server.search.query import SearchMode, SearchQuery
 from memoryd_server.settings.loading import load
+from memoryd_server.settings.service import DatabaseSettings
 from memoryd_server.sources.watcher import SharedInotify, open_inotify
 from memoryd_server.sync.progress import SyncMode
 from memoryd_server.threads import SharedPool
@@ -35,13 +36,14 @@ NO_PROVIDER = ProviderSelection(None, "auto", "no embedding provider is configur
 async def memory_of(tmp_path):
     """Starts memories over one workspace; each agent id has its own index."""
     (tmp_path / "workspace" / "memory").mkdir(parents=True)
+    storage = StorageFactory(make_log("error", "console"), DatabaseSettings())
     threads = SharedResources(
         SharedPool(4, 3, "quick"),
         SharedPool(4, 2, "slow"),
         ProviderExecutors(),
         SharedInotify(open_inotify),
-        StorageFactory(make_log("error", "console")).make,
-        sqlite_history,
+        storage.make,
+        storage.make_history,
     )
     started = []
 

@@ -12,8 +12,8 @@ from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Source
 from memoryd_server.sources import ForgottenSources
-from memoryd_server.sqlite.front_matter import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, values_of
 from memoryd_server.store.filters import ChunkFilter, FileFilter, FrontMatterCondition
+from memoryd_server.store.front_matter import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, front_matter_values
 from memoryd_server.sync.progress import SyncMode
 from old_schema import downgrade, downgrade_to_6
 
@@ -57,11 +57,11 @@ def tagged(index, value, key="tags"):
     ],
 )
 def test_values_are_compared_without_case_spaces_and_number_sign(metadata, values):
-    assert values_of(metadata) == values
+    assert front_matter_values(metadata) == values
 
 
 def test_only_the_first_values_of_a_file_are_stored():
-    stored = values_of({"tags": [f"t{number}" for number in range(MAX_VALUES + 10)], "type": "x"})
+    stored = front_matter_values({"tags": [f"t{number}" for number in range(MAX_VALUES + 10)], "type": "x"})
     assert len(stored) == MAX_VALUES
     assert stored[-1] == ("tags", f"t{MAX_VALUES - 1}")
 

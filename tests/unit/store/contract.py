@@ -251,6 +251,13 @@ class StoreContract:
                 assert reader.chunk_lines(file, (2, 3), 100) == [lines for lines in own if lines[0] in {2, 3}]
                 assert reader.chunk_lines(file, (50, 60), 100) == []
 
+    def test_the_date_of_each_file_is_that_of_its_note(self, store):
+        dated = replace(document("memory/2026-05-08.md", ("a heron", "")), day="2026-05-08")
+        store.writer().write([dated, document("notes/heron.md", ("a heron", ""))])
+        with store.read() as reader:
+            dates = reader.file_dates()
+        assert dates == {(Source.MEMORY, dated.path): "2026-05-08", (Source.MEMORY, "notes/heron.md"): ""}
+
     def test_unknown_ids_are_left_out(self, filled):
         ids = chunk_ids(filled)
         with filled.read() as reader:

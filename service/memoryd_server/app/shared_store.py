@@ -1,0 +1,75 @@
+"""SharedStore: the storage of agents in one PostgreSQL database, with the driver imported when it is first used."""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from memoryd_server.agent import AgentConfig, AgentStorage
+from memoryd_server.errors import SettingsError
+from memoryd_server.settings import DatabaseSettings
+from memoryd_server.sqlite import EmbeddingCache
+from memoryd_server.store import BuildIdentity, VectorCache, WriteHistory
+
+if TYPE_CHECKING:
+    from memoryd_server.postgres import Database
+
+
+class SharedStore:
+    """Makes the index, the cache and the history of agents in the database of `memoryd.store`. Thread-safe.
+
+    The agents share its connections.
+    """
+
+    def __init__(self, settings: DatabaseSettings) -> None:
+        self._settings = settings
+        self._guard = threading.Lock()
+        self._database: Database | None = None
+
+    def _opened(self) -> "Database":
+        """Return the database, to which nothing is connected yet.
+
+        Raises:
+            SettingsError: the driver is not installed.
+        """
+        try:
+            from memoryd_server.postgres import Database, DatabaseConfig  # noqa: PLC0415 -- an extra
+        except ModuleNotFoundError as error:
+            raise SettingsError(
+                f"memoryd.store.url needs the package {error.name}: pip install 'memoryd[postgres]'"
+            ) from error
+        url = self._settings.url
+        config = DatabaseConfig(
+            "" if url is None else url.get_secret_value(), self._settings.password_file, self._settings.max_connections
+        )
+        with self._guard:
+            self._database = self._database or Database(config)
+            return self._database
+
+    def storage(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
+        """Keep an agent's index and vector cache in the database. Raises as `_opened`."""
+        database = self._opened()
+        from memoryd_server.postgres import PostgresEmbeddingCache, PostgresStore, cached_bytes  # noqa: PLC0415 -- as above
+
+        agent_id = config.agent_id
+
+        def open_cache(now_ms: Callable[[], int]) -> VectorCache:
+            # A disabled cache holds no vectors, and remembers refused texts until the daemon stops.
+            if not config.cache_enabled:
+                return EmbeddingCache(None, 0, now_ms)
+            return PostgresEmbeddingCache(database, agent_id, config.cache_max_entries, now_ms)
+
+        store = PostgresStore(database, agent_id, identity)
+        return AgentStorage(store, open_cache, lambda: cached_bytes(database, agent_id))
+
+    def history(self, config: AgentConfig, now_ms: Callable[[], int]) -> WriteHistory:
+        """Keep the history of an agent's writes in the database. Raises as `_opened`."""
+        database = self._opened()
+        from memoryd_server.postgres import PostgresWriteHistory  # noqa: PLC0415 -- as above
+
+        return PostgresWriteHistory(
+            database,
+            config.agent_id,
+            max_age_seconds=config.history_seconds,
+            max_bytes=config.history_bytes,
+            now_ms=now_ms,
+        )

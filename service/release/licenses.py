@@ -26,6 +26,7 @@ _TITLES: Mapping[str, str] = {
     "http": "The extra `http`, in addition",
     "lancedb": "The extra `lancedb`, in addition",
     "local": "The extra `local`, in addition",
+    "postgres": "The extra `postgres`, in addition",
     "typescript": "The TypeScript client and the OpenClaw plugin",
     "go": "The Go client",
     "rust": "The Rust client",

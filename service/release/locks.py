@@ -16,6 +16,7 @@ GROUPS: Mapping[str, str] = {
     "http": "http.lock",
     "lancedb": "lancedb.lock",
     "local": "local.lock",
+    "postgres": "postgres.lock",
 }
 """What can be installed: memoryd alone, or one of its extras, which its lock file adds to the core."""
 

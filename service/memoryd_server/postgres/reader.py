@@ -186,8 +186,9 @@ class PostgresReader(PostgresVectors):
         A line between two messages of a transcript is in no chunk.
         """
         (source, path), (first, last) = file, lines
-        query = f"""SELECT start_line, end_line, line_numbers FROM chunks WHERE {OWN} AND file_id = (SELECT id FROM files
-                WHERE {OWN} AND source = %(source)s AND path_key = md5(%(path)s) AND path = %(path)s)
+        query = f"""SELECT start_line, end_line, line_numbers FROM chunks WHERE {OWN} AND file_id =
+                (SELECT id FROM files
+                    WHERE {OWN} AND source = %(source)s AND path_key = md5(%(path)s) AND path = %(path)s)
             AND end_line >= %(first)s AND start_line <= %(last)s ORDER BY start_line, end_line, id"""  # noqa: S608 -- constants
         found = (
             (start, end)

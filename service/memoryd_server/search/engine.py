@@ -172,7 +172,12 @@ class SearchEngine:
             trace = CandidateTrace()
         with self._store.read(query.deadline) as reader:
             counts = reader.counts()
-            if identity is not None and not identity.matches(reader.vector_identity()):
+            # The identities are nearly always equal, and `matches` takes longer to find that out.
+            if (
+                identity is not None
+                and identity != (stored := reader.vector_identity())
+                and not identity.matches(stored)
+            ):
                 vector, no_vector = None, _VECTORS_REPLACED
                 if query.mode is SearchMode.VECTOR:
                     raise EmbeddingUnavailable(_VECTORS_REPLACED, retry_after_seconds=1.0)

@@ -248,7 +248,7 @@ class SqliteReader(VectorRows):
         It is empty if only the time of the last modification counts.
         """
         rows = self._connection.execute("SELECT source, path, coalesce(date, '') FROM files")
-        return {(_SOURCES[source], path): day for source, path, day in cast("Iterator[tuple[str, str, str]]", rows)}
+        return {(Source(source), path): day for source, path, day in cast("Iterator[tuple[str, str, str]]", rows)}
 
     def keyword_hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals.

@@ -1,18 +1,5 @@
 """The protocols that an index store implements, and the values that it stores and returns."""
 
-from memoryd_server.store.columns import (
-    ChunkValues,
-    batches_of,
-    chunk_head,
-    chunk_row,
-    chunk_values,
-    file_row,
-    has_annotations,
-    last_lines,
-    line_numbers,
-    packed_line_numbers,
-    stat_values,
-)
 from memoryd_server.store.filters import (
     ALL_CHUNKS,
     ALL_FILES,
@@ -21,7 +8,6 @@ from memoryd_server.store.filters import (
     FrontMatterCondition,
     front_matter_value,
 )
-from memoryd_server.store.front_matter import file_date, front_matter_values, parse_metadata
 from memoryd_server.store.history import WriteHistory, WriteKind, WriteRecord
 from memoryd_server.store.identity import TOKENIZER, BuildIdentity, Difference, JsonRecord, VectorIdentity
 from memoryd_server.store.protocol import (
@@ -42,6 +28,7 @@ from memoryd_server.store.rows import (
     CacheKey,
     ChunkHead,
     ChunkRow,
+    ChunkValues,
     Counts,
     FileKey,
     FileRow,
@@ -55,9 +42,22 @@ from memoryd_server.store.rows import (
     TranscriptPart,
     TranscriptState,
     VectorHit,
+    batches_of,
+    chunk_head,
+    chunk_row,
+    chunk_values,
+    file_date,
     file_name,
+    file_row,
+    front_matter_values,
+    has_annotations,
     keyword_tokens,
     language_of,
+    last_lines,
+    line_numbers,
+    packed_line_numbers,
+    parse_metadata,
+    stat_values,
 )
 from memoryd_server.store.vector_cache import BatchJobTable, VectorCache
 

@@ -13,7 +13,7 @@ from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Source
 from memoryd_server.sources import ForgottenSources
 from memoryd_server.store.filters import ChunkFilter, FileFilter, FrontMatterCondition
-from memoryd_server.store.front_matter import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, front_matter_values
+from memoryd_server.store.rows import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, front_matter_values
 from memoryd_server.sync.progress import SyncMode
 from old_schema import downgrade, downgrade_to_6
 

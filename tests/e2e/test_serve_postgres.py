@@ -39,6 +39,8 @@ def test_data_is_kept_and_the_server_ends_with_the_daemon(folder, places, is_ctr
             assert "the red ferry" in daemon.memoryd("search", "ferry").stdout
             (agent,) = json.loads(daemon.memoryd("status", "--json").stdout)
             revisions.append(agent["status"]["index"]["revision"])
+            checks = json.loads(daemon.memoryd("doctor", "--json").stdout)
+            assert {each["verdict"] for each in checks if each["name"].startswith("PostgreSQL")} == {"ok"}
             assert socket.exists()
             if is_ctrl_c:
                 os.killpg(daemon.process.pid, signal.SIGINT)

@@ -3,10 +3,12 @@
 from memoryd_server.app.config import agent_config, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
 from memoryd_server.app.metrics import metrics_address
+from memoryd_server.app.shared_store import database_of
 
 __all__ = [
     "Daemon",
     "agent_config",
+    "database_of",
     "http_address",
     "metrics_address",
     "require_http_extra",

@@ -14,6 +14,24 @@ if TYPE_CHECKING:
     from memoryd_server.postgres import Database
 
 
+def database_of(settings: DatabaseSettings) -> "Database":
+    """Return the database of the settings, to which nothing is connected yet.
+
+    Raises:
+        SettingsError: the driver is not installed.
+    """
+    try:
+        from memoryd_server.postgres import Database, DatabaseConfig  # noqa: PLC0415 -- an extra
+    except ModuleNotFoundError as error:
+        raise SettingsError(
+            f"memoryd.store.url needs the package {error.name}: pip install 'memoryd[postgres]'"
+        ) from error
+    url = settings.url
+    return Database(
+        DatabaseConfig("" if url is None else url.get_secret_value(), settings.password_file, settings.max_connections)
+    )
+
+
 class SharedStore:
     """Makes the index, the cache and the history of agents in the database of `memoryd.store`. Thread-safe.
 
@@ -26,23 +44,9 @@ class SharedStore:
         self._database: Database | None = None
 
     def _opened(self) -> "Database":
-        """Return the database, to which nothing is connected yet.
-
-        Raises:
-            SettingsError: the driver is not installed.
-        """
-        try:
-            from memoryd_server.postgres import Database, DatabaseConfig  # noqa: PLC0415 -- an extra
-        except ModuleNotFoundError as error:
-            raise SettingsError(
-                f"memoryd.store.url needs the package {error.name}: pip install 'memoryd[postgres]'"
-            ) from error
-        url = self._settings.url
-        config = DatabaseConfig(
-            "" if url is None else url.get_secret_value(), self._settings.password_file, self._settings.max_connections
-        )
+        """Return the database, to which nothing is connected yet. Raises as `database_of`."""
         with self._guard:
-            self._database = self._database or Database(config)
+            self._database = self._database or database_of(self._settings)
             return self._database
 
     def storage(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:

@@ -1,7 +1,7 @@
 """The checks of `memoryd doctor`, gathered from the settings, the machine and the status of every agent.
 
-The package `doctor` checks the machine. This module runs its checks, and adds those of the agents' status, of qmd and
-of entries.
+The package `doctor` checks the machine. This module runs its checks and that of the database, and adds those of the
+agents' status, of qmd and of entries.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,6 +15,7 @@ from memoryd.discovery import recorded_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
 from memoryd_server.app import agent_config, http_address, metrics_address, require_http_extra
 from memoryd_server.cli.connection import open_connection
+from memoryd_server.cli.database_checks import check_database
 from memoryd_server.cli.index import all_agents
 from memoryd_server.cli.options import CommonOptions
 from memoryd_server.doctor import (
@@ -58,6 +59,7 @@ def all_checks(common: CommonOptions) -> Iterator[Check]:
     yield check_descriptors(sum(agent.enabled for agent in settings.agents.values()))
     yield check_keyword_engine(sqlite_version(), sqlite_options(), probe_keyword_engine)
     yield from _vector_checks(settings)
+    yield from check_database(settings.service.store)
     for agent in settings.agents.values():
         yield from check_workspace(agent.agent_id, agent.workspace)
         yield from check_least_score(agent)

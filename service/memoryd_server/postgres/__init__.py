@@ -3,13 +3,16 @@
 from memoryd_server.postgres.connection import Database, DatabaseConfig
 from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache, cached_bytes
 from memoryd_server.postgres.history import PostgresWriteHistory
+from memoryd_server.postgres.inspection import DatabaseInspection, inspect_database
 from memoryd_server.postgres.store import PostgresStore
 
 __all__ = [
     "Database",
     "DatabaseConfig",
+    "DatabaseInspection",
     "PostgresEmbeddingCache",
     "PostgresStore",
     "PostgresWriteHistory",
     "cached_bytes",
+    "inspect_database",
 ]

@@ -290,11 +290,11 @@ def prepare(connection: psycopg.Connection) -> None:
             security.
     """
     _check_role(connection)
-    if _version(connection) == SCHEMA_VERSION:
+    if tables_version(connection) == SCHEMA_VERSION:
         return
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
-        version = _version(connection)
+        version = tables_version(connection)
         if version > SCHEMA_VERSION:
             raise IndexTooNew(
                 f"the tables in the schema {SCHEMA} have version {version}, but this memoryd supports at most "
@@ -314,13 +314,16 @@ def _create_schema(connection: psycopg.Connection) -> None:
             "the database has no pgvector; install pgvector on the server, and run CREATE EXTENSION vector in the "
             "database as a superuser"
         )
-    connection.execute(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}")
+    # CREATE SCHEMA IF NOT EXISTS needs its privilege on the database even if the schema exists.
+    if connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (SCHEMA,)).fetchone() is None:
+        connection.execute(f"CREATE SCHEMA {SCHEMA}")
     connection.execute(
         "CREATE TABLE schema_migrations(version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
     )
 
 
-def _version(connection: psycopg.Connection) -> int:
+def tables_version(connection: psycopg.Connection) -> int:
+    """Return the number of the last migration; 0 if there are no tables."""
     found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_migrations",)).fetchone()
     if found is None or found[0] is None:
         return 0

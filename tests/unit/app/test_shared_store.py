@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import sys
 sys.modules["psycopg"] = None
@@ -16,8 +18,19 @@ try:
 except SettingsError as error:
     print(error.message)
 """
+DOCTOR = """
+import sys
+sys.modules["psycopg"] = None
+from pydantic import SecretStr
+from memoryd_server.cli.database_checks import check_database
+from memoryd_server.settings import DatabaseSettings
+for check in check_database(DatabaseSettings(url=SecretStr("postgresql://h/d"))):
+    print(check.verdict, check.detail)
+"""
 
 
-def test_a_missing_driver_names_the_extra():
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True)
+@pytest.mark.parametrize(("program", "start"), [(PROGRAM, "memoryd.store"), (DOCTOR, "failed memoryd.store")])
+def test_a_missing_driver_names_the_extra(program, start):
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.startswith(start)
     assert "pip install 'memoryd[postgres]'" in done.stdout

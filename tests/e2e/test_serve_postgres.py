@@ -13,7 +13,7 @@ import serve_postgres
 from daemon_process import end, start
 from postgres_server import missing
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
+pytestmark = [pytest.mark.postgres, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 
 @pytest.fixture

@@ -12,6 +12,8 @@ from memoryd_server.cli.database_checks import check_database, inspected_checks
 from memoryd_server.doctor import CheckResult
 from memoryd_server.settings import DatabaseSettings
 
+pytestmark = pytest.mark.postgres
+
 pytest.importorskip("psycopg")
 schema = pytest.importorskip("memoryd_server.postgres.schema")
 inspection = pytest.importorskip("memoryd_server.postgres.inspection")

@@ -54,7 +54,8 @@ def fill(postgres, agent, word="heron"):
     return store
 
 
-@pytest.fixture(scope="module")
+# Not of the module: pytest-xdist can run other tests between those of this file, and the agents exist once.
+@pytest.fixture(scope="session")
 def two(postgres_module):
     stores = [fill(postgres_module, agent) for agent in ("first", "second")]
     yield postgres_module

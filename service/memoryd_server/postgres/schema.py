@@ -324,8 +324,10 @@ def _create_schema(connection: psycopg.Connection) -> None:
 
 def tables_version(connection: psycopg.Connection) -> int:
     """Return the number of the last migration; 0 if there are no tables."""
-    found = connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA}.schema_migrations",)).fetchone()
-    if found is None or found[0] is None:
+    # to_regclass() would not see a table that another process has created while this one waited for the lock.
+    query = """SELECT 1 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE relname = 'schema_migrations' AND nspname = %s"""
+    if connection.execute(query, (SCHEMA,)).fetchone() is None:
         return 0
     row = connection.execute("SELECT coalesce(max(version), 0) FROM schema_migrations").fetchone()
     return 0 if row is None else int(row[0])

@@ -176,7 +176,7 @@ class PostgresReader(PostgresVectors):
         query = f"""SELECT id FROM chunks WHERE {OWN} AND file_id = (SELECT id FROM files
                 WHERE {OWN} AND source = %(source)s AND path_key = md5(%(path)s) AND path = %(path)s)
             AND (%(line)s::bigint IS NULL OR %(line)s BETWEEN start_line AND end_line) ORDER BY id LIMIT %(limit)s"""  # noqa: S608 -- constants
-        return [row[0] for row in self._scope.all(query, source=source, path=path, line=line, limit=limit)]
+        return [row[0] for row in self._scope.all(query, source=source, path=storable(path), line=line, limit=limit)]
 
     def dated_chunks(self, first: date, last: date, among: ChunkFilter, limit: int) -> list[int]:
         """Return at most `limit` chunks whose day, or else whose note's day, is in a range: first one of each day."""

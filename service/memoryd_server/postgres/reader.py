@@ -10,7 +10,7 @@ from memoryd_server.model import Source
 from memoryd_server.postgres import vectors
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition, file_condition
-from memoryd_server.postgres.keyword import FrequencyCache, KeywordIndex
+from memoryd_server.postgres.keyword import BY_CHUNK, FrequencyCache, KeywordIndex
 from memoryd_server.postgres.scope import OWN, AgentScope
 from memoryd_server.postgres.vectors import PostgresVectors
 from memoryd_server.sources import ReadPosition
@@ -191,7 +191,8 @@ class PostgresReader(PostgresVectors):
             files=list(file_ids),
         )
         entries, stored = self._scope.one(
-            f"""SELECT (SELECT count(DISTINCT chunk_id) FROM postings WHERE {OWN} AND chunk_id = ANY(%(ids)s)),
+            f"""SELECT (SELECT count(DISTINCT chunk_id) FROM postings
+                    WHERE {OWN} AND {BY_CHUNK} AND chunk_id = ANY(%(ids)s)),
                 (SELECT count(*) FROM vectors WHERE {OWN} AND vector_set = %(set)s AND chunk_id = ANY(%(ids)s))""",  # noqa: S608 -- constants
             ids=[row[0] for row in rows],
             set=self._scope.state.vector_set,

@@ -18,13 +18,14 @@ def database_of(settings: DatabaseSettings) -> "Database":
     """Return the database of the settings, to which nothing is connected yet.
 
     Raises:
-        SettingsError: the driver is not installed.
+        SettingsError: the driver or its library is not installed.
     """
     try:
         from memoryd_server.postgres import Database, DatabaseConfig  # noqa: PLC0415 -- an extra
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        # Also that psycopg finds no libpq: without its extra `binary`, it needs the library of the system.
         raise SettingsError(
-            f"memoryd.store.url needs the package {error.name}: pip install 'memoryd[postgres]'"
+            f"memoryd.store.url needs the package {error.name or 'psycopg[binary]'}: pip install 'memoryd[postgres]'"
         ) from error
     url = settings.url
     return Database(

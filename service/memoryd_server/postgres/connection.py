@@ -175,7 +175,6 @@ class Database:
                         raise
                     # The server has closed it meanwhile, and probably the others too.
                     self._drop_idle()
-                    self._locks.suspect()
                     continue
                 yield connection
                 return
@@ -291,6 +290,12 @@ class Database:
         except psycopg.Error:
             # The reason would contain parts of the URL.
             raise IndexUnavailable("the URL of the store is not a PostgreSQL URL: memoryd.store.url") from None
+        if "@" in f"{found.get('host')}{found.get('dbname')}":
+            # They contain a part of the password, and would be shown.
+            raise IndexUnavailable(
+                'the URL of the store is ambiguous: write "@" as %40 and "/" as %2F in the password in '
+                "memoryd.store.url, or use memoryd.store.passwordFile"
+            )
         return {**dict(_DEFAULTS), **found}
 
     def _parameters(self) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import date
 
+from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.scope import OWN
 from memoryd_server.store import ALL_CHUNKS, ChunkFilter
 
@@ -36,7 +37,7 @@ def file_condition(among: ChunkFilter) -> Condition:
         values["sources"] = list(among.sources)
     if files.path_prefixes:
         terms.append("EXISTS(SELECT 1 FROM unnest(%(prefixes)s::text[]) AS prefix WHERE starts_with(path, prefix))")
-        values["prefixes"] = list(files.path_prefixes)
+        values["prefixes"] = [storable(prefix) for prefix in files.path_prefixes]
     if files.since is not None or files.until is not None:
         first, last = files.since or date.min, files.until or date.max
         terms.append(
@@ -50,7 +51,8 @@ def file_condition(among: ChunkFilter) -> Condition:
             f"id IN (SELECT file_id FROM front_matter WHERE {OWN}"  # noqa: S608 -- constants
             f" AND key = %(key{number})s AND value = ANY(%(values{number})s))"
         )
-        values |= {f"key{number}": condition.key, f"values{number}": list(condition.values)}
+        values[f"key{number}"] = storable(condition.key)
+        values[f"values{number}"] = [storable(value) for value in condition.values]
     return "".join(f" AND {term}" for term in terms), values
 
 

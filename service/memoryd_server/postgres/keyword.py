@@ -27,6 +27,9 @@ _CONTEXT_WEIGHT = 0.5
 
 _MAX_FREQUENCIES = 20_000
 
+BY_CHUNK: Final = "chunk_id > 0"
+"""The condition of the index of postings by chunk, which statements that use it repeat."""
+
 # store.TOKENIZER: FTS5 splits at each ASCII character that is no letter, digit or "_", and ignores the case of ASCII.
 _TERM = re.compile(r"[0-9A-Za-z_\u0080-\U0010ffff]+")
 _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
@@ -206,10 +209,10 @@ def remove_terms(scope: AgentScope, chunk_ids: Sequence[int]) -> set[str]:
     """Remove chunks from the keyword index; return the names among their terms, for `remove_unused_names`."""
     # One chunk a time, for the reason of _OCCURRENCES.
     query = f"""SELECT DISTINCT term FROM unnest(%(ids)s::bigint[]) AS t(id),
-            LATERAL (SELECT term FROM postings WHERE {OWN} AND chunk_id = id OFFSET 0) AS p
+            LATERAL (SELECT term FROM postings WHERE {OWN} AND {BY_CHUNK} AND chunk_id = id OFFSET 0) AS p
         WHERE term ~ '[_0-9]'"""  # noqa: S608 -- a constant
     names = {row[0] for row in scope.all(query, ids=list(chunk_ids))}
-    removal = f"DELETE FROM postings WHERE {OWN} AND chunk_id = %(id)s"  # noqa: S608 -- a constant
+    removal = f"DELETE FROM postings WHERE {OWN} AND {BY_CHUNK} AND chunk_id = %(id)s"  # noqa: S608 -- a constant
     scope.run_many(removal, [{"id": chunk_id} for chunk_id in chunk_ids])
     return names
 

@@ -1,6 +1,7 @@
 """AgentLocks: the locks of the agents that this process uses."""
 
 import hashlib
+import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,19 +27,15 @@ class AgentLocks:
         self._guard = threading.Lock()
         self._connection: Connection | None = None
         self._held: set[str] = set()
-        self._suspected = False
         self._waits = True
 
-    def suspect(self) -> None:
-        """Check the session at the next `restore`: another one was lost."""
-        self._suspected = True
-
     def restore(self) -> None:
-        """Acquire the locks of a lost session again, as far as possible."""
-        if self._suspected:
+        """Acquire the locks of a lost session again, as far as possible. Sends nothing while the session lasts."""
+        connection = self._connection
+        if connection is not None and _may_have_ended(connection):
             with self._guard, translated():
-                self._session()
-                self._suspected = False
+                if self._held:
+                    self._session()
 
     def acquire(self, agent_id: str) -> None:
         """Acquire the lock of an agent; IndexBusy if it is held."""
@@ -98,6 +95,16 @@ class AgentLocks:
         for agent_id in self._held:
             _try_lock(self._connection, agent_id)
         return self._connection
+
+
+def _may_have_ended(connection: Connection) -> bool:
+    """Return whether the server has closed an idle session, or has sent anything else."""
+    try:
+        arrived = select.poll()
+        arrived.register(connection.fileno(), select.POLLIN)
+        return bool(arrived.poll(0))
+    except (psycopg.Error, OSError):
+        return True
 
 
 def _try_lock(connection: Connection, agent_id: str) -> bool:

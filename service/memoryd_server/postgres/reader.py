@@ -11,7 +11,7 @@ from memoryd_server.model import Source
 from memoryd_server.postgres import vectors
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition, file_condition
-from memoryd_server.postgres.keyword import FrequencyCache, KeywordIndex
+from memoryd_server.postgres.keyword import BY_CHUNK, FrequencyCache, KeywordIndex
 from memoryd_server.postgres.scope import OWN, AgentScope
 from memoryd_server.postgres.vectors import PostgresVectors
 from memoryd_server.sources import ReadPosition
@@ -178,7 +178,7 @@ class PostgresReader(PostgresVectors):
         query = f"""SELECT id FROM chunks WHERE {OWN} AND file_id = (SELECT id FROM files
                 WHERE {OWN} AND source = %(source)s AND path_key = md5(%(path)s) AND path = %(path)s)
             AND (%(line)s::bigint IS NULL OR %(line)s BETWEEN start_line AND end_line) ORDER BY id LIMIT %(limit)s"""  # noqa: S608 -- constants
-        return [row[0] for row in self._scope.all(query, source=source, path=path, line=line, limit=limit)]
+        return [row[0] for row in self._scope.all(query, source=source, path=storable(path), line=line, limit=limit)]
 
     def chunk_lines(self, file: FileKey, lines: tuple[int, int], limit: int) -> list[tuple[int, int]]:
         """Return the first and last line of up to `limit` chunks of a file with a line in the range `lines`, in order.
@@ -218,7 +218,8 @@ class PostgresReader(PostgresVectors):
             files=list(file_ids),
         )
         entries, stored = self._scope.one(
-            f"""SELECT (SELECT count(DISTINCT chunk_id) FROM postings WHERE {OWN} AND chunk_id = ANY(%(ids)s)),
+            f"""SELECT (SELECT count(DISTINCT chunk_id) FROM postings
+                    WHERE {OWN} AND {BY_CHUNK} AND chunk_id = ANY(%(ids)s)),
                 (SELECT count(*) FROM vectors WHERE {OWN} AND vector_set = %(set)s AND chunk_id = ANY(%(ids)s))""",  # noqa: S608 -- constants
             ids=[row[0] for row in rows],
             set=self._scope.state.vector_set,

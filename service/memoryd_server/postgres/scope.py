@@ -18,6 +18,10 @@ _STATE = """SELECT generation, revision, chunk_count, token_count, vector_identi
     FROM generations WHERE agent_id = %(agent)s AND generation = """
 _ROWS_PER_INSERT = 20_000
 
+# The timeout of statements, which counts from the start of each, is shortened when it is too long by this.
+_LATE_SECONDS = 0.25
+_SET_TIMEOUT = "SELECT set_config('statement_timeout', %s, true)"
+
 _CURRENT = "(SELECT generation FROM agents WHERE agent_id = %(agent)s)"
 
 # Unix milliseconds of the server. A new revision is never below them, so that it rises even if the rows are lost.
@@ -72,6 +76,7 @@ class AgentScope:
         self.connection = connection
         self.state = state
         self._deadline = deadline
+        self._limited_at = time.monotonic()
         self._key: Mapping[str, object] = {"agent": agent_id, "generation": state.generation}
 
     @classmethod
@@ -95,12 +100,22 @@ class AgentScope:
 
     def all(self, query: str, /, **values: object) -> list[Row]:
         """Return the rows of a statement, which takes `agent`, `generation` and these values."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
+        if self._deadline is not None:
+            self._limit(self._deadline)
+        rows: list[Row] = self.connection.execute(query, {**self._key, **values}, binary=True).fetchall()
+        return rows
+
+    def _limit(self, deadline: float) -> None:
+        """Let the next statement end at the deadline, which the transaction began with."""
+        now = time.monotonic()
+        left_ms = int(1000 * (deadline - now))
+        if left_ms <= 0:
             raise DeadlineTooShort(
                 "the search did not finish before the deadline; allow more time or shorten the query"
             )
-        rows: list[Row] = self.connection.execute(query, {**self._key, **values}, binary=True).fetchall()
-        return rows
+        if now - self._limited_at > _LATE_SECONDS:
+            self.connection.execute(_SET_TIMEOUT, (str(left_ms),))
+            self._limited_at = now
 
     def one(self, query: str, /, **values: object) -> Row:
         """Return the row of a statement that has one."""

@@ -29,7 +29,13 @@ for check in check_database(DatabaseSettings(url=SecretStr("postgresql://h/d")))
 """
 
 
-@pytest.mark.parametrize(("program", "start"), [(PROGRAM, "memoryd.store"), (DOCTOR, "failed memoryd.store")])
+WITHOUT_LIBRARY = PROGRAM.replace('sys.modules["psycopg"] = None', 'import os; os.environ["PSYCOPG_IMPL"] = "c"')
+
+
+@pytest.mark.parametrize(
+    ("program", "start"),
+    [(PROGRAM, "memoryd.store"), (DOCTOR, "failed memoryd.store"), (WITHOUT_LIBRARY, "memoryd.store")],
+)
 def test_a_missing_driver_names_the_extra(program, start):
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.startswith(start)

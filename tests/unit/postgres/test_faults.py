@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -122,6 +123,15 @@ def test_a_url_that_is_none_is_reported_without_its_text(postgres_module):
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize("password", ["p@s3cr3t", "p/s3cr3t"])
+def test_a_password_that_is_not_encoded_is_not_shown_as_a_host(postgres_module, password):
+    store = postgres_module.new_store("main", postgres_module.database(f"postgresql://u:{password}@localhost/d"))
+    for call in (store.open, lambda: store.location):
+        with pytest.raises(IndexUnavailable, match="%40") as error:
+            call()
+        assert "s3cr3t" not in str(error.value)
+
+
 def test_the_password_file_is_read_for_each_connection(postgres_module, tmp_path):
     password = tmp_path / "password"
     database = postgres_module.database(password_file=password)
@@ -169,6 +179,30 @@ def test_a_process_whose_lock_was_lost_to_another_one_cannot_write(postgres_modu
     second.close()
 
 
+@pytest.mark.parametrize("ended", ["locktype = 'advisory'", "true"])
+def test_the_lock_of_a_lost_session_is_acquired_again(postgres_module, agent, ended):
+    """The server ends the session with the locks, or also the only connection, which is in use."""
+    url = postgres_module.server.url + "&application_name=lost"
+    database = postgres_module.database(url)
+    first = postgres_module.new_store(agent, database)
+    first.open()
+    query = "SELECT DISTINCT pid FROM pg_stat_activity LEFT JOIN pg_locks USING (pid) WHERE application_name = 'lost'"
+    with (
+        postgres_module.server.admin(DATABASE) as admin,
+        suppress(IndexUnavailable),
+        database.write(agent) as connection,
+    ):
+        for (process,) in admin.execute(f"{query} AND {ended}").fetchall():
+            assert admin.execute("SELECT pg_terminate_backend(%s, 10000)", (process,)).fetchone() == (True,)
+        connection.execute("SELECT 1")
+    first.writer().write([document("a.md", ("heron", ""))])
+    with pytest.raises(IndexBusy, match="another process"):
+        postgres_module.new_store(agent, postgres_module.database()).open()
+    first.writer().write([document("b.md", ("heron", ""))])
+    assert heron(first) == 2
+    first.close()
+
+
 def test_a_statement_ends_at_the_deadline(postgres_module, store):
     with postgres_module.server.admin(DATABASE) as admin, admin.transaction():
         admin.execute("LOCK TABLE memoryd.chunks IN ACCESS EXCLUSIVE MODE")
@@ -177,6 +211,22 @@ def test_a_statement_ends_at_the_deadline(postgres_module, store):
             reader.hashes_containing("heron")
         assert 0.2 < time.monotonic() - started < 3
     assert heron(store) == 1
+
+
+def test_a_later_statement_ends_at_the_deadline_too(postgres_module, store):
+    started = time.monotonic()
+
+    def search():
+        with store.read(started + 2) as reader:
+            # As if the first statements had taken most of the time.
+            threading.Event().wait(1.5)
+            reader.hashes_containing("heron")
+
+    with postgres_module.server.admin(DATABASE) as admin, admin.transaction():
+        admin.execute("LOCK TABLE memoryd.chunks IN ACCESS EXCLUSIVE MODE")
+        with pytest.raises(DeadlineTooShort):
+            search()
+    assert time.monotonic() - started < 3
 
 
 def test_a_search_that_finds_no_free_connection_is_told_so(postgres_module, agent):

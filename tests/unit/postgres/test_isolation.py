@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from memoryd_server.model import Source
 from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.store.history import WriteKind, WriteRecord
 from memoryd_server.store.identity import VectorIdentity
@@ -176,6 +177,9 @@ def test_a_text_with_a_null_character_is_stored_with_a_replacement(postgres_modu
         (hit,) = reader.keyword_hits([QueryTerm("weir")], ALL_CHUNKS, 9)
         assert reader.chunks([hit.chunk_id])[hit.chunk_id].text == "heron \ufffd weir"
         assert reader.hashes_containing("heron \0") != set()
+        files = FileFilter(path_prefixes=("a\0",), front_matter=(FrontMatterCondition("k\0", ("v\0",)),))
+        assert reader.keyword_hits([QueryTerm("weir")], ChunkFilter(files), 9) == []
+        assert reader.chunks_of((Source.MEMORY, "a\0"), None, 9) == []
     store.close()
 
 

@@ -2,9 +2,13 @@
 
 import time
 
+import pytest
+
 from memoryd_server.store.filters import ALL_CHUNKS
 from memoryd_server.text.terms import QueryTerm
 from unit.store.contract import document
+
+pytestmark = pytest.mark.postgres
 
 READ = "SELECT coalesce(sum(idx_scan), 0), sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = 'postings'"
 POSTINGS = 12_000

@@ -46,7 +46,9 @@ new_files = st.fixed_dictionaries({"path": paths, "expectedSha256": st.just(""),
 tool_calls = st.tuples(tools, arguments) | st.tuples(st.just("memory_edit"), new_files)
 with_fixtures = {"suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture], "deadline": None}
 
-pytestmark = pytest.mark.attacks
+# Threads of the daemon, which runs in this process, use the `random` module while Hypothesis draws examples.
+RANDOM_OF_THREADS = "ignore:Do not use the .random. module inside strategies"
+pytestmark = [pytest.mark.attacks, pytest.mark.filterwarnings(RANDOM_OF_THREADS)]
 
 
 @pytest.fixture

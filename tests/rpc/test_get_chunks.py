@@ -96,7 +96,7 @@ async def test_a_file_is_read_although_the_index_is_damaged(serve, home):
     running = await serve()
     await running.synced()
     index = running.memory().index
-    with sqlite3.connect(index.path) as connection:
+    with sqlite3.connect(index.location) as connection:
         connection.execute("DROP TABLE chunks")
     reply = await running.get("memory/a.md", include_chunks=True)
     assert (reply.text, lines_of(reply)) == ("a heron", [])

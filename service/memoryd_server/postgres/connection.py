@@ -173,7 +173,7 @@ class Database:
                 except psycopg.OperationalError:
                     if not (is_used and connection.broken):
                         raise
-                    # The server has closed it meanwhile, and probably the others too.
+                    # The server has closed it, and probably the others too.
                     self._drop_idle()
                     continue
                 yield connection

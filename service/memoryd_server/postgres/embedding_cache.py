@@ -173,7 +173,7 @@ class PostgresBatchJobTable:
 
     def put_vectors(self, key: CacheKey, name: str, vectors: Mapping[bytes, bytes]) -> list[bytes]:
         """Put a job's vectors into the cache; return the hashes of those texts that the job still lists."""
-        # Locked, so that a text that is forgotten meanwhile is not stored.
+        # Locked, so that a text that is forgotten during the call is not stored.
         query = """SELECT hash FROM batch_texts WHERE agent_id = %(agent)s AND name = %(name)s
             AND hash = ANY(%(hashes)s) FOR UPDATE"""
         with self._tables.write() as transaction:

@@ -19,7 +19,7 @@ class AgentLocks:
     """Advisory locks of agents, all held by one session of this process. Thread-safe. Blocks.
 
     The server releases them when the session ends. If the session was lost, `restore` acquires them again; a lock that
-    another process has acquired meanwhile stays lost, and the fence of the agent prevents writes.
+    another process has acquired stays lost, and the fence of the agent prevents writes.
     """
 
     def __init__(self, connect: Callable[[], Connection]) -> None:

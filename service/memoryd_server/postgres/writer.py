@@ -1,7 +1,7 @@
 """PostgresWriter: files, transcripts and vectors of an index.
 
 Each method runs in its own transaction, which locks the agent and checks that no other process has opened its index
-for writing meanwhile. For one thread.
+for writing since. For one thread.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -142,7 +142,7 @@ def is_discoverable(roots: Roots, file: Location) -> bool:
 class _Scan:
     """The state of a discovery. Files and folders are identified by device and inode.
 
-    `excluded` collects what is left out because of a rule; None if nobody needs it.
+    `excluded` collects what is left out because of a rule, if it is not None.
     """
 
     files: dict[tuple[int, int], SourceFile] = field(default_factory=dict)

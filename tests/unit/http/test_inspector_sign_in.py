@@ -86,7 +86,7 @@ def test_a_session_does_not_show_its_token(clock):
 
 
 def attempts(throttle, address, count):
-    """How many of so many attempts are let in."""
+    """Return how many of these attempts the throttle allows."""
     return sum(throttle.take(address) == 0 for _ in range(count))
 
 

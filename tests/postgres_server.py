@@ -136,7 +136,7 @@ def missing():
 
 @contextmanager
 def running_server(**options):
-    """Start a server, and stop it when the block ends. Skips the test where there is none."""
+    """Start a server, and stop it when the block ends. Skip the test if the server is not installed."""
     if reason := missing():
         pytest.skip(reason)
     # The path of a socket has at most some hundred bytes.

@@ -5351,6 +5351,170 @@ func (x *SessionArchiveResponse) GetAlreadyArchived() bool {
 	return false
 }
 
+// Request message for SessionAppend.
+type SessionAppendRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Agent ID. Empty means the agent that `session_key` names or, if it names none, `main`, or the default agent if there
+	// is no `main`.
+	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
+	// Session ID, 1..200 bytes: the name of the transcript without `.jsonl`. Must not contain `/`, control characters,
+	// `.jsonl.reset.` or `.jsonl.deleted.`.
+	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	// Records to append, 1..1,000, in total at most 3 MiB. Each is a line of a transcript: one JSON object without line
+	// breaks. Records are stored unchanged. Only the text of messages is indexed, with secrets masked.
+	Records []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
+	// Number of records that the transcript must have before the append, at least 0. If it has another number, the call
+	// fails with ABORTED (CONTENT_CHANGED) and appends nothing; `records` in the metadata of the error is the current
+	// number. If the transcript already has these records at this place, the call succeeds and appends nothing, so that a
+	// caller that received no response can repeat the call. If unset, the records are appended in any case, and a
+	// repeated call appends them again.
+	ExpectedRecords *int64 `protobuf:"varint,4,opt,name=expected_records,json=expectedRecords,proto3,oneof" json:"expected_records,omitempty"`
+	// Session key, at most 1,024 bytes. Determines the agent if `agent_id` is empty.
+	SessionKey    string `protobuf:"bytes,5,opt,name=session_key,json=sessionKey,proto3" json:"session_key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionAppendRequest) Reset() {
+	*x = SessionAppendRequest{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionAppendRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionAppendRequest) ProtoMessage() {}
+
+func (x *SessionAppendRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionAppendRequest.ProtoReflect.Descriptor instead.
+func (*SessionAppendRequest) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *SessionAppendRequest) GetAgentId() string {
+	if x != nil {
+		return x.AgentId
+	}
+	return ""
+}
+
+func (x *SessionAppendRequest) GetSessionId() string {
+	if x != nil {
+		return x.SessionId
+	}
+	return ""
+}
+
+func (x *SessionAppendRequest) GetRecords() []string {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *SessionAppendRequest) GetExpectedRecords() int64 {
+	if x != nil && x.ExpectedRecords != nil {
+		return *x.ExpectedRecords
+	}
+	return 0
+}
+
+func (x *SessionAppendRequest) GetSessionKey() string {
+	if x != nil {
+		return x.SessionKey
+	}
+	return ""
+}
+
+// Response message for SessionAppend. The transcript is indexed as if it were a file that has grown: when it has enough
+// new records, or none for some time. A session that MemoryForget removed without `delete_source` is stored but not
+// indexed; after MemoryForget with `delete_source`, the session ID can be used again.
+type SessionAppendResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Path of the transcript in search results, `sessions/<session_id>.jsonl`.
+	Path string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	// Number of records of the transcript. Pass it as `expected_records` of the next call.
+	Records int64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	// Size of the transcript in bytes, with one line feed after each record.
+	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
+	// Whether the transcript already had these records at `expected_records`. If so, nothing was appended.
+	AlreadyAppended bool `protobuf:"varint,4,opt,name=already_appended,json=alreadyAppended,proto3" json:"already_appended,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *SessionAppendResponse) Reset() {
+	*x = SessionAppendResponse{}
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionAppendResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionAppendResponse) ProtoMessage() {}
+
+func (x *SessionAppendResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionAppendResponse.ProtoReflect.Descriptor instead.
+func (*SessionAppendResponse) Descriptor() ([]byte, []int) {
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *SessionAppendResponse) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *SessionAppendResponse) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *SessionAppendResponse) GetSizeBytes() int64 {
+	if x != nil {
+		return x.SizeBytes
+	}
+	return 0
+}
+
+func (x *SessionAppendResponse) GetAlreadyAppended() bool {
+	if x != nil {
+		return x.AlreadyAppended
+	}
+	return false
+}
+
 // Request message for ListAgents.
 type ListAgentsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5365,7 +5529,7 @@ type ListAgentsRequest struct {
 
 func (x *ListAgentsRequest) Reset() {
 	*x = ListAgentsRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5541,7 @@ func (x *ListAgentsRequest) String() string {
 func (*ListAgentsRequest) ProtoMessage() {}
 
 func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[46]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5554,7 @@ func (x *ListAgentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsRequest.ProtoReflect.Descriptor instead.
 func (*ListAgentsRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{46}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListAgentsRequest) GetPageSize() int32 {
@@ -5418,8 +5582,8 @@ type Agent struct {
 	// caller that is limited to some agents, `main` is always the default agent.
 	Default bool `protobuf:"varint,3,opt,name=default,proto3" json:"default,omitempty"`
 	// Whether memory search is enabled for this agent. If not, only FlushDecision, MemoryAppend, MemoryWrite, MemoryMove,
-	// MemoryHistory, MemoryRestore, SessionContext, SessionArchive and the calls of EntryService are answered; with
-	// `plugins.slots.memory: "none"`, no call is.
+	// MemoryHistory, MemoryRestore, SessionContext, SessionArchive, SessionAppend and the calls of EntryService are
+	// answered; with `plugins.slots.memory: "none"`, no call is.
 	Enabled bool `protobuf:"varint,4,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// State of the agent's index.
 	IndexState IndexState `protobuf:"varint,5,opt,name=index_state,json=indexState,proto3,enum=memoryd.v1.IndexState" json:"index_state,omitempty"`
@@ -5432,7 +5596,7 @@ type Agent struct {
 
 func (x *Agent) Reset() {
 	*x = Agent{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5444,7 +5608,7 @@ func (x *Agent) String() string {
 func (*Agent) ProtoMessage() {}
 
 func (x *Agent) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[47]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5457,7 +5621,7 @@ func (x *Agent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Agent.ProtoReflect.Descriptor instead.
 func (*Agent) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{47}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Agent) GetAgentId() string {
@@ -5515,7 +5679,7 @@ type ListAgentsResponse struct {
 
 func (x *ListAgentsResponse) Reset() {
 	*x = ListAgentsResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5527,7 +5691,7 @@ func (x *ListAgentsResponse) String() string {
 func (*ListAgentsResponse) ProtoMessage() {}
 
 func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[48]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5540,7 +5704,7 @@ func (x *ListAgentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAgentsResponse.ProtoReflect.Descriptor instead.
 func (*ListAgentsResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{48}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListAgentsResponse) GetAgents() []*Agent {
@@ -5580,7 +5744,7 @@ type ListFilesRequest struct {
 
 func (x *ListFilesRequest) Reset() {
 	*x = ListFilesRequest{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5592,7 +5756,7 @@ func (x *ListFilesRequest) String() string {
 func (*ListFilesRequest) ProtoMessage() {}
 
 func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[49]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5605,7 +5769,7 @@ func (x *ListFilesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesRequest.ProtoReflect.Descriptor instead.
 func (*ListFilesRequest) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{49}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListFilesRequest) GetAgentId() string {
@@ -5679,7 +5843,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5691,7 +5855,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[50]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5704,7 +5868,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{50}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *File) GetPath() string {
@@ -5783,7 +5947,7 @@ type ListFilesResponse struct {
 
 func (x *ListFilesResponse) Reset() {
 	*x = ListFilesResponse{}
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5795,7 +5959,7 @@ func (x *ListFilesResponse) String() string {
 func (*ListFilesResponse) ProtoMessage() {}
 
 func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_memoryd_v1_memory_service_proto_msgTypes[51]
+	mi := &file_memoryd_v1_memory_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5808,7 +5972,7 @@ func (x *ListFilesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListFilesResponse.ProtoReflect.Descriptor instead.
 func (*ListFilesResponse) Descriptor() ([]byte, []int) {
-	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{51}
+	return file_memoryd_v1_memory_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListFilesResponse) GetFiles() []*File {
@@ -6269,7 +6433,22 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\bmessages\x18\x02 \x01(\x05R\bmessages\x12*\n" +
 	"\x0eindex_revision\x18\x03 \x01(\x03H\x00R\rindexRevision\x88\x01\x01\x12)\n" +
 	"\x10already_archived\x18\x04 \x01(\bR\x0falreadyArchivedB\x11\n" +
-	"\x0f_index_revision\"O\n" +
+	"\x0f_index_revision\"\xd0\x01\n" +
+	"\x14SessionAppendRequest\x12\x19\n" +
+	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x02 \x01(\tR\tsessionId\x12\x18\n" +
+	"\arecords\x18\x03 \x03(\tR\arecords\x12.\n" +
+	"\x10expected_records\x18\x04 \x01(\x03H\x00R\x0fexpectedRecords\x88\x01\x01\x12\x1f\n" +
+	"\vsession_key\x18\x05 \x01(\tR\n" +
+	"sessionKeyB\x13\n" +
+	"\x11_expected_records\"\x8f\x01\n" +
+	"\x15SessionAppendResponse\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x1d\n" +
+	"\n" +
+	"size_bytes\x18\x03 \x01(\x03R\tsizeBytes\x12)\n" +
+	"\x10already_appended\x18\x04 \x01(\bR\x0falreadyAppended\"O\n" +
 	"\x11ListAgentsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\x05R\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -6389,7 +6568,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x11FILE_STATE_FAILED\x10\x04\x12\x13\n" +
 	"\x0fFILE_STATE_GONE\x10\x05\x12\x18\n" +
 	"\x14FILE_STATE_FORGOTTEN\x10\x06\x12\x17\n" +
-	"\x13FILE_STATE_EXCLUDED\x10\a2\xaa\v\n" +
+	"\x13FILE_STATE_EXCLUDED\x10\a2\x80\f\n" +
 	"\rMemoryService\x12Q\n" +
 	"\fMemorySearch\x12\x1f.memoryd.v1.MemorySearchRequest\x1a .memoryd.v1.MemorySearchResponse\x12N\n" +
 	"\vExplainMiss\x12\x1e.memoryd.v1.ExplainMissRequest\x1a\x1f.memoryd.v1.ExplainMissResponse\x12Q\n" +
@@ -6408,7 +6587,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\rMemoryRestore\x12 .memoryd.v1.MemoryRestoreRequest\x1a!.memoryd.v1.MemoryRestoreResponse\x12Q\n" +
 	"\fMemoryForget\x12\x1f.memoryd.v1.MemoryForgetRequest\x1a .memoryd.v1.MemoryForgetResponse\x12W\n" +
 	"\x0eSessionContext\x12!.memoryd.v1.SessionContextRequest\x1a\".memoryd.v1.SessionContextResponse\x12W\n" +
-	"\x0eSessionArchive\x12!.memoryd.v1.SessionArchiveRequest\x1a\".memoryd.v1.SessionArchiveResponse\x12K\n" +
+	"\x0eSessionArchive\x12!.memoryd.v1.SessionArchiveRequest\x1a\".memoryd.v1.SessionArchiveResponse\x12T\n" +
+	"\rSessionAppend\x12 .memoryd.v1.SessionAppendRequest\x1a!.memoryd.v1.SessionAppendResponse\x12K\n" +
 	"\n" +
 	"ListAgents\x12\x1d.memoryd.v1.ListAgentsRequest\x1a\x1e.memoryd.v1.ListAgentsResponse\x12H\n" +
 	"\tListFiles\x12\x1c.memoryd.v1.ListFilesRequest\x1a\x1d.memoryd.v1.ListFilesResponseBa\n" +
@@ -6427,7 +6607,7 @@ func file_memoryd_v1_memory_service_proto_rawDescGZIP() []byte {
 }
 
 var file_memoryd_v1_memory_service_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 52)
+var file_memoryd_v1_memory_service_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(MissReason)(0),                // 0: memoryd.v1.MissReason
 	(RecallSilentReason)(0),        // 1: memoryd.v1.RecallSilentReason
@@ -6483,133 +6663,135 @@ var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(*SessionContextResponse)(nil), // 51: memoryd.v1.SessionContextResponse
 	(*SessionArchiveRequest)(nil),  // 52: memoryd.v1.SessionArchiveRequest
 	(*SessionArchiveResponse)(nil), // 53: memoryd.v1.SessionArchiveResponse
-	(*ListAgentsRequest)(nil),      // 54: memoryd.v1.ListAgentsRequest
-	(*Agent)(nil),                  // 55: memoryd.v1.Agent
-	(*ListAgentsResponse)(nil),     // 56: memoryd.v1.ListAgentsResponse
-	(*ListFilesRequest)(nil),       // 57: memoryd.v1.ListFilesRequest
-	(*File)(nil),                   // 58: memoryd.v1.File
-	(*ListFilesResponse)(nil),      // 59: memoryd.v1.ListFilesResponse
-	(Source)(0),                    // 60: memoryd.v1.Source
-	(SearchMode)(0),                // 61: memoryd.v1.SearchMode
-	(CitationMode)(0),              // 62: memoryd.v1.CitationMode
-	(*timestamppb.Timestamp)(nil),  // 63: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 64: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 65: memoryd.v1.SearchInfo
-	(Origin)(0),                    // 66: memoryd.v1.Origin
-	(*LineRange)(nil),              // 67: memoryd.v1.LineRange
-	(*ServiceStatus)(nil),          // 68: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 69: memoryd.v1.Backend
-	(*Degradation)(nil),            // 70: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 71: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 72: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 73: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 74: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 75: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 76: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 77: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 78: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 79: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 80: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 81: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 82: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 83: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 84: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 85: google.protobuf.Duration
-	(OnConflict)(0),                // 86: memoryd.v1.OnConflict
-	(*SyncStarted)(nil),            // 87: memoryd.v1.SyncStarted
-	(*SyncHeartbeat)(nil),          // 88: memoryd.v1.SyncHeartbeat
-	(*SyncCompleted)(nil),          // 89: memoryd.v1.SyncCompleted
-	(IndexState)(0),                // 90: memoryd.v1.IndexState
+	(*SessionAppendRequest)(nil),   // 54: memoryd.v1.SessionAppendRequest
+	(*SessionAppendResponse)(nil),  // 55: memoryd.v1.SessionAppendResponse
+	(*ListAgentsRequest)(nil),      // 56: memoryd.v1.ListAgentsRequest
+	(*Agent)(nil),                  // 57: memoryd.v1.Agent
+	(*ListAgentsResponse)(nil),     // 58: memoryd.v1.ListAgentsResponse
+	(*ListFilesRequest)(nil),       // 59: memoryd.v1.ListFilesRequest
+	(*File)(nil),                   // 60: memoryd.v1.File
+	(*ListFilesResponse)(nil),      // 61: memoryd.v1.ListFilesResponse
+	(Source)(0),                    // 62: memoryd.v1.Source
+	(SearchMode)(0),                // 63: memoryd.v1.SearchMode
+	(CitationMode)(0),              // 64: memoryd.v1.CitationMode
+	(*timestamppb.Timestamp)(nil),  // 65: google.protobuf.Timestamp
+	(*SearchResult)(nil),           // 66: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 67: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 68: memoryd.v1.Origin
+	(*LineRange)(nil),              // 69: memoryd.v1.LineRange
+	(*ServiceStatus)(nil),          // 70: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 71: memoryd.v1.Backend
+	(*Degradation)(nil),            // 72: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 73: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 74: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 75: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 76: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 77: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 78: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 79: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 80: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 81: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 82: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 83: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 84: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 85: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 86: memoryd.v1.OnDisconnect
+	(*durationpb.Duration)(nil),    // 87: google.protobuf.Duration
+	(OnConflict)(0),                // 88: memoryd.v1.OnConflict
+	(*SyncStarted)(nil),            // 89: memoryd.v1.SyncStarted
+	(*SyncHeartbeat)(nil),          // 90: memoryd.v1.SyncHeartbeat
+	(*SyncCompleted)(nil),          // 91: memoryd.v1.SyncCompleted
+	(IndexState)(0),                // 92: memoryd.v1.IndexState
 }
 var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
-	60,  // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
-	61,  // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
-	62,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
-	63,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
+	62,  // 0: memoryd.v1.MemorySearchRequest.sources:type_name -> memoryd.v1.Source
+	63,  // 1: memoryd.v1.MemorySearchRequest.mode:type_name -> memoryd.v1.SearchMode
+	64,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
+	65,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
 	12,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	64,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	65,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	66,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	67,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
 	10,  // 7: memoryd.v1.MemorySearchResponse.dropped:type_name -> memoryd.v1.DroppedCandidate
-	60,  // 8: memoryd.v1.DroppedCandidate.source:type_name -> memoryd.v1.Source
+	62,  // 8: memoryd.v1.DroppedCandidate.source:type_name -> memoryd.v1.Source
 	0,   // 9: memoryd.v1.DroppedCandidate.reason:type_name -> memoryd.v1.MissReason
 	11,  // 10: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
 	8,   // 11: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
 	0,   // 12: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
-	64,  // 13: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
-	65,  // 14: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
-	60,  // 15: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	66,  // 13: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
+	67,  // 14: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
+	62,  // 15: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
 	12,  // 16: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
 	15,  // 17: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
-	63,  // 18: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
-	60,  // 19: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
-	66,  // 20: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	65,  // 18: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	62,  // 19: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	68,  // 20: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
 	17,  // 21: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
 	1,   // 22: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
-	65,  // 23: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
-	67,  // 24: memoryd.v1.MemoryGetResponse.chunks:type_name -> memoryd.v1.LineRange
-	68,  // 25: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	69,  // 26: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	69,  // 27: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	70,  // 28: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	71,  // 29: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	72,  // 30: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	73,  // 31: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	74,  // 32: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	75,  // 33: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	76,  // 34: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	77,  // 35: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	78,  // 36: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	67,  // 23: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	69,  // 24: memoryd.v1.MemoryGetResponse.chunks:type_name -> memoryd.v1.LineRange
+	70,  // 25: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	71,  // 26: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	71,  // 27: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	72,  // 28: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	73,  // 29: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	74,  // 30: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	75,  // 31: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	76,  // 32: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	77,  // 33: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	78,  // 34: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	79,  // 35: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	80,  // 36: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
 	23,  // 37: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	79,  // 38: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	80,  // 39: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	81,  // 40: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	82,  // 41: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	83,  // 42: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	81,  // 43: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	82,  // 44: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	84,  // 45: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	85,  // 46: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	60,  // 47: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	86,  // 48: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	63,  // 49: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	87,  // 50: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	83,  // 51: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	79,  // 52: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	88,  // 53: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	89,  // 54: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	85,  // 55: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	63,  // 56: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	90,  // 57: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	81,  // 38: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	82,  // 39: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	83,  // 40: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	84,  // 41: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	85,  // 42: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	83,  // 43: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	84,  // 44: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	86,  // 45: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	87,  // 46: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	62,  // 47: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	88,  // 48: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	65,  // 49: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	89,  // 50: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	85,  // 51: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	81,  // 52: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	90,  // 53: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	91,  // 54: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	87,  // 55: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	65,  // 56: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	92,  // 57: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
 	23,  // 58: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	77,  // 59: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	79,  // 59: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
 	2,   // 60: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
 	3,   // 61: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	63,  // 62: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	65,  // 62: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
 	4,   // 63: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
 	29,  // 64: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
 	28,  // 65: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	63,  // 66: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	65,  // 66: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
 	33,  // 67: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
 	34,  // 68: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
 	35,  // 69: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
 	36,  // 70: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
-	63,  // 71: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
+	65,  // 71: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
 	5,   // 72: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
 	42,  // 73: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
-	63,  // 74: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	65,  // 74: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
 	6,   // 75: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	62,  // 76: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	64,  // 76: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
 	49,  // 77: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
 	50,  // 78: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	63,  // 79: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	90,  // 80: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	55,  // 81: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	60,  // 82: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	65,  // 79: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	92,  // 80: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	57,  // 81: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	62,  // 82: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
 	12,  // 83: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	60,  // 84: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	63,  // 85: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	62,  // 84: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	65,  // 85: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
 	7,   // 86: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	58,  // 87: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	60,  // 87: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
 	8,   // 88: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
 	13,  // 89: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
 	16,  // 90: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
@@ -6626,28 +6808,30 @@ var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	46,  // 101: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
 	48,  // 102: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
 	52,  // 103: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	54,  // 104: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	57,  // 105: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	9,   // 106: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	14,  // 107: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
-	18,  // 108: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
-	20,  // 109: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	22,  // 110: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	25,  // 111: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	27,  // 112: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	30,  // 113: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	32,  // 114: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	38,  // 115: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
-	40,  // 116: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
-	43,  // 117: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
-	45,  // 118: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
-	47,  // 119: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	51,  // 120: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	53,  // 121: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	56,  // 122: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	59,  // 123: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	106, // [106:124] is the sub-list for method output_type
-	88,  // [88:106] is the sub-list for method input_type
+	54,  // 104: memoryd.v1.MemoryService.SessionAppend:input_type -> memoryd.v1.SessionAppendRequest
+	56,  // 105: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	59,  // 106: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	9,   // 107: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	14,  // 108: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
+	18,  // 109: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	20,  // 110: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	22,  // 111: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	25,  // 112: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	27,  // 113: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	30,  // 114: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	32,  // 115: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	38,  // 116: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
+	40,  // 117: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
+	43,  // 118: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
+	45,  // 119: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
+	47,  // 120: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	51,  // 121: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	53,  // 122: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	55,  // 123: memoryd.v1.MemoryService.SessionAppend:output_type -> memoryd.v1.SessionAppendResponse
+	58,  // 124: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	61,  // 125: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	107, // [107:126] is the sub-list for method output_type
+	88,  // [88:107] is the sub-list for method input_type
 	88,  // [88:88] is the sub-list for extension type_name
 	88,  // [88:88] is the sub-list for extension extendee
 	0,   // [0:88] is the sub-list for field type_name
@@ -6692,13 +6876,14 @@ func file_memoryd_v1_memory_service_proto_init() {
 	file_memoryd_v1_memory_service_proto_msgTypes[40].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[44].OneofWrappers = []any{}
 	file_memoryd_v1_memory_service_proto_msgTypes[45].OneofWrappers = []any{}
+	file_memoryd_v1_memory_service_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_memoryd_v1_memory_service_proto_rawDesc), len(file_memoryd_v1_memory_service_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   52,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -35,6 +35,7 @@ const (
 	MemoryService_MemoryForget_FullMethodName   = "/memoryd.v1.MemoryService/MemoryForget"
 	MemoryService_SessionContext_FullMethodName = "/memoryd.v1.MemoryService/SessionContext"
 	MemoryService_SessionArchive_FullMethodName = "/memoryd.v1.MemoryService/SessionArchive"
+	MemoryService_SessionAppend_FullMethodName  = "/memoryd.v1.MemoryService/SessionAppend"
 	MemoryService_ListAgents_FullMethodName     = "/memoryd.v1.MemoryService/ListAgents"
 	MemoryService_ListFiles_FullMethodName      = "/memoryd.v1.MemoryService/ListFiles"
 )
@@ -104,6 +105,10 @@ type MemoryServiceClient interface {
 	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
 	// deadline: 10 s.
 	SessionArchive(ctx context.Context, in *SessionArchiveRequest, opts ...grpc.CallOption) (*SessionArchiveResponse, error)
+	// Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
+	// indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
+	// database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+	SessionAppend(ctx context.Context, in *SessionAppendRequest, opts ...grpc.CallOption) (*SessionAppendResponse, error)
 	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
 	// Lists an agent's memory files with their index state. Default client deadline: 2 s.
@@ -296,6 +301,16 @@ func (c *memoryServiceClient) SessionArchive(ctx context.Context, in *SessionArc
 	return out, nil
 }
 
+func (c *memoryServiceClient) SessionAppend(ctx context.Context, in *SessionAppendRequest, opts ...grpc.CallOption) (*SessionAppendResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SessionAppendResponse)
+	err := c.cc.Invoke(ctx, MemoryService_SessionAppend_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *memoryServiceClient) ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListAgentsResponse)
@@ -381,6 +396,10 @@ type MemoryServiceServer interface {
 	// Writes the last messages of a transcript to a new memory file, `memory/YYYY-MM-DD-<slug>.md`. Default client
 	// deadline: 10 s.
 	SessionArchive(context.Context, *SessionArchiveRequest) (*SessionArchiveResponse, error)
+	// Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
+	// indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
+	// database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+	SessionAppend(context.Context, *SessionAppendRequest) (*SessionAppendResponse, error)
 	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)
 	// Lists an agent's memory files with their index state. Default client deadline: 2 s.
@@ -442,6 +461,9 @@ func (UnimplementedMemoryServiceServer) SessionContext(context.Context, *Session
 }
 func (UnimplementedMemoryServiceServer) SessionArchive(context.Context, *SessionArchiveRequest) (*SessionArchiveResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SessionArchive not implemented")
+}
+func (UnimplementedMemoryServiceServer) SessionAppend(context.Context, *SessionAppendRequest) (*SessionAppendResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SessionAppend not implemented")
 }
 func (UnimplementedMemoryServiceServer) ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListAgents not implemented")
@@ -744,6 +766,24 @@ func _MemoryService_SessionArchive_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _MemoryService_SessionAppend_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SessionAppendRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MemoryServiceServer).SessionAppend(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: MemoryService_SessionAppend_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MemoryServiceServer).SessionAppend(ctx, req.(*SessionAppendRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _MemoryService_ListAgents_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListAgentsRequest)
 	if err := dec(in); err != nil {
@@ -842,6 +882,10 @@ var MemoryService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SessionArchive",
 			Handler:    _MemoryService_SessionArchive_Handler,
+		},
+		{
+			MethodName: "SessionAppend",
+			Handler:    _MemoryService_SessionAppend_Handler,
 		},
 		{
 			MethodName: "ListAgents",

@@ -964,6 +964,32 @@ class SessionArchiveResponse(_message.Message):
     already_archived: bool
     def __init__(self, path: _Optional[str] = ..., messages: _Optional[int] = ..., index_revision: _Optional[int] = ..., already_archived: bool = ...) -> None: ...
 
+class SessionAppendRequest(_message.Message):
+    __slots__ = ("agent_id", "session_id", "records", "expected_records", "session_key")
+    AGENT_ID_FIELD_NUMBER: _ClassVar[int]
+    SESSION_ID_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
+    agent_id: str
+    session_id: str
+    records: _containers.RepeatedScalarFieldContainer[str]
+    expected_records: int
+    session_key: str
+    def __init__(self, agent_id: _Optional[str] = ..., session_id: _Optional[str] = ..., records: _Optional[_Iterable[str]] = ..., expected_records: _Optional[int] = ..., session_key: _Optional[str] = ...) -> None: ...
+
+class SessionAppendResponse(_message.Message):
+    __slots__ = ("path", "records", "size_bytes", "already_appended")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ALREADY_APPENDED_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    records: int
+    size_bytes: int
+    already_appended: bool
+    def __init__(self, path: _Optional[str] = ..., records: _Optional[int] = ..., size_bytes: _Optional[int] = ..., already_appended: bool = ...) -> None: ...
+
 class ListAgentsRequest(_message.Message):
     __slots__ = ("page_size", "page_token")
     PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]

@@ -124,6 +124,11 @@ class MemoryServiceStub(object):
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveRequest.SerializeToString,
                 response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveResponse.FromString,
                 _registered_method=True)
+        self.SessionAppend = channel.unary_unary(
+                '/memoryd.v1.MemoryService/SessionAppend',
+                request_serializer=memoryd_dot_v1_dot_memory__service__pb2.SessionAppendRequest.SerializeToString,
+                response_deserializer=memoryd_dot_v1_dot_memory__service__pb2.SessionAppendResponse.FromString,
+                _registered_method=True)
         self.ListAgents = channel.unary_unary(
                 '/memoryd.v1.MemoryService/ListAgents',
                 request_serializer=memoryd_dot_v1_dot_memory__service__pb2.ListAgentsRequest.SerializeToString,
@@ -279,6 +284,15 @@ class MemoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SessionAppend(self, request, context):
+        """Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
+        indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
+        database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListAgents(self, request, context):
         """Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
         """
@@ -375,6 +389,11 @@ def add_MemoryServiceServicer_to_server(servicer, server):
                     servicer.SessionArchive,
                     request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveRequest.FromString,
                     response_serializer=memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveResponse.SerializeToString,
+            ),
+            'SessionAppend': grpc.unary_unary_rpc_method_handler(
+                    servicer.SessionAppend,
+                    request_deserializer=memoryd_dot_v1_dot_memory__service__pb2.SessionAppendRequest.FromString,
+                    response_serializer=memoryd_dot_v1_dot_memory__service__pb2.SessionAppendResponse.SerializeToString,
             ),
             'ListAgents': grpc.unary_unary_rpc_method_handler(
                     servicer.ListAgents,
@@ -829,6 +848,33 @@ class MemoryService(object):
             '/memoryd.v1.MemoryService/SessionArchive',
             memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveRequest.SerializeToString,
             memoryd_dot_v1_dot_memory__service__pb2.SessionArchiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SessionAppend(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/memoryd.v1.MemoryService/SessionAppend',
+            memoryd_dot_v1_dot_memory__service__pb2.SessionAppendRequest.SerializeToString,
+            memoryd_dot_v1_dot_memory__service__pb2.SessionAppendResponse.FromString,
             options,
             channel_credentials,
             insecure,

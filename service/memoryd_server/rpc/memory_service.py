@@ -11,7 +11,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1.memory_service_pb2_grpc import MemoryServiceServicer
 from memoryd_server.access import Grant
 from memoryd_server.agent import Agents, Deadline, PageRequest, ServiceInfo
-from memoryd_server.rpc import edit_messages, requests, responses
+from memoryd_server.rpc import edit_messages, requests, responses, session_messages
 from memoryd_server.rpc.status_response import shared_apart, status_response
 from memoryd_server.rpc.wire import Context, fitting, make_page_token, read_page_token
 
@@ -81,8 +81,8 @@ class MemoryService(MemoryServiceServicer):
     async def FlushDecision(self, request: pb.FlushDecisionRequest, context: Context) -> pb.FlushDecisionResponse:
         """Return whether lasting notes should be written now."""
         config = self._agents.memory_config(request.agent_id)
-        decision = await self._agents.flush_decision(config.agent_id, requests.flush_request(request))
-        return responses.flush_response(decision, config.agent_id)
+        decision = await self._agents.flush_decision(config.agent_id, session_messages.flush_request(request))
+        return session_messages.flush_response(decision, config.agent_id)
 
     async def MemoryAppend(self, request: pb.MemoryAppendRequest, context: Context) -> pb.MemoryAppendResponse:
         """Append text to a memory file, once per key."""
@@ -123,14 +123,14 @@ class MemoryService(MemoryServiceServicer):
     async def SessionContext(self, request: pb.SessionContextRequest, context: Context) -> pb.SessionContextResponse:
         """Return the memory files that a session loads at its start, with their text."""
         async with self._agents.use_workspace(request.agent_id) as agent:
-            loaded = await agent.session_context(requests.context_request(request), self.deadline(context))
-            return responses.context_response(loaded)
+            loaded = await agent.session_context(session_messages.context_request(request), self.deadline(context))
+            return session_messages.context_response(loaded)
 
     async def SessionArchive(self, request: pb.SessionArchiveRequest, context: Context) -> pb.SessionArchiveResponse:
         """Write the last messages of a transcript to a memory file."""
         async with self._agents.use_workspace(request.agent_id) as agent:
-            receipt = await agent.archive(requests.archive_request(request), self.deadline(context))
-            return responses.archive_response(receipt)
+            receipt = await agent.archive(session_messages.archive_request(request), self.deadline(context))
+            return session_messages.archive_response(receipt)
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
         """Return a page of the configured agents that the caller may use."""

@@ -30,6 +30,7 @@ _READ_METHODS = (
 _APPEND_METHODS = (
     "memoryd.v1.MemoryService/MemoryAppend",
     "memoryd.v1.MemoryService/SessionArchive",
+    "memoryd.v1.MemoryService/SessionAppend",
     "memoryd.v1.MemoryService/Sync",
     "memoryd.v1.EntryService/Remember",
 )

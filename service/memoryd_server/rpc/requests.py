@@ -22,24 +22,18 @@ from memoryd_server.agent import (
     FieldChecks,
     FileLines,
     FilterRequest,
-    FlushRequest,
     ForgetRequest,
     ListFilesRequest,
     MemoryRecallRequest,
     MissRequest,
     PageRequest,
-    PromptMode,
     ReadRequest,
     SearchMode,
     SearchRequest,
-    SessionArchiveRequest,
-    SessionContextRequest,
     SyncMode,
     SyncRequest,
     SyncTrigger,
-    TurnKind,
     WatchRequest,
-    WorkspaceAccess,
     agent_of_session,
 )
 from memoryd_server.errors import DeadlineTooShort, FieldViolation, InvalidRequest
@@ -190,6 +184,10 @@ class FieldReader(FieldChecks):
             self.violation("now", "is not a time between the years 1 and 9999")
             return None
 
+    def citations(self) -> CitationMode | None:
+        """Return whether to cite; None for the default."""
+        return self.choice("citations", _CITATIONS)
+
     def heartbeat_interval(self) -> float | None:
         """Return the interval of heartbeats in seconds; None if it is not set."""
         interval: Duration | None = self.value("heartbeat_interval")
@@ -231,24 +229,6 @@ _ON_CONFLICT: Mapping[int, bool] = {
     sync_event_pb2.ON_CONFLICT_ABORT: False,
     sync_event_pb2.ON_CONFLICT_WAIT: True,
 }
-_ACCESS: Mapping[int, WorkspaceAccess] = {
-    memory_service_pb2.WORKSPACE_ACCESS_UNSPECIFIED: WorkspaceAccess.READ_WRITE,
-    memory_service_pb2.WORKSPACE_ACCESS_READ_WRITE: WorkspaceAccess.READ_WRITE,
-    memory_service_pb2.WORKSPACE_ACCESS_READ_ONLY: WorkspaceAccess.READ_ONLY,
-    memory_service_pb2.WORKSPACE_ACCESS_NONE: WorkspaceAccess.NONE,
-}
-_TURNS: Mapping[int, TurnKind] = {
-    memory_service_pb2.TURN_KIND_UNSPECIFIED: TurnKind.USER,
-    memory_service_pb2.TURN_KIND_USER: TurnKind.USER,
-    memory_service_pb2.TURN_KIND_HEARTBEAT: TurnKind.HEARTBEAT,
-    memory_service_pb2.TURN_KIND_CLI: TurnKind.CLI,
-}
-_PROMPT_MODES: Mapping[int, PromptMode] = {
-    memory_service_pb2.PROMPT_MODE_UNSPECIFIED: PromptMode.FULL,
-    memory_service_pb2.PROMPT_MODE_FULL: PromptMode.FULL,
-    memory_service_pb2.PROMPT_MODE_MINIMAL: PromptMode.MINIMAL,
-    memory_service_pb2.PROMPT_MODE_NONE: PromptMode.NONE,
-}
 
 
 def name_agent(request: Any) -> None:
@@ -272,7 +252,7 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         filter=fields.filter(),
         mode=fields.choice("mode", _MODES),
         max_snippet_chars=fields.value("max_snippet_chars"),
-        citations=fields.choice("citations", _CITATIONS),
+        citations=fields.citations(),
         max_total_chars=fields.value("max_total_chars"),
         session_key=message.session_key,
         min_revision=fields.value("min_revision"),
@@ -364,29 +344,6 @@ def watch_request(message: memory_service_pb2.WatchIndexRequest) -> WatchRequest
     return WatchRequest(heartbeat_interval=FieldReader(message).heartbeat_interval())
 
 
-def flush_request(message: memory_service_pb2.FlushDecisionRequest) -> FlushRequest:
-    """Return the request of a FlushDecision."""
-    fields = FieldReader(message)
-    return FlushRequest(
-        total_tokens=fields.value("total_tokens"),
-        total_tokens_fresh=fields.value("total_tokens_fresh"),
-        incoming_prompt_tokens=message.incoming_prompt_tokens,
-        last_output_tokens=message.last_output_tokens,
-        context_window_tokens=message.context_window_tokens,
-        reserve_tokens_floor=fields.value("reserve_tokens_floor"),
-        effective_reserve_tokens=fields.value("effective_reserve_tokens"),
-        soft_threshold_tokens=fields.value("soft_threshold_tokens"),
-        transcript_bytes=fields.value("transcript_bytes"),
-        compaction_count=message.compaction_count,
-        last_flush_compaction_count=fields.value("last_flush_compaction_count"),
-        workspace_access=fields.choice("workspace_access", _ACCESS),
-        turn_kind=fields.choice("turn_kind", _TURNS),
-        now=fields.now(),
-        time_zone=message.time_zone,
-        unreadable=tuple(fields.violations),
-    )
-
-
 def append_request(message: memory_service_pb2.MemoryAppendRequest) -> AppendRequest:
     """Return the request of a MemoryAppend."""
     fields = FieldReader(message)
@@ -409,36 +366,6 @@ def forget_request(message: memory_service_pb2.MemoryForgetRequest) -> ForgetReq
         session_id=fields.value("session_id"),
         text=fields.value("text"),
         delete_source=message.delete_source,
-    )
-
-
-def archive_request(message: memory_service_pb2.SessionArchiveRequest) -> SessionArchiveRequest:
-    """Return the request of a SessionArchive."""
-    fields = FieldReader(message)
-    return SessionArchiveRequest(
-        transcript=message.transcript,
-        message_count=fields.value("message_count"),
-        slug=message.slug,
-        session_key=message.session_key,
-        now=fields.now(),
-        time_zone=message.time_zone,
-        unreadable=tuple(fields.violations),
-    )
-
-
-def context_request(message: memory_service_pb2.SessionContextRequest) -> SessionContextRequest:
-    """Return the request of a SessionContext."""
-    fields = FieldReader(message)
-    return SessionContextRequest(
-        session_key=message.session_key,
-        max_total_chars=fields.value("max_total_chars"),
-        include_recall_prompt=message.include_recall_prompt,
-        prompt_mode=fields.choice("prompt_mode", _PROMPT_MODES),
-        tools=tuple(message.tools),
-        citations=fields.choice("citations", _CITATIONS),
-        now=fields.now(),
-        time_zone=message.time_zone,
-        unreadable=tuple(fields.violations),
     )
 
 

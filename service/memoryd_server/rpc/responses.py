@@ -8,11 +8,8 @@ from memoryd_server.agent import (
     ActiveSync,
     AgentSummary,
     AppendReceipt,
-    ArchiveReceipt,
-    ContextFile,
     DroppedCandidate,
     FileRange,
-    FlushDecision,
     ForgetReceipt,
     Heartbeat,
     Hit,
@@ -27,9 +24,7 @@ from memoryd_server.agent import (
     RunProgress,
     RunStarted,
     SearchResult,
-    SessionContext,
     SyncEvent,
-    ToolSchema,
     WatchedRoot,
     citation,
 )
@@ -268,53 +263,6 @@ def file(value: ListedFile) -> memory_service_pb2.File:
     )
 
 
-def flush_response(value: FlushDecision, agent_id: str) -> memory_service_pb2.FlushDecisionResponse:
-    """Return a decision, with every input echoed."""
-    inputs = value.inputs
-    echo = memory_service_pb2.FlushDecisionRequest(
-        agent_id=agent_id,
-        total_tokens=inputs.total_tokens,
-        incoming_prompt_tokens=inputs.incoming_prompt_tokens,
-        last_output_tokens=inputs.last_output_tokens,
-        context_window_tokens=inputs.context_window_tokens,
-        reserve_tokens_floor=inputs.reserve_tokens_floor,
-        effective_reserve_tokens=inputs.effective_reserve_tokens,
-        soft_threshold_tokens=inputs.soft_threshold_tokens,
-        transcript_bytes=inputs.transcript_bytes,
-        compaction_count=inputs.compaction_count,
-        last_flush_compaction_count=inputs.last_flush_compaction_count,
-        workspace_access=wire.workspace_access(inputs.workspace_access),
-        turn_kind=wire.turn_kind(inputs.turn_kind),
-        time_zone=inputs.time_zone,
-    )
-    if inputs.total_tokens_fresh is not None:
-        echo.total_tokens_fresh = inputs.total_tokens_fresh
-    echo.now.FromDatetime(inputs.now)
-    return memory_service_pb2.FlushDecisionResponse(
-        flush=value.flush,
-        reason=wire.flush_reason(value.reason),
-        threshold_tokens=value.threshold_tokens,
-        projected_tokens=value.projected_tokens,
-        remaining_tokens=value.remaining_tokens,
-        prompts=memory_service_pb2.FlushPrompts(
-            system=value.prompts.system, user=value.prompts.user, silent_reply=value.prompts.silent_reply
-        ),
-        target_path=value.target_path,
-        flush_compaction_count=value.flush_compaction_count,
-        inputs=echo,
-    )
-
-
-def context_response(value: SessionContext) -> memory_service_pb2.SessionContextResponse:
-    """Return a session's files, with its recall prompt and tools."""
-    return memory_service_pb2.SessionContextResponse(
-        files=map(context_file, value.files),
-        recall_prompt=value.recall_prompt,
-        tool_schemas=map(_tool, value.tool_schemas),
-        main_session=value.main_session,
-    )
-
-
 def append_response(value: AppendReceipt) -> memory_service_pb2.MemoryAppendResponse:
     """Return where the text is."""
     return memory_service_pb2.MemoryAppendResponse(
@@ -323,13 +271,6 @@ def append_response(value: AppendReceipt) -> memory_service_pb2.MemoryAppendResp
         end_line=value.end_line,
         index_revision=value.revision,
         already_appended=value.already_appended,
-    )
-
-
-def archive_response(value: ArchiveReceipt) -> memory_service_pb2.SessionArchiveResponse:
-    """Return the archive's file."""
-    return memory_service_pb2.SessionArchiveResponse(
-        path=value.path, messages=value.messages, index_revision=value.revision, already_archived=value.already
     )
 
 
@@ -345,26 +286,6 @@ def forget_response(value: ForgetReceipt) -> memory_service_pb2.MemoryForgetResp
         index_revision=value.revision,
         purge_pending=value.purge_pending,
         history_contents=value.history_contents,
-    )
-
-
-def context_file(value: ContextFile) -> memory_service_pb2.SessionContextFile:
-    """Return a file of a session's context."""
-    return build_message(
-        memory_service_pb2.SessionContextFile,
-        path=value.path,
-        text=value.text,
-        truncated=value.truncated,
-        exists=value.exists,
-        start_line=value.start_line,
-        end_line=value.end_line,
-        problem=value.problem,
-    )
-
-
-def _tool(value: ToolSchema) -> memory_service_pb2.ToolSchema:
-    return memory_service_pb2.ToolSchema(
-        name=value.name, description=value.description, parameters_json=value.parameters_json
     )
 
 

@@ -16,7 +16,7 @@ from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.sync_run import RunProgress
 from memoryd_server.entries.model import Entry, ScoredEntry
 from memoryd_server.model import Degradation, FileFailure
-from memoryd_server.rpc import entry_service, responses, status_response
+from memoryd_server.rpc import entry_service, responses, session_messages, status_response
 from memoryd_server.rpc.wire import build_message
 from memoryd_server.search.query import Hit, RetrieverReport
 from memoryd_server.sessions.context import ContextFile
@@ -56,7 +56,7 @@ REPLIES = {
     "failure": (FileFailure, responses.file_failed),
     "progress": (RunProgress, responses.progress),
     "watcher": (WatchedRoot, responses.watcher),
-    "context": (ContextFile, responses.context_file),
+    "context": (ContextFile, session_messages.context_file),
     "entry": (Entry, entry_service.entry),
     "scored": (ScoredEntry, lambda scored: entry_service.scored_entries([scored])[0]),
 }

@@ -210,6 +210,17 @@ class PathTaken(ContentChanged):
         MemorydError.__init__(self, words, metadata={"path": path, "content_sha256": content_sha256})
 
 
+class TranscriptChanged(ContentChanged):
+    """A transcript does not have the number of records that the caller has seen; nothing was appended."""
+
+    def __init__(self, path: str, records: int) -> None:
+        words = (
+            f"{path!r} has {records} records, not as many as expected; nothing was appended: continue after record "
+            f"{records}"
+        )
+        MemorydError.__init__(self, words, metadata={"path": path, "records": str(records)})
+
+
 class EditsDisabled(MemorydError):
     """Edits of memory files are disabled."""
 

@@ -28,7 +28,14 @@ from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
 from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.providers import EmbeddingProvider, ProviderSelection
-from memoryd_server.sources import SESSIONS_FOLDER, ForgottenSources, GrowthRule, WatchedRoot, WatcherMode
+from memoryd_server.sources import (
+    SESSIONS_FOLDER,
+    ForgottenFile,
+    ForgottenSources,
+    GrowthRule,
+    WatchedRoot,
+    WatcherMode,
+)
 from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
 from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
 from memoryd_server.text import QueryTerm
@@ -98,7 +105,7 @@ class AgentIndex:
             on_mismatch=self._sync_for_search,
             now_ms=lambda: clock.now_ns() // 1_000_000,
         )
-        self.forgotten = ForgottenSources(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+        self.forgotten = ForgottenSources(ForgottenFile(config.ledger_path.with_name(f"{config.agent_id}.forgotten")))
         self.monitor = IndexMonitor()
         scope = PendingScope()
         self.runner: SyncRunner = SyncEngine(

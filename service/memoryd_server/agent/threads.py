@@ -13,11 +13,12 @@ from memoryd_server.agent.entry_search import SharedEntrySearch
 from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.providers import EmbeddingProvider
-from memoryd_server.sources import SharedInotify
+from memoryd_server.sources import Corpus, ForgottenStorage, SharedInotify
 from memoryd_server.store import BuildIdentity, Store, VectorCache, WriteHistory
 from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import DaemonExecutor, SharedPool
+from memoryd_server.writing import MemoryWriter, TranscriptWriter
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,27 @@ class AgentStorage:
 
 StoreFactory = Callable[[AgentConfig, BuildIdentity], AgentStorage]
 """Create the storage of one agent, without opening it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDocuments:
+    """The memory files and transcripts of one agent, of one driver.
+
+    `corpus` reads them, `writer` writes the memory files, `history` has what that replaced, and `forgotten` keeps what
+    stays out of every index. `transcripts` is None if transcripts cannot be pushed, because another program writes
+    them. `location` is the workspace, or the database without a user and password.
+    """
+
+    location: str
+    corpus: Corpus
+    writer: MemoryWriter
+    history: WriteHistory
+    forgotten: ForgottenStorage
+    transcripts: TranscriptWriter | None = None
+
+
+DocumentsFactory = Callable[[AgentConfig, Callable[[], int]], AgentDocuments]
+"""Create the documents of one agent, without opening them, with the wall clock in Unix milliseconds."""
 
 HistoryFactory = Callable[[AgentConfig, Callable[[], int]], WriteHistory]
 """Create the history of one agent's writes, without opening it, with the wall clock in Unix milliseconds."""

@@ -27,7 +27,7 @@ from memoryd_server.sources.files import (
     read_file,
     stat_file,
 )
-from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.forgotten import ForgottenEntries, ForgottenFile, ForgottenSources, ForgottenStorage
 from memoryd_server.sources.generated_sessions import read_generated_sessions
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
@@ -96,7 +96,10 @@ __all__ = [
     "ExcludedPlace",
     "ExtraPath",
     "FileTooLarge",
+    "ForgottenEntries",
+    "ForgottenFile",
     "ForgottenSources",
+    "ForgottenStorage",
     "GrowthLimits",
     "GrowthRule",
     "IgnoreFileUnusable",

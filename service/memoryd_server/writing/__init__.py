@@ -15,9 +15,11 @@ from memoryd_server.writing.diff import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.editor import Editor
 from memoryd_server.writing.memory_file import request_digest
+from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
 from memoryd_server.writing.write_queue import WriteQueue
 
 __all__ = [
+    "PAUSE_SECONDS",
     "AppendJob",
     "AppendReceipt",
     "Appender",
@@ -30,11 +32,14 @@ __all__ = [
     "FileDeletion",
     "LineDeletion",
     "LineInsertion",
+    "MemoryWriter",
     "MoveJob",
     "NewContent",
     "RestoreJob",
     "SeenFile",
     "TextReplacement",
+    "TranscriptReceipt",
+    "TranscriptWriter",
     "WriteJob",
     "WriteQueue",
     "WriteReceipt",

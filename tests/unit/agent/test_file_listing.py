@@ -9,7 +9,7 @@ import pytest
 from index_fixture import IndexFixture
 from memoryd_server.agent.file_listing import LISTING_SECONDS, FileListing, indexed_files
 from memoryd_server.model import FileStat, Source, SourceFile
-from memoryd_server.sources import Discovery, ExcludedPlace, ForgottenSources
+from memoryd_server.sources import Discovery, ExcludedPlace, ForgottenFile, ForgottenSources
 from memoryd_server.store import ALL_CHUNKS, ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.sync import DiskComparison
 from memoryd_server.sync.plan import make_plan
@@ -31,7 +31,7 @@ class Disk:
 
 
 def listing(disk, tmp_path, now=lambda: 0.0):
-    forgotten = ForgottenSources(tmp_path / "forgotten")
+    forgotten = ForgottenSources(ForgottenFile(tmp_path / "forgotten"))
     return FileListing(disk.compare, forgotten, now, most_compared_per_page=2)
 
 
@@ -89,7 +89,7 @@ def test_a_kept_list_is_one_with_or_without_what_is_excluded(tmp_path):
         calls.append(None)
         return [ExcludedPlace("memory/c.md", "a rule"), ExcludedPlace("memory/a/", "a rule")]
 
-    forgotten = ForgottenSources(tmp_path / "forgotten")
+    forgotten = ForgottenSources(ForgottenFile(tmp_path / "forgotten"))
     files = FileListing(disk.compare, forgotten, lambda: 0.0, excluded=excluded, most_compared_per_page=2)
     assert paths(files.make()) == ["memory/b.md", "memory/d.md"]
     assert calls == []
@@ -112,7 +112,9 @@ def index(tmp_path):
 
 def listing_of(index, tmp_path):
     indexed = partial(indexed_files, index.store)
-    return FileListing(index.engine().compare, ForgottenSources(tmp_path / "f"), lambda: 0.0, indexed=indexed)
+    return FileListing(
+        index.engine().compare, ForgottenSources(ForgottenFile(tmp_path / "f")), lambda: 0.0, indexed=indexed
+    )
 
 
 CONDITIONS = {
@@ -132,7 +134,7 @@ def test_indexed_files_match_by_the_index(index, tmp_path, conditions, expected)
     index.sync()
     files = FileListing(
         index.engine().compare,
-        ForgottenSources(tmp_path / "f"),
+        ForgottenSources(ForgottenFile(tmp_path / "f")),
         lambda: 0.0,
         indexed=partial(indexed_files, index.store),
     )
@@ -144,7 +146,7 @@ def test_indexed_files_match_by_the_index(index, tmp_path, conditions, expected)
 def test_files_that_are_not_indexed_match_by_path_name_and_time_and_not_by_front_matter(index, tmp_path):
     files = FileListing(
         index.engine().compare,
-        ForgottenSources(tmp_path / "f"),
+        ForgottenSources(ForgottenFile(tmp_path / "f")),
         lambda: 0.0,
         indexed=partial(indexed_files, index.store),
     )

@@ -9,7 +9,7 @@ from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import FileNotFound, FileReplaced, IndexReadOnly
 from memoryd_server.model import Source
-from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.forgotten import ForgottenFile, ForgottenSources
 from memoryd_server.sync.progress import SyncMode
 from transcript_fixture import TranscriptFixture, assistant, user
 
@@ -21,7 +21,7 @@ class ForgetFixture(TranscriptFixture):
 
     def __init__(self, folder):
         super().__init__(folder)
-        self.forgotten = ForgottenSources(folder / "state" / "main.forgotten")
+        self.forgotten = ForgottenSources(ForgottenFile(folder / "state" / "main.forgotten"))
         self.forgotten.load()
         self.is_forgotten = self.forgotten.has_session
 

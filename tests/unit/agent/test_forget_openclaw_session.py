@@ -8,14 +8,14 @@ import pytest
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.forgotten import ForgottenFile, ForgottenSources
 from openclaw_home import ARCHIVED, MAIN, OpenClawIndex
 
 
 @pytest.fixture
 def index(tmp_path):
     index = OpenClawIndex(tmp_path).open()
-    index.forgotten = ForgottenSources(tmp_path / "state" / "main.forgotten")
+    index.forgotten = ForgottenSources(ForgottenFile(tmp_path / "state" / "main.forgotten"))
     index.forgotten.load()
     index.is_forgotten = index.forgotten.has_session
     index.sync()

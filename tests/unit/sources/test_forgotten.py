@@ -7,7 +7,7 @@ import pytest
 
 from memoryd_server.errors import DiskFull, IndexReadOnly
 from memoryd_server.sources import forgotten
-from memoryd_server.sources.forgotten import ForgottenSources
+from memoryd_server.sources.forgotten import ForgottenFile, ForgottenSources
 
 
 def sha(text):
@@ -20,7 +20,7 @@ def path(tmp_path):
 
 
 def loaded(path):
-    found = ForgottenSources(path)
+    found = ForgottenSources(ForgottenFile(path))
     found.load()
     return found
 

@@ -11,7 +11,7 @@ from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Source
-from memoryd_server.sources import ForgottenSources
+from memoryd_server.sources import ForgottenFile, ForgottenSources
 from memoryd_server.store.filters import ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.store.rows import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, front_matter_values
 from memoryd_server.sync.progress import SyncMode
@@ -87,7 +87,7 @@ def test_values_follow_their_file(index):
 def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
     index.write("memory/a.md", NOTE)
     index.sync()
-    forgotten = ForgottenSources(tmp_path / "forgotten")
+    forgotten = ForgottenSources(ForgottenFile(tmp_path / "forgotten"))
     job = ForgetJob(
         index.store, forgotten, lambda: config_of(index), lambda: None, history=index.history, now_ns=index.now_ns
     )

@@ -44,7 +44,7 @@ from memoryd_server.sources.roots import (
     resolve_path,
 )
 from memoryd_server.sources.session_database import change_signature
-from memoryd_server.sources.session_list import DATABASE_DEVICE
+from memoryd_server.sources.session_list import DATABASE_DEVICE, session_id_problem
 from memoryd_server.sources.session_source import (
     Transcript,
     has_session,
@@ -151,6 +151,7 @@ __all__ = [
     "resolve_for_append",
     "resolve_path",
     "session_id",
+    "session_id_problem",
     "stat_file",
     "stat_sessions",
 ]

@@ -17,7 +17,7 @@ from typing import Any
 from memoryd_server.model import FileStat
 from memoryd_server.sources.generated_sessions import generated_sessions, is_generated_key, session_links
 from memoryd_server.sources.session_database import SessionDatabase
-from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_rotated, is_transcript
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_rotated, is_transcript, session_id
 
 MOST_EVENTS = 10_000_000
 """Events with a higher number are not read."""
@@ -26,6 +26,10 @@ DATABASE_DEVICE = 0x73716C6974650001
 """The device in the stats of transcripts in a database, which no file system has."""
 
 _MOST_NAME_CHARS = 240
+
+MOST_SESSION_ID_BYTES = 200
+"""The longest id of a session whose transcript a caller stores: a file system allows names of 255 bytes, and a rotated
+transcript has a longer name."""
 
 _SESSIONS = """
 SELECT n.session_key, n.current_session_id, n.spawned_by, n.parent_session_key, w.spawned_by, w.parent_session_key,
@@ -112,6 +116,19 @@ def has_events(updated_ms: Any, last: Any) -> bool:
 def is_transcript_name(name: str) -> bool:
     """Return whether a name from a database, or of an archive, is usable as the last part of a path."""
     return len(name) <= _MOST_NAME_CHARS and is_transcript(name.removesuffix(".zst"))
+
+
+def session_id_problem(session: str) -> str:
+    """Return why a text cannot be the id of a session whose transcript a caller stores, or "" if it can."""
+    if not session.strip():
+        return "must not be blank"
+    if (size := len(session.encode("utf-8", "surrogatepass"))) > MOST_SESSION_ID_BYTES:
+        return f"is {size:,} bytes long; at most {MOST_SESSION_ID_BYTES} are allowed"
+    if "/" in session or not session.isprintable():
+        return "must not contain / or characters that are not printable"
+    if session_id(f"{session}.jsonl") != session:
+        return "must not contain .jsonl.reset. or .jsonl.deleted., which are in the names of rotated transcripts"
+    return ""
 
 
 def session_path(agent_id: str, file_name: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 import psycopg
 
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
+from memoryd_server.postgres.document_tables import DOCUMENT_STATEMENTS, DOCUMENT_TABLES
 from memoryd_server.postgres.errors import translated
 
 SCHEMA: Final = "memoryd"
@@ -238,7 +239,7 @@ _HISTORY_TABLES = (
     "ALTER TABLE history_contents ALTER COLUMN data SET STORAGE EXTERNAL",
 )
 
-TABLES: Final = (
+_FIRST_TABLES = (
     "agents",
     "generations",
     "files",
@@ -256,6 +257,8 @@ TABLES: Final = (
     "history_records",
     "history_contents",
 )
+
+TABLES: Final = (*_FIRST_TABLES, *DOCUMENT_TABLES)
 """The tables with rows of agents."""
 
 INDEX_TABLES: Final = ("files", "chunks", "front_matter", "postings", "names", "vectors")
@@ -277,7 +280,8 @@ def _policies(tables: tuple[str, ...]) -> tuple[str, ...]:
 
 
 _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
-    1: (*_INDEX_TABLES, *_CACHE_TABLES, *_HISTORY_TABLES, *_policies(TABLES)),
+    1: (*_INDEX_TABLES, *_CACHE_TABLES, *_HISTORY_TABLES, *_policies(_FIRST_TABLES)),
+    2: (*DOCUMENT_STATEMENTS, *_policies(DOCUMENT_TABLES)),
 }
 
 SCHEMA_VERSION: Final = max(_MIGRATIONS)

@@ -14,6 +14,7 @@ from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
 from memoryd_server.writing.diff import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.editor import Editor
+from memoryd_server.writing.folder_writer import FolderWriter
 from memoryd_server.writing.memory_file import request_digest
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
 from memoryd_server.writing.write_queue import WriteQueue
@@ -30,6 +31,7 @@ __all__ = [
     "EditJob",
     "Editor",
     "FileDeletion",
+    "FolderWriter",
     "LineDeletion",
     "LineInsertion",
     "MemoryWriter",

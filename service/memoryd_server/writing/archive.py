@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
@@ -31,16 +31,12 @@ from memoryd_server.sources import (
     session_id,
 )
 from memoryd_server.text import normalized, stop_words
-from memoryd_server.writing.files import file_errors, write_new
+from memoryd_server.writing.memory_writer import MemoryWriter
 
 # Larger than any archive can be.
 _MOST_BYTES = 64 << 20
 
 _DAY = timedelta(days=1)
-
-_DRAFT_SUFFIX = ".archive.tmp"
-# No archive takes so long to write. A younger temporary file can be that of another daemon with the same workspace.
-_ABANDONED_NS = 3_600 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +71,11 @@ class ArchiveReceipt:
 class Archiver:
     """Archive one agent's sessions. Thread-safe, and safe with other processes.
 
-    `new_id` returns a new random name, of letters and digits, at each call; `now_ns` is the wall clock.
+    `writer` creates the files.
     """
 
-    def __init__(self, agent_id: str, *, new_id: Callable[[], str], now_ns: Callable[[], int]) -> None:
-        self._agent_id = agent_id
-        self._new_id = new_id
-        self._now_ns = now_ns
+    def __init__(self, writer: MemoryWriter) -> None:
+        self._writer = writer
         self._mutex = threading.Lock()
 
     def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest, database: str = "") -> ArchiveReceipt:
@@ -104,33 +98,14 @@ class Archiver:
             if existing:
                 return ArchiveReceipt(existing, len(messages), already=True)
             slug = request.slug or slug_from_messages(messages) or f"{request.local:%H%M}"
-            path = self._write(roots, request.local.date(), slug, (title + body).encode())
+            path = self._write(request.local.date(), slug, (title + body).encode())
             return ArchiveReceipt(path, len(messages))
 
-    def _write(self, roots: Roots, day: date, slug: str, data: bytes) -> str:
-        self._remove_abandoned_drafts(roots)
-        draft = f".{self._agent_id}.{self._new_id()}{_DRAFT_SUFFIX}"
+    def _write(self, day: date, slug: str, data: bytes) -> str:
         for path in archive_paths(day, slug):
-            with file_errors(path):
-                if write_new(resolve_for_append(roots, path), data, draft):
-                    return path
+            if self._writer.create(path, data):
+                return path
         raise WorkspaceReadOnly(f"every file name for the slug {slug!r} on {day} is taken; choose another slug")
-
-    def _remove_abandoned_drafts(self, roots: Roots) -> None:
-        """Delete the temporary files that a crash has left."""
-        prefix = f".{self._agent_id}."
-        names = [name for name in _list_names(roots) if name.startswith(prefix) and name.endswith(_DRAFT_SUFFIX[1:])]
-        if not names:
-            return
-        with suppress(MemorydError, OSError):
-            folder = open_directory(roots.base(), (MEMORY_FOLDER,))
-            try:
-                for name in names:
-                    modified_ns = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mtime_ns
-                    if self._now_ns() - modified_ns > _ABANDONED_NS:
-                        os.unlink(name, dir_fd=folder)
-            finally:
-                os.close(folder)
 
 
 def _title(local: datetime) -> str:

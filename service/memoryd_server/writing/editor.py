@@ -39,10 +39,8 @@ from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, Write
 from memoryd_server.writing.edit_recovery import EditRecovery
 from memoryd_server.writing.edited_file import EditedFile, open_for_edit
 from memoryd_server.writing.files import file_errors, write_new
+from memoryd_server.writing.memory_writer import PAUSE_SECONDS
 from memoryd_server.writing.regular_files import digest_now
-
-PAUSE_SECONDS = 5.0
-"""How long `Editor.paused` waits for a running edit."""
 
 _Begin = Callable[[WriteRecord, bytes | None, bytes | None], None]
 _Plan = Callable[[bytes | None], ChangeResult]

@@ -16,13 +16,19 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed, WorkspaceReadOnly
 from memoryd_server.sources.roots import Roots
+from memoryd_server.sqlite import SqliteWriteHistory
 from memoryd_server.writing import archive, files
 from memoryd_server.writing.archive import Archiver, ArchiveRequest
+from memoryd_server.writing.folder_writer import FolderWriter
 from properties import examples
 
 ZONE = ZoneInfo("Europe/Berlin")
 LOCAL = datetime(2026, 2, 8, 13, 5, tzinfo=ZONE)
 KEY = "sk-live-0123456789abcdefghijklmnop"
+
+
+def now_ms():
+    return time.time_ns() // 1_000_000
 
 
 def said(role, text, **more):
@@ -46,9 +52,19 @@ class ArchiveFixture:
         self.sessions.mkdir()
         self.archiver = self.new_archiver()
 
-    @staticmethod
-    def new_archiver():
-        return Archiver("main", new_id=lambda: uuid.uuid4().hex, now_ns=time.time_ns)
+    def new_archiver(self):
+        return Archiver(
+            FolderWriter(
+                "main",
+                Roots(str(self.workspace)),
+                # Not opened: an archive is not in the history.
+                SqliteWriteHistory(self.sessions / "none", max_age_seconds=1, max_bytes=1, now_ms=now_ms),
+                ledger_path=str(self.sessions / "none"),
+                max_file_bytes=1 << 20,
+                now_ms=now_ms,
+                new_id=lambda: uuid.uuid4().hex,
+            )
+        )
 
     def put(self, name, text, *, age=0):
         file = self.sessions / name

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import Final
 
 
 class Source(StrEnum):
@@ -144,6 +145,9 @@ def utc_day(unix_seconds: float) -> str:
         return ""
 
 
+DOCUMENT_DEVICE: Final = 0x646F63756D656E74
+"""The device in the stats of documents in a database, which no file system has. Their inode is a version."""
+
 # A file that changed less than this long before it was read may change again without a new stat, so it is hashed again.
 RACY_NS = 1_000_000_000
 
@@ -179,8 +183,11 @@ def stored(stat: FileStat) -> FileStat:
 
 
 def settled(stat: FileStat, now_ns: int) -> FileStat:
-    """Return the stat to store for a file read at `now_ns`, without the ctime if the file changed shortly before."""
-    if now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
+    """Return the stat to store for a file read at `now_ns`, without the ctime if the file changed shortly before.
+
+    Two versions of a document never have the same stat.
+    """
+    if stat.device == DOCUMENT_DEVICE or now_ns - max(stat.mtime_ns, stat.ctime_ns) > RACY_NS:
         return stat
     return replace(stat, ctime_ns=_UNSETTLED)
 

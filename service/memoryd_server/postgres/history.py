@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from memoryd_server.errors import DiskFull, HistoryUnavailable, MemorydError, ShuttingDown
+from memoryd_server.postgres.agent_database import AgentDatabase, Row
 from memoryd_server.postgres.connection import Database, DatabaseUse
-from memoryd_server.postgres.errors import storable
-from memoryd_server.postgres.history_rows import LATEST, HistoryRows, Row, decompressed
+from memoryd_server.postgres.history_rows import LATEST, HistoryRows, changed_history, decompressed
 from memoryd_server.store import WriteRecord
 
 _RECORDS_PER_TRANSACTION: Final = 100
@@ -37,6 +37,10 @@ class PostgresWriteHistory:
         self._is_closed = self._is_pruned = False
         self.problem = ""
         """What damage was found since the history was opened; empty for none."""
+
+    def documents(self) -> AgentDatabase:
+        """Return the agent's documents, whose connections are kept until this history is closed."""
+        return AgentDatabase(self._database, self._agent_id, self._use)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -64,16 +68,12 @@ class PostgresWriteHistory:
     @contextmanager
     def _change(self) -> Iterator[HistoryRows]:
         """Run the body in one transaction, alone among those of this history."""
-        with self._translated(), self._database.write(self._agent_id) as connection:
-            rows = HistoryRows(connection, self._agent_id)
-            rows.run(
-                """INSERT INTO histories(agent_id, next_sequence, bytes) VALUES(%(agent)s, 1, 0)
-                    ON CONFLICT (agent_id) DO UPDATE SET bytes = histories.bytes"""
-            )
+        with (
+            self._translated(),
+            self._database.write(self._agent_id) as connection,
+            changed_history(connection, self._agent_id) as rows,
+        ):
             yield rows
-            if rows.bytes_changed:
-                query = "UPDATE histories SET bytes = bytes + %(change)s WHERE agent_id = %(agent)s"
-                rows.run(query, change=rows.bytes_changed)
 
     @contextmanager
     def _read(self) -> Iterator[HistoryRows]:
@@ -87,27 +87,25 @@ class PostgresWriteHistory:
     def begin(self, record: WriteRecord, before: bytes | None, after: bytes | None) -> None:
         """Store a record and its contents. They survive a power failure when the method returns."""
         with self._change() as rows:
-            query = """UPDATE histories SET next_sequence = next_sequence + 1 WHERE agent_id = %(agent)s
-                RETURNING next_sequence - 1"""
-            rows.insert_record(record, rows.numbers(query)[0])
-            for digest, content in ((record.before, before), (record.after, after)):
-                if digest is not None and content is not None:
-                    rows.store_content(digest, content)
+            rows.add(record, before, after)
 
     def finish(self, version_id: str) -> None:
         """Mark a write as done, and prune. Does nothing if the record was forgotten."""
         query = "UPDATE history_records SET is_done = true WHERE agent_id = %(agent)s AND version_id = %(version)s"
         with self._change() as rows:
             rows.run(query, version=version_id)
-        # The limits are applied again by the next `finish`, so a failure of this one does not concern the caller.
-        with suppress(DiskFull, HistoryUnavailable):
-            self._prune()
+        self.prune()
 
     def cancel(self, version_id: str) -> None:
         """Delete the record of a write that did not change the file, and the contents that only it has."""
         query = "SELECT sequence FROM history_records WHERE agent_id = %(agent)s AND version_id = %(version)s"
         with self._change() as rows:
             rows.delete_records(rows.numbers(query, version=version_id))
+
+    def prune(self) -> None:
+        """Apply the limits, after a write. If that fails, the next write applies them."""
+        with suppress(DiskFull, HistoryUnavailable):
+            self._prune()
 
     def _prune(self) -> None:
         while self._remove_expired() or self._remove_oldest():
@@ -154,14 +152,12 @@ class PostgresWriteHistory:
         if not key:
             return None
         with self._read() as rows:
-            found = rows.records("key = %(key)s AND key <> '' ORDER BY sequence DESC LIMIT 1", key=storable(key))
-        return found[0] if found else None
+            return rows.with_key(key)
 
     def get(self, version_id: str) -> WriteRecord | None:
         """Return the record of a write that is done; None if there is none."""
         with self._read() as rows:
-            found = rows.records("version_id = %(version)s AND is_done", version=storable(version_id))
-        return found[0] if found else None
+            return rows.get(version_id)
 
     def content(self, digest: bytes) -> bytes | None:
         """Return the content with this SHA-256; None if it is not stored. A damaged content is deleted."""

@@ -3,8 +3,11 @@
 import heapq
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Final
 
+from memoryd_server.postgres.agent_database import AgentRows, Row
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.session import Connection
 from memoryd_server.store import WriteKind, WriteRecord
@@ -25,38 +28,46 @@ _INSERT = """INSERT INTO history_records(agent_id, sequence, version_id, path, k
         stored_bytes)
     VALUES(%(agent)s, %(sequence)s, %(version_id)s, %(path)s, %(kind)s, %(time_ms)s, %(caller)s, %(before)s,
         %(before_bytes)s, %(after)s, %(after_bytes)s, %(moved_from)s, %(start_line)s, %(end_line)s, %(key)s,
-        %(request_sha256)s, %(draft)s, false, %(stored_bytes)s)"""
-
-Row = tuple[Any, ...]
+        %(request_sha256)s, %(draft)s, %(is_done)s, %(stored_bytes)s)"""
 
 
-class HistoryRows:
+class HistoryRows(AgentRows):
     """The rows of one agent's history in one transaction.
 
     `bytes_changed` is by how much the transaction has changed what the history counts towards its size limit.
     """
 
     def __init__(self, connection: Connection, agent_id: str) -> None:
-        self._connection = connection
-        self._agent = agent_id
+        super().__init__(connection, agent_id)
         self.bytes_changed = 0
 
-    def all(self, query: str, /, **values: object) -> list[Row]:
-        """Return the rows of a statement, which takes `agent` and these values."""
-        rows: list[Row] = self._connection.execute(query, {"agent": self._agent, **values}, binary=True).fetchall()
-        return rows
+    def with_key(self, key: str) -> WriteRecord | None:
+        """Return the newest record of an idempotency key, done or not; None if there is none."""
+        found = self.records("key = %(key)s AND key <> '' ORDER BY sequence DESC LIMIT 1", key=storable(key))
+        return found[0] if found else None
 
-    def run(self, query: str, /, **values: object) -> int:
-        """Execute a statement without a result; return the number of changed rows."""
-        changed: int = self._connection.execute(query, {"agent": self._agent, **values}).rowcount
-        return changed
+    def get(self, version_id: str) -> WriteRecord | None:
+        """Return the record of a write that is done; None if there is none."""
+        found = self.records("version_id = %(version)s AND is_done", version=storable(version_id))
+        return found[0] if found else None
 
-    def numbers(self, query: str, /, **values: object) -> list[int]:
-        """Return the first column of all rows of a statement."""
-        return [row[0] for row in self.all(query, **values)]
+    def content(self, digest: bytes) -> bytes | None:
+        """Return a stored content; None if there is none, or it is damaged."""
+        query = "SELECT bytes, data FROM history_contents WHERE agent_id = %(agent)s AND digest = %(digest)s"
+        found = self.all(query, digest=digest)
+        content = decompressed(found[0][1], found[0][0]) if found else None
+        return content if content is not None and sha256(content).digest() == digest else None
 
-    def insert_record(self, record: WriteRecord, sequence: int) -> None:
-        """Insert a record that is not done."""
+    def add(self, record: WriteRecord, before: bytes | None, after: bytes | None) -> None:
+        """Store a record as the newest one, and its contents."""
+        query = """UPDATE histories SET next_sequence = next_sequence + 1 WHERE agent_id = %(agent)s
+            RETURNING next_sequence - 1"""
+        self._insert_record(record, self.numbers(query)[0])
+        for digest, content in ((record.before, before), (record.after, after)):
+            if digest is not None and content is not None:
+                self._store_content(digest, content)
+
+    def _insert_record(self, record: WriteRecord, sequence: int) -> None:
         size = record_bytes(record)
         self.run(
             _INSERT,
@@ -76,11 +87,12 @@ class HistoryRows:
             key=storable(record.key),
             request_sha256=record.request_sha256,
             draft=record.draft,
+            is_done=record.is_done,
             stored_bytes=size,
         )
         self.bytes_changed += size
 
-    def store_content(self, digest: bytes, content: bytes) -> None:
+    def _store_content(self, digest: bytes, content: bytes) -> None:
         """Store a content, unless it is stored already."""
         if self.all("SELECT 1 FROM history_contents WHERE agent_id = %(agent)s AND digest = %(digest)s", digest=digest):
             return
@@ -163,6 +175,20 @@ class HistoryRows:
                 yield name, -negated
                 for source, sequence in self.all(query, name=name, below=-negated):
                     heapq.heappush(waiting, (-sequence, source))
+
+
+@contextmanager
+def changed_history(connection: Connection, agent_id: str) -> Iterator[HistoryRows]:
+    """Lock the history of an agent until the transaction ends, and count what the block changes."""
+    rows = HistoryRows(connection, agent_id)
+    rows.run(
+        """INSERT INTO histories(agent_id, next_sequence, bytes) VALUES(%(agent)s, 1, 0)
+            ON CONFLICT (agent_id) DO UPDATE SET bytes = histories.bytes"""
+    )
+    yield rows
+    if rows.bytes_changed:
+        query = "UPDATE histories SET bytes = bytes + %(change)s WHERE agent_id = %(agent)s"
+        rows.run(query, change=rows.bytes_changed)
 
 
 def record_bytes(record: WriteRecord) -> int:

@@ -9,13 +9,11 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from hashlib import sha256
+from functools import partial
 
 from memoryd_server.errors import (
     ContentChanged,
-    FieldViolation,
     IndexBusy,
-    InvalidRequest,
     MemorydError,
     PathNotAllowed,
     PathTaken,
@@ -25,18 +23,20 @@ from memoryd_server.errors import (
 from memoryd_server.renames import Renames
 from memoryd_server.sources import Location, Roots, resolve_for_append
 from memoryd_server.store import WriteHistory, WriteKind, WriteRecord
-from memoryd_server.writing.changes import (
-    Change,
-    ChangeResult,
-    FileDeletion,
-    LineDeletion,
-    LineInsertion,
-    NewContent,
-    TextReplacement,
-    text_field,
-)
+from memoryd_server.writing.changes import ChangeResult, text_field
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.edit_recovery import EditRecovery
+from memoryd_server.writing.edit_rules import (
+    change_of,
+    change_to,
+    invalid,
+    kind_of,
+    receipt_of,
+    record_of,
+    require_expected,
+    require_same_request,
+    require_size,
+)
 from memoryd_server.writing.edited_file import EditedFile, open_for_edit
 from memoryd_server.writing.files import file_errors, write_new
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS
@@ -137,19 +137,13 @@ class Editor:
                     return self._restore(job)
 
     def _repeat(self, job: EditJob, known: WriteRecord) -> WriteReceipt:
-        if known.request_sha256 != job.request_sha256:
-            raise _invalid("idempotency_key", "was used before with other contents; use a new key for a new write")
+        require_same_request(job, known)
         if not known.is_done:
             self._recovery.require(known.path)
-        return _receipt(known, already=True)
+        return receipt_of(known, already=True)
 
     def _write(self, job: WriteJob) -> WriteReceipt:
-        def plan(data: bytes | None) -> ChangeResult:
-            if data is None and not isinstance(job.change, NewContent):
-                raise _invalid("expected_sha256", "is required, except to create a file with `content`")
-            return job.change.apply(data or b"")
-
-        return self._perform(job, job.path, plan, _kind(job), text_field(job.change))
+        return self._perform(job, job.path, partial(change_of, job), kind_of(job), text_field(job.change))
 
     def _restore(self, job: RestoreJob) -> WriteReceipt:
         record = self._history.get(job.version_id)
@@ -158,26 +152,24 @@ class Editor:
         content = None if record.before is None else self._history.content(record.before)
         if content is None and record.before is not None:
             raise VersionNotFound(job.version_id, removed=True)
-
-        def plan(_data: bytes | None) -> ChangeResult:
-            return ChangeResult(None, 0, 0) if content is None else NewContent(content).apply(b"")
-
-        return self._perform(job, job.path or record.path, plan, WriteKind.RESTORE, "version_id")
+        path = job.path or record.path
+        return self._perform(job, path, lambda _: change_to(content), WriteKind.RESTORE, "version_id")
 
     def _perform(self, job: WriteJob | RestoreJob, path: str, plan: _Plan, kind: WriteKind, field: str) -> WriteReceipt:
         location = self._location(path)
         opened = open_for_edit(location, self._max_file_bytes, self._renames)
         # The file is unlocked before the record is settled.
         with _errors(location.path), self._recorded() as begin, opened as file:
-            before = _check(location, file, job.expected)
+            before = None if file is None else file.data
+            require_expected(location.path, before, job.expected)
             changed = plan(before)
             after = changed.data
-            if after is not None and len(after) > self._max_file_bytes:
-                raise self._too_large(field, len(after))
-            record = self._record(job, location.path, kind, before=before, after=after, lines=_lines(changed))
+            require_size(field, after, self._max_file_bytes)
+            lines = changed.start_line, changed.end_line
+            record = self._record(job, location.path, kind, before=before, after=after, lines=lines)
             begin(record, before, after)
             self._change(location, file, after, record.draft)
-        return _receipt(record)
+        return receipt_of(record)
 
     def _change(self, location: Location, file: EditedFile | None, after: bytes | None, draft: str) -> None:
         if file is None:
@@ -191,11 +183,11 @@ class Editor:
     def _move(self, job: MoveJob) -> WriteReceipt:
         location, target = self._location(job.path), self._location(job.new_path)
         if location.path == target.path:
-            raise _invalid("new_path", "is the path of the file; a move needs another path")
+            raise invalid("new_path", "is the path of the file; a move needs another path")
         opened = open_for_edit(location, self._max_file_bytes, self._renames)
         # The file is unlocked before the record is settled.
         with _errors(location.path), self._recorded() as begin, opened as file:
-            _check(location, file, job.expected)
+            require_expected(location.path, None if file is None else file.data, job.expected)
             if file is None:
                 raise ContentChanged(location.path, "")
             # In a folder that ignores the case of letters, the file itself can be found under its new name.
@@ -205,7 +197,7 @@ class Editor:
             record = self._record(job, target.path, WriteKind.MOVE, before=moved, after=moved, moved_from=location.path)
             begin(record, moved, moved)
             file.move(target, record.draft)
-        return _receipt(record)
+        return receipt_of(record)
 
     def _location(self, path: str) -> Location:
         location = resolve_for_append(self._roots, path)
@@ -253,27 +245,19 @@ class Editor:
         lines: tuple[int, int] = (0, 0),
         moved_from: str = "",
     ) -> WriteRecord:
-        return WriteRecord(
+        return record_of(
+            job,
+            path,
+            kind,
             version_id=self._new_id(),
-            path=path,
-            kind=kind,
             time_ms=self._now_ms(),
-            caller=job.caller,
-            before=_digest(before),
-            before_bytes=len(before or b""),
-            after=_digest(after),
-            after_bytes=len(after or b""),
-            moved_from=moved_from,
+            before=before,
+            after=after,
             lines=lines,
-            key=job.key,
-            request_sha256=job.request_sha256,
+            moved_from=moved_from,
             # Not a memory file, and independent of the length of the file's name.
             draft=f".{self._new_id()}.memoryd-edit",
         )
-
-    def _too_large(self, field: str, size: int) -> InvalidRequest:
-        limit = self._max_file_bytes
-        return _invalid(field, f"the file would have {size} bytes, more than {limit} (memoryd.limits.maxFileBytes)")
 
 
 @contextmanager
@@ -287,62 +271,8 @@ def _errors(path: str) -> Iterator[None]:
                 raise PathNotAllowed(path, "a name in it is longer than the file system allows") from error
             if error.errno == errno.EXDEV:
                 words = "is on another file system than the file; write the text to the new path, and delete the file"
-                raise _invalid("new_path", words) from error
+                raise invalid("new_path", words) from error
             if error.errno == errno.EBUSY:
                 words = f"{path!r} cannot be replaced: it is a mount point; mount its folder instead of the file"
                 raise WorkspaceReadOnly(words, metadata={"path": path}) from error
             raise
-
-
-def _check(location: Location, file: EditedFile | None, expected: bytes | None) -> bytes | None:
-    """Return the content of the file.
-
-    Raises:
-        ContentChanged: it is not the expected one; `PathTaken` if no file is expected.
-    """
-    before = None if file is None else file.data
-    found = _digest(before)
-    if found is not None and expected is None:
-        raise PathTaken(location.path, found.hex())
-    if found != expected:
-        raise ContentChanged(location.path, found.hex() if found is not None else "")
-    return before
-
-
-def _kind(job: WriteJob) -> WriteKind:
-    change: Change = job.change
-    match change:
-        case NewContent():
-            return WriteKind.CREATE if job.expected is None else WriteKind.REPLACE_CONTENT
-        case TextReplacement():
-            return WriteKind.REPLACE_TEXT
-        case LineInsertion():
-            return WriteKind.INSERT_LINES
-        case LineDeletion():
-            return WriteKind.DELETE_LINES
-        case FileDeletion():
-            return WriteKind.DELETE_FILE
-
-
-def _lines(changed: ChangeResult) -> tuple[int, int]:
-    return changed.start_line, changed.end_line
-
-
-def _digest(data: bytes | None) -> bytes | None:
-    return None if data is None else sha256(data).digest()
-
-
-def _receipt(record: WriteRecord, *, already: bool = False) -> WriteReceipt:
-    return WriteReceipt(
-        path=record.path,
-        content=record.after,
-        version_id=record.version_id,
-        start_line=record.lines[0],
-        end_line=record.lines[1],
-        moved_from=record.moved_from,
-        already=already,
-    )
-
-
-def _invalid(field: str, description: str) -> InvalidRequest:
-    return InvalidRequest([FieldViolation(field, description)])

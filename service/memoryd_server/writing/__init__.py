@@ -9,18 +9,32 @@ from memoryd_server.writing.changes import (
     LineInsertion,
     NewContent,
     TextReplacement,
+    text_field,
 )
 from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
 from memoryd_server.writing.diff import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
+from memoryd_server.writing.edit_rules import (
+    change_of,
+    change_to,
+    invalid,
+    kind_of,
+    receipt_of,
+    record_of,
+    require_expected,
+    require_same_request,
+    require_size,
+)
 from memoryd_server.writing.editor import Editor
 from memoryd_server.writing.folder_writer import FolderWriter
-from memoryd_server.writing.memory_file import request_digest
+from memoryd_server.writing.memory_file import TAIL_BYTES, AppendBlock, missing_newlines, request_digest
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
 from memoryd_server.writing.write_queue import WriteQueue
 
 __all__ = [
     "PAUSE_SECONDS",
+    "TAIL_BYTES",
+    "AppendBlock",
     "AppendJob",
     "AppendReceipt",
     "Appender",
@@ -45,9 +59,20 @@ __all__ = [
     "WriteJob",
     "WriteQueue",
     "WriteReceipt",
+    "change_of",
+    "change_to",
     "delete_file",
+    "invalid",
+    "kind_of",
     "make_slug",
+    "missing_newlines",
+    "receipt_of",
+    "record_of",
     "request_digest",
+    "require_expected",
+    "require_same_request",
+    "require_size",
     "restore_files",
+    "text_field",
     "unified_diff",
 ]

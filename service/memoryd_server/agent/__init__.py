@@ -44,6 +44,7 @@ from memoryd_server.agent.search import BackendStatus, SearchBackend, SearchResu
 from memoryd_server.agent.session_requests import (
     FlushRequest,
     PromptMode,
+    SessionAppendRequest,
     SessionArchiveRequest,
     SessionContextRequest,
 )
@@ -87,6 +88,7 @@ from memoryd_server.writing import (
     LineInsertion,
     NewContent,
     TextReplacement,
+    TranscriptReceipt,
     WriteReceipt,
 )
 
@@ -171,6 +173,7 @@ __all__ = [
     "SearchRequest",
     "SearchResult",
     "ServiceInfo",
+    "SessionAppendRequest",
     "SessionArchiveRequest",
     "SessionContext",
     "SessionContextRequest",
@@ -186,6 +189,7 @@ __all__ = [
     "SyncTrigger",
     "TextReplacement",
     "ToolSchema",
+    "TranscriptReceipt",
     "TurnKind",
     "VectorIdentity",
     "WatchRequest",

@@ -45,7 +45,11 @@ from memoryd_server.agent.requests import (
     WatchRequest,
 )
 from memoryd_server.agent.search import BackendStatus, IndexSearch, SearchBackend, SearchResult
-from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
+from memoryd_server.agent.session_requests import (
+    SessionAppendRequest,
+    SessionArchiveRequest,
+    SessionContextRequest,
+)
 from memoryd_server.agent.state import IndexSnapshot, IndexUpdate
 from memoryd_server.agent.status import AgentStatus, make_status
 from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
@@ -59,7 +63,7 @@ from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources, ReadStopped
 from memoryd_server.sync import SyncScope
-from memoryd_server.writing import AppendReceipt, ArchiveReceipt, WriteReceipt
+from memoryd_server.writing import AppendReceipt, ArchiveReceipt, TranscriptReceipt, WriteReceipt
 
 STATE_INTERVAL_SECONDS = 0.1
 """The shortest time between two states of an index that a follower gets."""
@@ -334,6 +338,12 @@ class Agent:
             return receipt
         revision = await self.index.index_written(deadline.at, receipt.path)
         return replace(receipt, revision=revision)
+
+    async def append_records(self, request: SessionAppendRequest, deadline: Deadline) -> TranscriptReceipt:
+        """Append records to the transcript of a session, as `AgentWorkspace.append_records`; a sync indexes them."""
+        receipt = await self.workspace.append_records(request, deadline)
+        self.index.note_transcripts()
+        return receipt
 
     async def forget(self, request: ForgetRequest, deadline: Deadline) -> ForgetReceipt:
         """Remove what is named from everything that was derived from it, and its source if requested.

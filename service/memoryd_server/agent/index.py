@@ -260,6 +260,11 @@ class AgentIndex:
         if self._background is not None:
             self._background.sync_soon(trigger)
 
+    def note_transcripts(self) -> None:
+        """Record that a call appended to a transcript, as an event of a file would; a sync starts when it is due."""
+        if self._background is not None and self._starts_syncs:
+            self._background.note_transcripts()
+
     def sync_vectors(self, provider: EmbeddingProvider) -> None:
         """Make the missing vectors, if this provider makes them and was not available before; do not wait for it."""
         if self._background is None or not self._starts_syncs or not self.embedding.may_use(provider):

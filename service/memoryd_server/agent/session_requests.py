@@ -1,5 +1,6 @@
-"""Requests about a session: its context, its flush and its archive. As in `requests`, `resolve` checks the fields."""
+"""Requests about a session: context, flush, archive and transcript. As in `requests`, `resolve` checks the fields."""
 
+import json
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -9,12 +10,15 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.requests import MOST_NAME_BYTES, FieldChecks, Request
 from memoryd_server.search import CitationMode
 from memoryd_server.sessions import TOOL_NAMES, FlushInputs, SessionKey, TurnKind, WorkspaceAccess
+from memoryd_server.sources import session_id_problem
 from memoryd_server.writing import ArchiveRequest, make_slug
 
 MOST_TOOLS = 1_024
 MOST_SLUG_BYTES = 256
 DEFAULT_MESSAGES = 15
 MOST_MESSAGES = 200
+MOST_RECORDS = 1_000
+MOST_RECORD_BYTES = 3 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +96,55 @@ class SessionArchiveRequest(Request):
             checks.violation("session_key", "must be one line without control characters")
         checks.check()
         return archive
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionAppendRequest(Request):
+    """Records to append to the transcript of a session, if it has `expected_records` or that is None."""
+
+    session_id: str
+    records: tuple[str, ...]
+    expected_records: int | None = None
+    session_key: str = ""
+
+    def resolve(self, config: AgentConfig) -> tuple[bytes, ...]:
+        """Return the records as they are stored. Parses up to 3 MiB, so it is called on another thread."""
+        checks = FieldChecks(self, self.unreadable)
+        checks.session_key(config.agent_id)
+        checks.optional_count("expected_records")
+        if problem := session_id_problem(self.session_id):
+            checks.violation("session_id", problem)
+        records = tuple(record.encode() for record in self.records)
+        size = sum(map(len, records))
+        if not 1 <= len(records) <= MOST_RECORDS:
+            checks.violation("records", f"has {len(records):,} records; 1 to {MOST_RECORDS:,} are allowed")
+        elif size > MOST_RECORD_BYTES:
+            checks.violation("records", f"has {size:,} bytes in total; at most {MOST_RECORD_BYTES:,} are allowed")
+        else:
+            for index, record in enumerate(self.records):
+                if problem := _record_problem(record):
+                    checks.violation(f"records[{index}]", problem)
+        checks.check()
+        return records
+
+
+def _record_problem(record: str) -> str:
+    """Return why a text cannot be a line of a transcript, or "" if it can."""
+    if "\n" in record or "\r" in record:
+        return "contains a line break; write the object on one line"
+    try:
+        value = json.loads(record, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        return f"is not valid JSON: {error.msg} at character {error.pos}"
+    except ValueError:
+        return "has a number that cannot be read: NaN, an infinity, or one of thousands of digits"
+    except RecursionError:
+        return "is nested too deeply"
+    return "" if isinstance(value, dict) else "is not a JSON object"
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a JSON value")
 
 
 class PromptMode(StrEnum):

@@ -19,10 +19,15 @@ from memoryd_server.agent.history import HistoryPage, load_page
 from memoryd_server.agent.index import run_on
 from memoryd_server.agent.lifecycle import LOCK_SECONDS, Deadline, RequestResolver
 from memoryd_server.agent.requests import AppendRequest
-from memoryd_server.agent.session_requests import SessionArchiveRequest, SessionContextRequest
+from memoryd_server.agent.session_requests import (
+    SessionAppendRequest,
+    SessionArchiveRequest,
+    SessionContextRequest,
+)
 from memoryd_server.agent.threads import SharedResources
-from memoryd_server.errors import EditsDisabled
+from memoryd_server.errors import EditsDisabled, NotImplementedYet
 from memoryd_server.model import Clock
+from memoryd_server.sources import SESSIONS_FOLDER
 from memoryd_server.threads import SerialExecutor
 from memoryd_server.writing import (
     Appender,
@@ -31,6 +36,8 @@ from memoryd_server.writing import (
     ArchiveReceipt,
     EditJob,
     Editor,
+    TranscriptReceipt,
+    TranscriptWriter,
     WriteQueue,
     WriteReceipt,
 )
@@ -69,6 +76,8 @@ class AgentWorkspace:
             now_ms=now_ms,
             new_id=new_id,
         )
+        # Until the documents of an agent can be in a database.
+        self.transcripts: TranscriptWriter | None = None
         self.writes = WriteQueue(SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
         # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
@@ -144,6 +153,24 @@ class AgentWorkspace:
         places = config.roots, config.sessions_folder, archive, str(config.session_database)
         write = run_on(self._archive_thread, self._archiver.archive, *places)
         return await deadline.limit(write)
+
+    async def append_records(self, request: SessionAppendRequest, deadline: Deadline) -> TranscriptReceipt:
+        """Append records to the transcript of a session, which is in the database with the other documents.
+
+        Raises:
+            NotImplementedYet: the transcripts are files, or the gateway's.
+            TranscriptChanged: the transcript does not have the expected number of records; nothing was appended.
+            MemorydError: as `TranscriptWriter.append` and `WriteQueue.write`.
+        """
+        records = await deadline.limit(asyncio.to_thread(request.resolve, self.config))
+        if self.transcripts is None:
+            raise NotImplementedYet(
+                "the transcripts of this agent are files or in OpenClaw's database, which the gateway writes; "
+                "SessionAppend needs documents in PostgreSQL: set memoryd.store.url, and memoryd.store.documents to "
+                '"database"'
+            )
+        work = partial(self.transcripts.append, request.session_id, records, request.expected_records)
+        return await self._write(f"{SESSIONS_FOLDER}/{request.session_id}.jsonl", work, deadline)
 
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
         """Return the files that a session loads at its start, and its recall prompt and tools if requested."""

@@ -132,6 +132,12 @@ class MemoryService(MemoryServiceServicer):
             receipt = await agent.archive(session_messages.archive_request(request), self.deadline(context))
             return session_messages.archive_response(receipt)
 
+    async def SessionAppend(self, request: pb.SessionAppendRequest, context: Context) -> pb.SessionAppendResponse:
+        """Append records to the transcript of a session."""
+        async with self._agents.use_workspace(request.agent_id) as agent:
+            receipt = await agent.append_records(session_messages.append_request(request), self.deadline(context))
+            return session_messages.append_response(receipt)
+
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:
         """Return a page of the configured agents that the caller may use."""
         page, grant = requests.page_request(request), self._grant_of(context)

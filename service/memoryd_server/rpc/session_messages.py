@@ -9,10 +9,12 @@ from memoryd_server.agent import (
     FlushDecision,
     FlushRequest,
     PromptMode,
+    SessionAppendRequest,
     SessionArchiveRequest,
     SessionContext,
     SessionContextRequest,
     ToolSchema,
+    TranscriptReceipt,
     TurnKind,
     WorkspaceAccess,
 )
@@ -162,4 +164,24 @@ def archive_response(value: ArchiveReceipt) -> pb.SessionArchiveResponse:
     """Return the archive's file."""
     return pb.SessionArchiveResponse(
         path=value.path, messages=value.messages, index_revision=value.revision, already_archived=value.already
+    )
+
+
+def append_request(message: pb.SessionAppendRequest) -> SessionAppendRequest:
+    """Return the request of a SessionAppend."""
+    return SessionAppendRequest(
+        session_id=message.session_id,
+        records=tuple(message.records),
+        expected_records=FieldReader(message).value("expected_records"),
+        session_key=message.session_key,
+    )
+
+
+def append_response(value: TranscriptReceipt) -> pb.SessionAppendResponse:
+    """Return the transcript after an append."""
+    return pb.SessionAppendResponse(
+        path=value.path,
+        records=value.records,
+        size_bytes=value.size_bytes,
+        already_appended=value.already_appended,
     )

@@ -107,8 +107,8 @@ class WriteQueue:
             words = (
                 "other writes left no time before the deadline; nothing was written, try again"
                 if attempt.cancelled()
-                else "the text is not stored yet and may still be; call again with the same idempotency key, or the same "
-                "expected_records, to make sure"
+                else "the text is not stored yet and may still be; call again with the same idempotency key, or "
+                "with the same expected_records, to make sure"
             )
             raise DeadlineTooShort(f"{path!r}: {words}", retry_after_seconds=1.0) from error
 

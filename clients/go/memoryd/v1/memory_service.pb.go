@@ -5361,7 +5361,8 @@ type SessionAppendRequest struct {
 	// `.jsonl.reset.` or `.jsonl.deleted.`.
 	SessionId string `protobuf:"bytes,2,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// Records to append, 1..1,000, in total at most 3 MiB. Each is a line of a transcript: one JSON object without line
-	// breaks. Records are stored unchanged. Only the text of messages is indexed, with secrets masked.
+	// breaks. If one is not, the call fails with INVALID_ARGUMENT and names its index, from 0, as `records[0]`. Records are
+	// stored unchanged. Only the text of messages is indexed, with secrets masked.
 	Records []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
 	// Number of records that the transcript must have before the append, at least 0. If it has another number, the call
 	// fails with ABORTED (CONTENT_CHANGED) and appends nothing; `records` in the metadata of the error is the current

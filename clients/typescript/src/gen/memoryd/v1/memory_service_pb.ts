@@ -2973,7 +2973,8 @@ export type SessionAppendRequest = Message<"memoryd.v1.SessionAppendRequest"> & 
 
   /**
    * Records to append, 1..1,000, in total at most 3 MiB. Each is a line of a transcript: one JSON object without line
-   * breaks. Records are stored unchanged. Only the text of messages is indexed, with secrets masked.
+   * breaks. If one is not, the call fails with INVALID_ARGUMENT and names its index, from 0, as `records[0]`. Records are
+   * stored unchanged. Only the text of messages is indexed, with secrets masked.
    *
    * @generated from field: repeated string records = 3;
    */

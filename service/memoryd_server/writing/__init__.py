@@ -4,6 +4,7 @@ from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
 from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, make_slug
 from memoryd_server.writing.changes import (
     Change,
+    ChangeResult,
     FileDeletion,
     LineDeletion,
     LineInsertion,
@@ -42,6 +43,7 @@ __all__ = [
     "ArchiveRequest",
     "Archiver",
     "Change",
+    "ChangeResult",
     "EditJob",
     "Editor",
     "FileDeletion",

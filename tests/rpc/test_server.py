@@ -133,7 +133,7 @@ async def test_a_stop_lets_running_calls_finish_and_lets_no_new_one_in(serve, ho
     running = await serve()
     memory = running.memory()
     go, begun = threading.Event(), threading.Event()
-    appender = memory.workspace.appender
+    appender = memory.workspace.documents.writer
     append = appender.append
 
     def slow(*args, **kwargs):

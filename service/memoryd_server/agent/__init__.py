@@ -60,7 +60,7 @@ from memoryd_server.agent.sync_run import (
     SyncRun,
     SyncTrigger,
 )
-from memoryd_server.agent.threads import AgentStorage, ProviderExecutors, SharedResources
+from memoryd_server.agent.threads import AgentDocuments, AgentStorage, ProviderExecutors, SharedResources
 from memoryd_server.agent.workspace import AgentWorkspace
 from memoryd_server.embedding import BatchJobsState, ProviderUsage
 from memoryd_server.providers import ProviderProbe
@@ -101,6 +101,7 @@ __all__ = [
     "ActiveSync",
     "Agent",
     "AgentConfig",
+    "AgentDocuments",
     "AgentStatus",
     "AgentStorage",
     "AgentSummary",

@@ -85,20 +85,23 @@ class Agent:
         on_sync_end: Callable[[str, SyncRun], None],
         meter: Meter | None = None,
     ) -> None:
-        self.config, self._corpus = config, config.corpus
+        self.config = config
         self._clock = clock
         self._threads = threads
         self._meter: Meter = meter or NoMeter()
+        documents = threads.make_documents(config, clock)
+        self._corpus = documents.corpus
         self.index = AgentIndex(
             config,
             selection,
             threads,
             clock,
-            recover=lambda: self.workspace.recover(),  # noqa: PLW0108 -- the workspace is created below
-            release_more=lambda: self.workspace.history.release_memory(),  # noqa: PLW0108 -- as above
+            documents=documents,
+            recover=documents.writer.recover,
             on_sync_end=on_sync_end,
         )
-        self.workspace = AgentWorkspace(config, threads, clock, quick=self.index.quick, slow=self.index.slow)
+        quick, slow = self.index.quick, self.index.slow
+        self.workspace = AgentWorkspace(config, threads, clock, documents=documents, quick=quick, slow=slow)
         engine = SearchEngine(
             self.index.store,
             threads.analyzer,
@@ -109,11 +112,10 @@ class Agent:
         self._search = IndexSearch(self.index, engine, threads.reranking)
         self._forget_job = ForgetJob(
             self.index.store,
+            documents,
             self.forgotten,
             lambda: self.config,
             lambda: self.index.cache,
-            history=self.workspace.history,
-            without_edits=self.workspace.editor.paused,
             now_ns=clock.now_ns,
         )
         compare = lambda: self.index.runner.compare()  # noqa: E731, PLW0108 -- a search backend may replace the runner
@@ -157,8 +159,7 @@ class Agent:
 
     async def change_config(self, config: AgentConfig) -> None:
         """Continue with a configuration that the present one `can_become`; runs and searches under way continue."""
-        self.config, self._corpus = config, config.corpus
-        self.workspace.config = config
+        self.config = self.workspace.config = config
         self._search.engine.set_ranking(config.ranking)
         await self.index.change_config(config)
 

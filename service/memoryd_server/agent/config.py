@@ -8,7 +8,7 @@ from memoryd_server.model import Degradation, Source
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig
 from memoryd_server.search import CitationMode, RankingConfig
 from memoryd_server.sessions import FlushPolicy, StartupContext
-from memoryd_server.sources import Corpus, GrowthLimits, Roots
+from memoryd_server.sources import FolderCorpus, GrowthLimits, Roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,9 @@ class AgentConfig:
     search that names none; empty for all of `sources`. `read_chars` is the length of the longest text of a read; None
     if only the API limits it. `startup` says which daily notes a session loads, `recall` what is recalled for a turn.
     `edits_enabled` is whether memory files may be edited; the contents that edits replace are kept for
-    `history_seconds`, and at most `history_bytes` of them.
+    `history_seconds`, and at most `history_bytes` of them. `documents_driver` is "folder" if the memory files are in
+    the workspace, else the kind of database that has them; `documents_location` then names the database, without a
+    user and password.
     """
 
     agent_id: str
@@ -100,6 +102,8 @@ class AgentConfig:
     startup: StartupContext = field(default_factory=StartupContext)
     idle_seconds: float = 600.0
     store_driver: str = "sqlite"
+    documents_driver: str = "folder"
+    documents_location: str = ""
     searched_sources: tuple[Source, ...] = ()
     read_chars: int | None = None
     edits_enabled: bool = False
@@ -109,12 +113,21 @@ class AgentConfig:
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def corpus(self) -> Corpus:
-        """The sources that are indexed."""
-        sessions = str(self.sessions_folder) if Source.SESSIONS in self.sources else ""
-        database = str(self.session_database) if sessions else ""
-        memory = Source.MEMORY in self.sources
-        return Corpus(self.roots, sessions, memory, database, self.agent_id)
+    def corpus(self) -> FolderCorpus:
+        """The sources in folders."""
+        return FolderCorpus(
+            self.roots,
+            str(self.sessions_folder),
+            Source.MEMORY in self.sources,
+            str(self.session_database),
+            self.agent_id,
+            Source.SESSIONS in self.sources,
+        )
+
+    @property
+    def memory_location(self) -> str:
+        """Where the memory files are: the workspace, or a database."""
+        return self.documents_location or self.roots.workspace
 
     @property
     def backend(self) -> object | None:

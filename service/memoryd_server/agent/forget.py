@@ -9,30 +9,26 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.state import IndexMonitor
+from memoryd_server.agent.threads import AgentDocuments
 from memoryd_server.chunk import memory_chunks, split_annotations, split_front_matter
 from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable, MemorydError, PathNotAllowed
-from memoryd_server.model import Source, settled
+from memoryd_server.model import Source, SourceFile, settled
 from memoryd_server.sources import (
+    SESSIONS_FOLDER,
     FileTooLarge,
     ForgottenSources,
     Location,
-    TranscriptFile,
-    has_session,
-    list_session_files,
-    read_file,
     resolve_for_append,
     resolve_path,
     session_id,
-    stat_file,
 )
-from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache, WriteHistory
-from memoryd_server.writing import SeenFile, delete_file, restore_files
+from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
+from memoryd_server.writing import SeenFile
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,23 +52,22 @@ class ForgetReceipt:
 class ForgetJob:
     """Forgets for one agent. `config` and `cache` return the current ones; `now_ns` is the wall clock.
 
-    `without_edits` returns a context in which no edit runs: an edit could store again what is being removed.
+    No edit runs during the work: it could store again what is being removed.
     """
 
     def __init__(
         self,
         store: Store,
+        documents: AgentDocuments,
         forgotten: ForgottenSources,
         config: Callable[[], AgentConfig],
         cache: Callable[[], VectorCache | None],
         *,
-        history: WriteHistory,
-        without_edits: Callable[[], AbstractContextManager[None]] = nullcontext,
         now_ns: Callable[[], int],
     ) -> None:
         self._store = store
-        self._history = history
-        self._without_edits = without_edits
+        self._corpus, self._writer, self._history = documents.corpus, documents.writer, documents.history
+        self._transcripts = documents.transcripts
         self._forgotten = forgotten
         self._config = config
         self._cache = cache
@@ -90,7 +85,7 @@ class ForgetJob:
             IndexUnavailable: the index cannot be used, or the system refuses the source.
             IndexBusy: an edit takes too long; nothing was removed.
         """
-        with self._without_edits():
+        with self._writer.paused():
             return self._carry_out(request)
 
     def _carry_out(self, request: ForgetRequest) -> ForgetReceipt:
@@ -111,10 +106,10 @@ class ForgetJob:
         return not self._store.has_deleted_text or self._store.purge(should_stop)
 
     def _file(self, path: str, *, delete_source: bool) -> ForgetReceipt:
-        roots = self._config().roots
+        roots = self._corpus.roots
         location = (resolve_for_append if delete_source else resolve_path)(roots, path)
         if delete_source:
-            restore_files(location.root, location.parts[:-1])
+            self._writer.prepare_deletion(location)
         row = self._store.writer().files().get((Source.MEMORY, location.path))
         seen, empty = self._look_at(location)
         # Before anything is removed, because it fails if the history cannot be used.
@@ -125,7 +120,7 @@ class ForgetJob:
                 metadata={"path": location.path},
             )
         if delete_source:
-            deleted, empty = 0 if seen is None else int(delete_file(location, seen)), None
+            deleted, empty = 0 if seen is None else int(self._writer.delete(location, seen)), None
         elif empty is not None:
             deleted = 0
             self._forgotten.add_file(location.path, empty.content_hash)
@@ -138,18 +133,17 @@ class ForgetJob:
     def _look_at(self, location: Location) -> tuple[SeenFile | None, PreparedFile | None]:
         """Return the file as it is, None if it is missing; and its row without chunks, None if it cannot be read."""
         try:
-            data, stat = read_file(location, self._config().sync.max_file_bytes)
+            data, stat = self._corpus.read(location, self._config().sync.max_file_bytes)
         except FileNotFound:
             return None, None
         except (FileTooLarge, PermissionError):
-            stat_only = stat_file(location)
+            stat_only = self._corpus.stat_file(location)
             return None if stat_only is None else SeenFile(stat_only), None
         content_hash = hashlib.sha256(data).digest()
         empty = PreparedFile(location.path, location.source, settled(stat, self._now_ns()), content_hash)
         return SeenFile(stat, content_hash), empty
 
     def _session(self, wanted: str, *, delete_source: bool) -> ForgetReceipt:
-        folder = self._config().sessions_folder
         in_database = self._is_in_database(wanted, must_know=delete_source)
         if delete_source and in_database:
             raise PathNotAllowed(
@@ -157,9 +151,10 @@ class ForgetJob:
                 "the session is in OpenClaw's database, which memoryd never writes; delete it in OpenClaw, or forget "
                 "it without delete_source",
             )
-        if delete_source:
-            restore_files(str(folder), ())
-        files = [file for file in list_session_files(folder) if file.session_id == wanted]
+        if delete_source and self._transcripts is None:
+            folder = str(self._config().sessions_folder)
+            self._writer.prepare_deletion(Location(SESSIONS_FOLDER, folder, (wanted,), Source.SESSIONS))
+        files = [file for file in self._corpus.list_transcripts() if session_id(file.parts[-1]) == wanted]
         rows = [
             row
             for (source, path), row in self._store.writer().files().items()
@@ -168,18 +163,22 @@ class ForgetJob:
         if not (files or rows or in_database):
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if delete_source:
-            # The gateway may be writing to a transcript; only one that was replaced is another file.
-            deleted = sum(delete_file(_location(file), SeenFile(file.stat, may_grow=True)) for file in files)
+            deleted = self._delete_transcripts(wanted, files)
         else:
             deleted = 0
             self._forgotten.add_session(wanted)
         return replace(self._removed(rows, []), source_files=deleted)
 
+    def _delete_transcripts(self, session: str, files: Sequence[SourceFile]) -> int:
+        if self._transcripts is not None:
+            return self._transcripts.delete_session(session)
+        # The gateway may be writing to a transcript; only one that was replaced is another file.
+        return sum(self._writer.delete(_location(file), SeenFile(file.stat, may_grow=True)) for file in files)
+
     def _is_in_database(self, session: str, *, must_know: bool) -> bool:
         """Return whether the gateway's database has the session; False if it cannot be read, unless `must_know`."""
         try:
-            config = self._config()
-            return has_session(str(config.session_database), config.agent_id, session)
+            return self._corpus.has_session(session)
         except (OSError, MemorydError):
             if must_know:
                 raise
@@ -269,6 +268,5 @@ def _too_late(*, nothing_done: bool) -> DeadlineTooShort:
     return DeadlineTooShort(words, retry_after_seconds=1.0)
 
 
-def _location(file: TranscriptFile) -> Location:
-    source = file.source_file
-    return Location(source.path, source.root, source.parts, source.source)
+def _location(file: SourceFile) -> Location:
+    return Location(file.path, file.root, file.parts, file.source)

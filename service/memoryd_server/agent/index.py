@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -22,7 +22,7 @@ from memoryd_server.agent.damage_recovery import DamageRecovery
 from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
-from memoryd_server.agent.threads import SharedResources
+from memoryd_server.agent.threads import AgentDocuments, SharedResources
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.chunk import CHUNKER_VERSION
 from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
@@ -30,7 +30,7 @@ from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.providers import EmbeddingProvider, ProviderSelection
 from memoryd_server.sources import (
     SESSIONS_FOLDER,
-    ForgottenFile,
+    Corpus,
     ForgottenSources,
     GrowthRule,
     WatchedRoot,
@@ -70,8 +70,8 @@ class AgentIndex:
     """One agent's index from `open` to `close`.
 
     `quick` and `slow` are the agent's shares of the shared threads: for searches and reads, and for walks over the
-    disk. `recover` is called on the writer thread each time the index is opened, and `release_more` when the agent's
-    memory is released. `on_sync_end(agent_id, run)` is called after each run.
+    disk. `documents` are what is indexed. `recover` is called on the writer thread each time the index is opened.
+    `on_sync_end(agent_id, run)` is called after each run.
     """
 
     def __init__(
@@ -81,15 +81,15 @@ class AgentIndex:
         threads: SharedResources,
         clock: Clock,
         *,
+        documents: AgentDocuments,
         recover: Callable[[], None],
-        release_more: Callable[[], None],
         on_sync_end: Callable[[str, SyncRun], None],
     ) -> None:
         self.config = config
         self._threads = threads
         self._clock = clock
+        self._documents = documents
         self._recover = recover
-        self._release_more = release_more
         self.quick, self.slow = threads.quick.share(), threads.slow.share()
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
@@ -105,13 +105,23 @@ class AgentIndex:
             on_mismatch=self._sync_for_search,
             now_ms=lambda: clock.now_ns() // 1_000_000,
         )
-        self.forgotten = ForgottenSources(ForgottenFile(config.ledger_path.with_name(f"{config.agent_id}.forgotten")))
+        self.forgotten = ForgottenSources(documents.forgotten)
         self.monitor = IndexMonitor()
         scope = PendingScope()
         self.runner: SyncRunner = SyncEngine(
             self.store,
-            SyncPlanner(config.corpus, scope, GrowthRule(config.sync.growth, clock.now_ns), self.forgotten.has_session),
-            FilePreparer(threads.analyzer, identity, config.sync.max_file_bytes, clock.now_ns, self.forgotten),
+            SyncPlanner(
+                documents.corpus, scope, GrowthRule(config.sync.growth, clock.now_ns), self.forgotten.has_session
+            ),
+            FilePreparer(
+                threads.analyzer,
+                identity,
+                config.sync.max_file_bytes,
+                clock.now_ns,
+                self.forgotten,
+                read=documents.corpus.read,
+                open_transcript=documents.corpus.open_transcript,
+            ),
             files_per_transaction=config.sync.files_per_transaction,
             clock=clock,
             failover=self.embedding.failover,
@@ -195,19 +205,21 @@ class AgentIndex:
         raise IndexDamaged(f"the index {self.location} is damaged, and so is the one that was created in its place")
 
     def _new_background(self) -> BackgroundSync:
-        sync = self.config.sync
+        sync, corpus = self.config.sync, self._documents.corpus
+        if not corpus.watches:
+            sync = replace(sync, watch=False)
         return BackgroundSync(
             sync,
             self.runner,
             self.coordinator,
             self.monitor,
-            make_watcher=partial(make_watcher, sync, self.config.corpus, self._threads.native.open),
+            make_watcher=partial(make_watcher, sync, corpus, self._threads.native.open),
             threads=self.slow,
             clean_up=self.clean_up,
             first_turns=self._threads.first_syncs,
             idle_at_first=not self._requested,
             tasks=BackgroundTasks(self._threads.failures, self.config.agent_id),
-            database=self.config.corpus.database,
+            database=corpus.database,
         )
 
     async def change_config(self, config: AgentConfig) -> None:
@@ -356,7 +368,7 @@ class AgentIndex:
         self.store.release_memory()
         if self.cache is not None:
             self.cache.release_memory()
-        self._release_more()
+        self._documents.history.release_memory()
 
     def _purge(self) -> None:
         self.embedding.usage.save()
@@ -408,11 +420,11 @@ class AgentIndex:
 
     def watched_roots(self, *, verify: bool = False) -> tuple[WatchedRoot, ...]:
         """Return how each root is watched. `verify` compares that with the disk and blocks."""
-        if self._background is None:
+        if self._background is None or not self._documents.corpus.watches:
             return ()
         watcher = self._background.watcher
         if watcher is None:
-            return _unwatched(self.config)
+            return _unwatched(self._documents.corpus)
         return watcher.verified_status() if verify else watcher.status()
 
     def measure(self) -> tuple[IndexCounts, DiskSizes]:
@@ -464,9 +476,9 @@ def _freshness(
         yield Degradation(DegradationKind.WATCHER_IMPAIRED, "a reconcile pass", "file events alone", reason)
 
 
-def _unwatched(config: AgentConfig) -> tuple[WatchedRoot, ...]:
+def _unwatched(corpus: Corpus) -> tuple[WatchedRoot, ...]:
     """Return the roots of an agent that watches none."""
-    roots = config.roots
+    roots = corpus.roots
     displays = [roots.display(folder) for folder in (roots.base(), *roots.extras())]
-    displays += [SESSIONS_FOLDER] if config.corpus.sessions else []
+    displays += [SESSIONS_FOLDER] if corpus.sessions else []
     return tuple(WatchedRoot(display, WatcherMode.OFF, "watching is disabled in the settings") for display in displays)

@@ -12,6 +12,7 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import SharedEntrySearch
 from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
+from memoryd_server.model import Clock
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import Corpus, ForgottenStorage, SharedInotify
 from memoryd_server.store import BuildIdentity, Store, VectorCache, WriteHistory
@@ -43,11 +44,10 @@ class AgentDocuments:
     """The memory files and transcripts of one agent, of one driver.
 
     `corpus` reads them, `writer` writes the memory files, `history` has what that replaced, and `forgotten` keeps what
-    stays out of every index. `transcripts` is None if transcripts cannot be pushed, because another program writes
-    them. `location` is the workspace, or the database without a user and password.
+    stays out of every index. `transcripts` is None if callers cannot append to transcripts, because another program
+    writes them.
     """
 
-    location: str
     corpus: Corpus
     writer: MemoryWriter
     history: WriteHistory
@@ -55,11 +55,8 @@ class AgentDocuments:
     transcripts: TranscriptWriter | None = None
 
 
-DocumentsFactory = Callable[[AgentConfig, Callable[[], int]], AgentDocuments]
-"""Create the documents of one agent, without opening them, with the wall clock in Unix milliseconds."""
-
-HistoryFactory = Callable[[AgentConfig, Callable[[], int]], WriteHistory]
-"""Create the history of one agent's writes, without opening it, with the wall clock in Unix milliseconds."""
+DocumentsFactory = Callable[[AgentConfig, Clock], AgentDocuments]
+"""Create the documents of one agent, without opening them."""
 
 THREADS_A_PROVIDER = 8
 
@@ -127,9 +124,9 @@ class SharedResources:
     """What all agents share.
 
     `quick` runs searches and reads, `slow` runs work that walks the disk, and `embed` runs calls to embedding
-    providers. `native` delivers file events, `make_storage` creates the storage of an agent, `make_history` the history
-    of its writes, and `freed` returns memory to the system. `first_syncs` limits the concurrent syncs that the daemon
-    starts by itself at its start.
+    providers. `native` delivers file events, `make_storage` creates the index and the cache of an agent,
+    `make_documents` its memory files and transcripts, and `freed` returns memory to the system. `first_syncs` limits
+    the concurrent syncs that the daemon starts by itself at its start.
     There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
     exceptions of background tasks. `reranking` has the reranker, if the settings configure one. `entries` searches the
     agents' entries.
@@ -140,7 +137,7 @@ class SharedResources:
     embed: ProviderExecutors
     native: SharedInotify
     make_storage: StoreFactory
-    make_history: HistoryFactory
+    make_documents: DocumentsFactory
     analyzer: Analyzer = field(default_factory=Analyzer)
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))

@@ -1,11 +1,10 @@
-"""AgentWorkspace: the calls of an agent that need no index, but only the files of its workspace and its sessions.
+"""AgentWorkspace: the calls of an agent that need no index, but only its memory files and its sessions.
 
 That is appends, edits and their history, archives of sessions, and the files that a session loads. `Agent` adds the
 index to them. An agent whose memory search is disabled has nothing else; `Workspaces` has these agents.
 """
 
 import asyncio
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Executor
 from datetime import UTC, datetime
@@ -24,20 +23,17 @@ from memoryd_server.agent.session_requests import (
     SessionArchiveRequest,
     SessionContextRequest,
 )
-from memoryd_server.agent.threads import SharedResources
+from memoryd_server.agent.threads import AgentDocuments, SharedResources
 from memoryd_server.errors import EditsDisabled, NotImplementedYet
 from memoryd_server.model import Clock
 from memoryd_server.sources import SESSIONS_FOLDER
 from memoryd_server.threads import SerialExecutor
 from memoryd_server.writing import (
-    Appender,
     AppendReceipt,
     Archiver,
     ArchiveReceipt,
     EditJob,
-    Editor,
     TranscriptReceipt,
-    TranscriptWriter,
     WriteQueue,
     WriteReceipt,
 )
@@ -48,7 +44,8 @@ _T = TypeVar("_T")
 class AgentWorkspace:
     """The files of one agent until `stop`, and the history of their writes.
 
-    `quick` are the threads that read files, and `slow` those that read the history; shares of their own by default.
+    `documents` are those of the agent; new ones by default. `quick` are the threads that read files, and `slow` those
+    that read the history; shares of their own by default.
     """
 
     def __init__(
@@ -57,6 +54,7 @@ class AgentWorkspace:
         resources: SharedResources,
         clock: Clock,
         *,
+        documents: AgentDocuments | None = None,
         quick: Executor | None = None,
         slow: Executor | None = None,
     ) -> None:
@@ -65,32 +63,19 @@ class AgentWorkspace:
         self._slow = slow or resources.slow.share()
         self._clock = clock
         self._resolver = RequestResolver(self.now)
-        now_ms = lambda: clock.now_ns() // 1_000_000  # noqa: E731 -- shorter than a method
-        new_id = lambda: uuid.uuid4().hex  # noqa: E731
-        self.history = resources.make_history(config, now_ms)
-        self.appender = Appender(config.roots, str(config.ledger_path))
-        self.editor = Editor(
-            config.roots,
-            self.history,
-            max_file_bytes=config.sync.max_file_bytes,
-            now_ms=now_ms,
-            new_id=new_id,
-        )
-        # Until the documents of an agent can be in a database.
-        self.transcripts: TranscriptWriter | None = None
+        self.documents = documents or resources.make_documents(config, clock)
         self.writes = WriteQueue(SerialExecutor(f"append-{config.agent_id}"), self._clock.monotonic)
         # A separate thread, because a disk that hangs during a write can block it for ever.
         self._archive_thread = SerialExecutor(f"archive-{config.agent_id}")
-        self._archiver = Archiver(config.agent_id, new_id=new_id, now_ns=clock.now_ns)
+        self._archiver = Archiver(self.documents.writer)
 
     def recover(self) -> None:
         """Settle the appends and edits that a crash interrupted. Blocks."""
-        self.appender.recover()
-        self.editor.recover()
+        self.documents.writer.recover()
 
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator about appends, edits and their history."""
-        return (*self.appender.issues(), *self.editor.issues())
+        return self.documents.writer.issues()
 
     def now(self) -> datetime:
         """Return the time in UTC."""
@@ -104,7 +89,7 @@ class AgentWorkspace:
             MemorydError: as `WriteQueue.write`; nothing or all of the text was written.
         """
         job = await self._resolver.resolve(request, self.config)
-        return await self._write(job.path, partial(self.appender.append, job), deadline)
+        return await self._write(job.path, partial(self.documents.writer.append, job), deadline)
 
     async def edit(self, request: EditRequest, deadline: Deadline) -> WriteReceipt:
         """Change, move, delete or restore a memory file, and keep what that replaces. The receipt has no revision.
@@ -113,7 +98,7 @@ class AgentWorkspace:
             EditsDisabled: the settings do not allow edits.
             ContentChanged: the file has another content than the caller has seen.
             VersionNotFound: the history does not have the content to restore.
-            MemorydError: as `Editor.edit` and `WriteQueue.write`.
+            MemorydError: as `MemoryWriter.edit` and `WriteQueue.write`.
         """
         if not self.config.edits_enabled:
             raise EditsDisabled(
@@ -121,7 +106,7 @@ class AgentWorkspace:
                 'to "edit" in the settings of the daemon, and run `memoryd reload`'
             )
         job: EditJob = await deadline.limit(asyncio.to_thread(request.resolve))
-        return await self._write(job.path, partial(self.editor.edit, job), deadline)
+        return await self._write(job.path, partial(self.documents.writer.edit, job), deadline)
 
     async def read_history(self, request: HistoryRequest, deadline: Deadline) -> HistoryPage:
         """Return a page of the writes to a memory file, or to all of them. Also answers if edits are disabled.
@@ -132,7 +117,7 @@ class AgentWorkspace:
             HistoryUnavailable: the history cannot be read.
         """
         query = request.resolve(self.config.roots)
-        load = run_on(self._slow, load_page, self.history, query, deadline.has_passed, self._clock.monotonic)
+        load = run_on(self._slow, load_page, self.documents.history, query, deadline.has_passed, self._clock.monotonic)
         return await deadline.limit(load)
 
     async def _write(self, path: str, work: Callable[[], _T], deadline: Deadline) -> _T:
@@ -149,9 +134,7 @@ class AgentWorkspace:
             DiskFull: no space is left; nothing was written.
         """
         archive = await self._resolver.resolve(request, self.config)
-        config = self.config
-        places = config.roots, config.sessions_folder, archive, str(config.session_database)
-        write = run_on(self._archive_thread, self._archiver.archive, *places)
+        write = run_on(self._archive_thread, self._archiver.archive, self.documents.corpus, archive)
         return await deadline.limit(write)
 
     async def append_records(self, request: SessionAppendRequest, deadline: Deadline) -> TranscriptReceipt:
@@ -163,13 +146,13 @@ class AgentWorkspace:
             MemorydError: as `TranscriptWriter.append` and `WriteQueue.write`.
         """
         records = await deadline.limit(asyncio.to_thread(request.resolve, self.config))
-        if self.transcripts is None:
+        if self.documents.transcripts is None:
             raise NotImplementedYet(
                 "the transcripts of this agent are files or in OpenClaw's database, which the gateway writes; "
                 "SessionAppend needs documents in PostgreSQL: set memoryd.store.url, and memoryd.store.documents to "
                 '"database"'
             )
-        work = partial(self.transcripts.append, request.session_id, records, request.expected_records)
+        work = partial(self.documents.transcripts.append, request.session_id, records, request.expected_records)
         return await self._write(f"{SESSIONS_FOLDER}/{request.session_id}.jsonl", work, deadline)
 
     async def session_context(self, request: SessionContextRequest, deadline: Deadline) -> SessionContext:
@@ -186,7 +169,7 @@ class AgentWorkspace:
         """Start no further write and no further archive, and close the history."""
         self.stop_writes()
         self._archive_thread.shutdown(wait=False)
-        await asyncio.to_thread(self.history.close)
+        await asyncio.to_thread(self.documents.history.close)
 
 
 class Workspaces:

@@ -23,10 +23,11 @@ from memoryd_server.access import (
 )
 from memoryd_server.agent import AgentConfig, RecallConfig, RerankPolicy, SyncConfig
 from memoryd_server.app.metrics import metrics_address
-from memoryd_server.app.plugins import keeps_builtin_index, plugin_configs
+from memoryd_server.app.plugins import keeps_builtin_index, needs_workspace, plugin_configs
 from memoryd_server.app.session_places import session_places
+from memoryd_server.app.shared_store import database_of
 from memoryd_server.errors import SettingsError
-from memoryd_server.model import Source
+from memoryd_server.model import Degradation, DegradationKind, Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import (
     BatchPolicy,
@@ -51,12 +52,51 @@ from memoryd_server.settings import (
 )
 from memoryd_server.sources import ExtraPath, GrowthLimits, Roots
 
+_NO_FOLDER = "/dev/null"
+"""The workspace of agents whose documents are in a database: no file can be below it."""
+
+
+def agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
+    """Return the configuration of each agent. Blocks: the host's time zone is a file.
+
+    Raises:
+        SettingsError: documents are in a database, and its driver is not installed or the search backend needs files.
+        IndexUnavailable: the URL of that database cannot be used.
+    """
+    in_database = has_documents_in_database(settings.service)
+    location = database_of(settings.service.store).location if in_database else ""
+    agents = settings.agents.values()
+    return [replace(agent_config(agent, settings), documents_location=location) for agent in agents]
+
+
+def has_documents_in_database(service: ServiceSettings) -> bool:
+    """Return whether the memory files are in the database of `memoryd.store`."""
+    return service.store.url is not None and service.store.documents == "database"
+
+
+def check_backends(settings: ResolvedSettings) -> None:
+    """Check that no search backend needs files of a workspace that is not read.
+
+    Raises:
+        SettingsError: one does.
+    """
+    if has_documents_in_database(settings.service):
+        for agent in settings.agents.values():
+            if needs_workspace(agent):
+                raise SettingsError(
+                    f"memory.backend is {agent.memory.backend!r}, which searches the files of a workspace, but the "
+                    'memory files are in the database of memoryd.store.url; set memoryd.store.documents to "folder", '
+                    'or memory.backend to "builtin"'
+                )
+
 
 def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfig:
     """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
-    roots = Roots(str(agent.workspace), tuple(map(_extra_path, search.extra_paths)))
+    in_database = has_documents_in_database(settings.service)
+    extra_paths = tuple(map(_extra_path, search.extra_paths))
+    roots = Roots(_NO_FOLDER) if in_database else Roots(str(agent.workspace), extra_paths)
     embedding = _embedding(agent, settings)
     sessions = session_places(
         settings.session_store, settings.state_dir, agent.agent_id, only_agent=len(settings.agents) == 1
@@ -90,6 +130,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         startup=fill(StartupContext, agent.startup_context),
         sync=_sync_config(agent, settings.service),
         store_driver=search.store.driver if settings.service.store.url is None else "postgres",
+        documents_driver="postgres" if in_database else "folder",
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
         # Without an index of its own, memoryd embeds nothing.
@@ -100,7 +141,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         idle_seconds=settings.service.idle_seconds,
         vector_memory_bytes=settings.service.vector_memory_bytes,
         batch=_batch_policy(agent, settings.service),
-        impairments=(),
+        impairments=tuple(map(_skipped, extra_paths)) if in_database else (),
         recall=_recall_config(settings.service.recall),
         plugins=plugin_configs(agent, roots, settings, embedding),
     )
@@ -109,6 +150,14 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
 def _extra_path(extra: str | ExtraPathSettings) -> ExtraPath:
     path, pattern = (extra, "") if isinstance(extra, str) else (extra.path, extra.pattern)
     return ExtraPath(str(Path(path).expanduser()), pattern)
+
+
+def _skipped(extra: ExtraPath) -> Degradation:
+    reason = (
+        f"the extra path {extra.path} is not read, because the memory files are in the database of memoryd.store.url; "
+        'to read it, set memoryd.store.documents to "folder"'
+    )
+    return Degradation(DegradationKind.SOURCE_SKIPPED, extra.path, "", reason)
 
 
 def verifier_and_certificates(

@@ -26,8 +26,9 @@ from memoryd_server.agent import (
 )
 from memoryd_server.app.collector import FullCollections
 from memoryd_server.app.config import (
-    agent_config,
+    agent_configs,
     call_limits,
+    check_backends,
     check_listeners,
     http_address,
     rerank_config,
@@ -110,7 +111,8 @@ class Daemon:
         self.resources = _make_resources(open_native, StorageFactory(log, settings.service.store), background)
         self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
         self._collections = FullCollections(self.resources.failures)
-        configs = _agent_configs(settings)
+        check_backends(settings)
+        configs = agent_configs(settings)
         bound_page_caches(len(configs))
         self._metrics, self._metrics_listener = self._make_metrics(settings)
         self._meter: Meter = self._metrics or NoMeter()
@@ -315,9 +317,11 @@ class Daemon:
         loaded = load()
         try:
             check_listeners(loaded)
-            return loaded, keep_until_restart(self._settings, loaded)
+            kept = keep_until_restart(self._settings, loaded)
+            check_backends(kept)
         except SettingsError as error:
             raise RefusedSettings(error.message, loaded.remote_embeddings_blocked_by) from error
+        return loaded, kept
 
     async def _block_remote(self, refused: RefusedSettings) -> None:
         """Keep the settings in force, without the remote embeddings that the refused settings may restrict."""
@@ -339,7 +343,7 @@ class Daemon:
             return (_message_of(error),)
 
     async def _apply(self, settings: ResolvedSettings) -> tuple[str, ...]:
-        configs = await asyncio.to_thread(_agent_configs, settings)
+        configs = await asyncio.to_thread(agent_configs, settings)
         limits = settings.service.limits
         self._settings = settings
         if settings.remote_embeddings_blocked_by:
@@ -448,14 +452,9 @@ def _make_resources(opened: Callable[[], NativeReader], storage: StorageFactory,
         embed=ProviderExecutors(),
         native=SharedInotify(opened),
         make_storage=storage.make,
-        make_history=storage.make_history,
+        make_documents=storage.make_documents,
         reranking=SharedReranking(partial(make_reranker, downloads=downloads)),
     )
-
-
-def _agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
-    """Return the configuration of each agent. Blocks: the host's time zone is a file."""
-    return [agent_config(agent, settings) for agent in settings.agents.values()]
 
 
 def _file_counts(done: SyncOutcome) -> dict[str, int]:

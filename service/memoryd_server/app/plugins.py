@@ -8,6 +8,7 @@ adds a service of its own. Backends and extensions convert an agent's settings i
 import os
 import tempfile
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import ClassVar, Protocol
 from memoryd_server.agent import (
     Agent,
     AgentConfig,
+    AgentDocuments,
     Agents,
     AgentStorage,
     EntrySearch,
@@ -25,6 +27,7 @@ from memoryd_server.agent import (
 from memoryd_server.app.shared_store import SharedStore
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
+from memoryd_server.model import Clock
 from memoryd_server.observe import Log
 from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
 from memoryd_server.qmd import (
@@ -45,9 +48,10 @@ from memoryd_server.qmd import (
 )
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
 from memoryd_server.settings import AgentSettings, DatabaseSettings, QmdSettings, ResolvedSettings, fill
-from memoryd_server.sources import Roots
+from memoryd_server.sources import ForgottenFile, Roots
 from memoryd_server.sqlite import EmbeddingCache, SqliteStore, SqliteWriteHistory, VectorIndex, size_bytes
 from memoryd_server.store import BuildIdentity, WriteHistory
+from memoryd_server.writing import FolderWriter
 
 _ENTRIES_PROVIDER = "openai"
 
@@ -168,6 +172,23 @@ def sqlite_history(config: AgentConfig, now_ms: Callable[[], int], _parts: Stora
         max_bytes=config.history_bytes,
         now_ms=now_ms,
     )
+
+
+def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> AgentDocuments:
+    """Keep an agent's memory files in its workspace, and read the transcripts that OpenClaw writes."""
+    now_ms = lambda: clock.now_ns() // 1_000_000  # noqa: E731 -- shorter than a function
+    history = HISTORIES[config.store_driver](config, now_ms, parts)
+    writer = FolderWriter(
+        config.agent_id,
+        config.roots,
+        history,
+        ledger_path=str(config.ledger_path),
+        max_file_bytes=config.sync.max_file_bytes,
+        now_ms=now_ms,
+        new_id=lambda: uuid.uuid4().hex,
+    )
+    forgotten = ForgottenFile(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+    return AgentDocuments(config.corpus, writer, history, forgotten)
 
 
 class QmdPlugin:
@@ -332,6 +353,7 @@ HISTORIES: Mapping[str, Callable[[AgentConfig, Callable[[], int], StorageParts],
     "sqlite": sqlite_history,
     "postgres": postgres_history,
 }
+DOCUMENTS: Mapping[str, Callable[[AgentConfig, Clock, StorageParts], AgentDocuments]] = {"folder": folder_documents}
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 
@@ -352,9 +374,9 @@ class StorageFactory:
         """Create the storage of an agent."""
         return STORES[config.store_driver](config, identity, self._parts)
 
-    def make_history(self, config: AgentConfig, now_ms: Callable[[], int]) -> WriteHistory:
-        """Create the history of an agent's writes."""
-        return HISTORIES[config.store_driver](config, now_ms, self._parts)
+    def make_documents(self, config: AgentConfig, clock: Clock) -> AgentDocuments:
+        """Create the memory files and transcripts of an agent."""
+        return DOCUMENTS[config.documents_driver](config, clock, self._parts)
 
     def _warn(self, reason: str) -> None:
         with self._lock:
@@ -377,6 +399,11 @@ def keeps_builtin_index(agent: AgentSettings, settings: ResolvedSettings) -> boo
     """Return whether memoryd keeps its own index of an agent."""
     backend = BACKENDS.get(agent.memory.backend)
     return backend is None or backend.keeps_builtin_index(settings)
+
+
+def needs_workspace(agent: AgentSettings) -> bool:
+    """Return whether the search backend of an agent searches files, so that its memory files must be in a workspace."""
+    return agent.memory.backend in BACKENDS
 
 
 class Backends:

@@ -223,7 +223,7 @@ def agent(value: AgentSummary, grant: Grant) -> memory_service_pb2.Agent:
     return build_message(
         memory_service_pb2.Agent,
         agent_id=config.agent_id,
-        workspace=config.roots.workspace,
+        workspace=config.memory_location,
         default=config.agent_id == DEFAULT_AGENT if grant.limited else config.default,
         enabled=config.enabled,
         may_edit=config.memory_enabled and config.edits_enabled and grant.may(Scope.EDIT),

@@ -33,7 +33,7 @@ def status_response(status: AgentStatus, service: ServiceInfo) -> memory_service
         memory_service_pb2.StatusResponse,
         service=_service(service, config.agent_id),
         agent_id=config.agent_id,
-        workspace=config.roots.workspace,
+        workspace=config.memory_location,
         configured_backend=wire.backend(config.configured_backend),
         active_backend=wire.backend(status.backend.active or "unspecified"),
         degradations=degradations(status.degradations),

@@ -264,7 +264,8 @@ class HistorySettings(SettingsBlock):
 class DatabaseSettings(SettingsBlock):
     """A PostgreSQL database with pgvector; needs the extra `postgres`. See [PostgreSQL](postgresql.md).
 
-    It holds the indexes, the embedding caches and the histories of edits of all agents, in place of SQLite files.
+    It holds the indexes, the embedding caches and the histories of edits of all agents, in place of SQLite files, and
+    the memory files themselves.
     """
 
     url: SecretStr | None = None
@@ -274,6 +275,10 @@ class DatabaseSettings(SettingsBlock):
     password_file: OptionalPath = None
     """A file that contains the password alone, and that only its owner can open. It is read again for each connection.
     Path; default unset."""
+    documents: Literal["database", "folder"] = "folder"
+    """Where the memory files are if `url` is set. In the database, clients write them with `MemoryAppend` and
+    `MemoryWrite`, and transcripts with `SessionAppend`; workspaces, extra paths and OpenClaw's sessions are not read.
+    database, folder; default "folder"."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
     """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
     2..1000; default 10."""

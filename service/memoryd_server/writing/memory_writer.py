@@ -71,7 +71,7 @@ class MemoryWriter(Protocol):
     def delete(self, location: Location, seen: SeenFile) -> bool:
         """Delete a file durably, without a record in the history; return False if it does not exist.
 
-        Also deletes a transcript, whose location is one of the corpus.
+        Also deletes a transcript, if no `TranscriptWriter` writes them.
 
         Raises:
             PathNotAllowed: the file is not a regular one.

@@ -43,7 +43,7 @@ async def memory_of(tmp_path):
         ProviderExecutors(),
         SharedInotify(open_inotify),
         storage.make,
-        storage.make_history,
+        storage.make_documents,
     )
     started = []
 
@@ -206,7 +206,7 @@ async def test_a_search_may_wait_for_a_revision(memory_of):
 
 async def append(memory, job):
     until = time.monotonic() + 30
-    work = functools.partial(memory.workspace.appender.append, job)
+    work = functools.partial(memory.workspace.documents.writer.append, job)
     return await memory.workspace.writes.write(job.path, work, lock_deadline=until, deadline=until)
 
 

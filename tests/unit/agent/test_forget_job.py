@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from documents_fixture import documents_of
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import FileNotFound, FileReplaced, IndexReadOnly
@@ -27,16 +28,13 @@ class ForgetFixture(TranscriptFixture):
 
     def forget(self, **request):
         config = SimpleNamespace(
-            agent_id="main",
-            roots=self.roots,
             sync=SimpleNamespace(max_file_bytes=self.max_file_bytes),
             sessions_folder=self.sessions,
-            session_database=self.path.parent / "openclaw-agent.sqlite",
             chunk_tokens=400,
             chunk_overlap=80,
         )
         job = ForgetJob(
-            self.store, self.forgotten, lambda: config, lambda: None, history=self.history, now_ns=self.now_ns
+            self.store, documents_of(self), self.forgotten, lambda: config, lambda: None, now_ns=self.now_ns
         )
         receipt = job.carry_out(ForgetRequest(**request))
         assert job.purge(lambda: False)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from documents_fixture import documents_of
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import FileNotFound, PathNotAllowed
@@ -24,9 +25,9 @@ def index(tmp_path):
 
 
 def forget(index, **request):
-    config = SimpleNamespace(agent_id="main", sessions_folder=index.sessions, session_database=index.database)
+    config = SimpleNamespace(sessions_folder=index.sessions)
     job = ForgetJob(
-        index.store, index.forgotten, lambda: config, lambda: None, history=index.history, now_ns=index.now_ns
+        index.store, documents_of(index), index.forgotten, lambda: config, lambda: None, now_ns=index.now_ns
     )
     return job.carry_out(ForgetRequest(**request))
 

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import apsw
 import pytest
 
+from documents_fixture import documents_of
 from index_fixture import SOUND, IndexFixture
 from memoryd_server.agent.forget import ForgetJob
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Source
-from memoryd_server.sources import ForgottenFile, ForgottenSources
+from memoryd_server.sources import FolderCorpus, ForgottenFile, ForgottenSources
 from memoryd_server.store.filters import ChunkFilter, FileFilter, FrontMatterCondition
 from memoryd_server.store.rows import MAX_KEY_CHARS, MAX_VALUE_CHARS, MAX_VALUES, front_matter_values
 from memoryd_server.sync.progress import SyncMode
@@ -88,9 +89,8 @@ def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
     index.write("memory/a.md", NOTE)
     index.sync()
     forgotten = ForgottenSources(ForgottenFile(tmp_path / "forgotten"))
-    job = ForgetJob(
-        index.store, forgotten, lambda: config_of(index), lambda: None, history=index.history, now_ns=index.now_ns
-    )
+    documents = documents_of(index, FolderCorpus(index.roots))
+    job = ForgetJob(index.store, documents, forgotten, lambda: config_of(index), lambda: None, now_ns=index.now_ns)
     receipt = job.carry_out(ForgetRequest(path="memory/a.md"))
     assert (receipt.chunks, receipt.keyword_entries) == (1, 1)
     assert rows(index) == []
@@ -102,7 +102,7 @@ def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
 
 
 def config_of(index):
-    return SimpleNamespace(roots=index.roots, sync=SimpleNamespace(max_file_bytes=index.max_file_bytes))
+    return SimpleNamespace(sync=SimpleNamespace(max_file_bytes=index.max_file_bytes))
 
 
 def test_an_index_of_schema_6_gets_dates_and_values_without_reading_a_file(index):

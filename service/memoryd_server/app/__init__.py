@@ -1,6 +1,6 @@
 """The composition root: it builds a running daemon from the settings."""
 
-from memoryd_server.app.config import agent_config, http_address, require_http_extra
+from memoryd_server.app.config import agent_config, check_backends, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.shared_store import database_of
@@ -8,6 +8,7 @@ from memoryd_server.app.shared_store import database_of
 __all__ = [
     "Daemon",
     "agent_config",
+    "check_backends",
     "database_of",
     "http_address",
     "metrics_address",

@@ -63,15 +63,10 @@ def agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
         SettingsError: documents are in a database, and its driver is not installed or the search backend needs files.
         IndexUnavailable: the URL of that database cannot be used.
     """
-    in_database = has_documents_in_database(settings.service)
+    in_database = settings.service.store.has_documents
     location = database_of(settings.service.store).location if in_database else ""
     agents = settings.agents.values()
     return [replace(agent_config(agent, settings), documents_location=location) for agent in agents]
-
-
-def has_documents_in_database(service: ServiceSettings) -> bool:
-    """Return whether the memory files are in the database of `memoryd.store`."""
-    return service.store.url is not None and service.store.documents == "database"
 
 
 def check_backends(settings: ResolvedSettings) -> None:
@@ -80,7 +75,7 @@ def check_backends(settings: ResolvedSettings) -> None:
     Raises:
         SettingsError: one does.
     """
-    if has_documents_in_database(settings.service):
+    if settings.service.store.has_documents:
         for agent in settings.agents.values():
             if needs_workspace(agent):
                 raise SettingsError(
@@ -94,7 +89,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
     """Return the configuration of an agent. Blocks: the host's time zone is a file."""
     search = agent.memory_search
     zone = agent.user_timezone or host_time_zone()
-    in_database = has_documents_in_database(settings.service)
+    in_database = settings.service.store.has_documents
     extra_paths = tuple(map(_extra_path, search.extra_paths))
     roots = Roots(_NO_FOLDER) if in_database else Roots(str(agent.workspace), extra_paths)
     embedding = _embedding(agent, settings)

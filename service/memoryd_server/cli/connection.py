@@ -318,13 +318,17 @@ def check_workspace(client: MemorydClient, workspace: Path) -> None:
 def expected_workspace(common: CommonOptions) -> Path | None:
     """Return the workspace that the options or the environment select for the default agent; None if none is selected.
 
+    None also if the selected settings keep the memory files in a database.
+
     Raises:
         SettingsError: the settings are invalid.
     """
     if not selects_other_workspace(common):
         return None
     settings = common.settings(read_secrets=False)
-    return settings.agent(settings.default_agent).workspace if settings.default_agent else None
+    if settings.service.store.has_documents or not settings.default_agent:
+        return None
+    return settings.agent(settings.default_agent).workspace
 
 
 def _own_tls(settings: "ResolvedSettings", tls: Tls | None) -> Tls | None:

@@ -13,7 +13,7 @@ from memoryd.client import MemorydClient
 from memoryd.client import MemorydError as ClientError
 from memoryd.discovery import recorded_addresses
 from memoryd_server.access import CertificateFiles, TokenFiles
-from memoryd_server.app import agent_config, http_address, metrics_address, require_http_extra
+from memoryd_server.app import agent_config, check_backends, http_address, metrics_address, require_http_extra
 from memoryd_server.cli.connection import open_connection
 from memoryd_server.cli.database_checks import check_database
 from memoryd_server.cli.index import all_agents
@@ -37,7 +37,7 @@ from memoryd_server.doctor import (
     warning,
     well,
 )
-from memoryd_server.errors import MemorydError
+from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.qmd import INSTALL_QMD, MIN_NODE_VERSION, QmdConfig, QmdInspection, QmdSearchMode, inspect_qmd
 from memoryd_server.settings import AgentSettings, ResolvedSettings
 from memoryd_server.sqlite import probe_keyword_engine, probe_vector_extension, sqlite_options, sqlite_version
@@ -55,17 +55,30 @@ def all_checks(common: CommonOptions) -> Iterator[Check]:
     yield from (_settings_warning("settings", text) for text in settings.warnings)
     yield from check_state_dir(settings.state_dir)
     yield from check_set_aside(settings.state_dir)
-    yield from check_inotify()
+    reads_folders = not settings.service.store.has_documents
+    if reads_folders:
+        yield from check_inotify()
     yield check_descriptors(sum(agent.enabled for agent in settings.agents.values()))
     yield check_keyword_engine(sqlite_version(), sqlite_options(), probe_keyword_engine)
     yield from _vector_checks(settings)
     yield from check_database(settings.service.store)
+    yield from _backend_checks(settings)
     for agent in settings.agents.values():
-        yield from check_workspace(agent.agent_id, agent.workspace)
+        if reads_folders:
+            yield from check_workspace(agent.agent_id, agent.workspace)
         yield from check_least_score(agent)
     yield from check_qmd(settings)
     yield from _access_checks(settings)
     yield from _daemon_checks(common, settings)
+
+
+def _backend_checks(settings: ResolvedSettings) -> Iterator[Check]:
+    try:
+        check_backends(settings)
+    except SettingsError as error:
+        yield failure(
+            "search backend", error.message, "a daemon does not start with these settings", "change one of them"
+        )
 
 
 def _settings_warning(name: str, text: str) -> Check:

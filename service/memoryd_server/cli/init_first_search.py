@@ -72,6 +72,8 @@ def index_and_search(
 
 
 def _check_workspace(agent_id: str, served: str, settings: ResolvedSettings) -> None:
+    if settings.service.store.has_documents:
+        return
     expected = settings.agents.get(agent_id)
     if expected is None or Path(served).resolve() != expected.workspace.resolve():
         raise SettingsError(

@@ -19,7 +19,7 @@ from memoryd_server.cli.connection import Connection
 from memoryd_server.cli.daemon_registry import own_state_dir, running_daemon, selects_memory
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.cli.options import WORKSPACE_FILES, CommonOptions
-from memoryd_server.settings import ExtraPathSettings, ResolvedSettings
+from memoryd_server.settings import DatabaseSettings, ExtraPathSettings, ResolvedSettings
 
 _FOLDERS = Path(".local", "state", "memoryd", "folders")
 # Wildcards do not match hidden folders.
@@ -75,5 +75,6 @@ def _settings(common: CommonOptions) -> ResolvedSettings:
     rerank = settings.service.rerank.model_copy(update={"provider": "none"})
     # Files of extra paths count as untrusted.
     recall = settings.service.recall.model_copy(update={"include_untrusted": True})
-    service = settings.service.model_copy(update={"rerank": rerank, "recall": recall})
+    # The index of the folder is not that of an agent in a database.
+    service = settings.service.model_copy(update={"rerank": rerank, "recall": recall, "store": DatabaseSettings()})
     return replace(settings, agents=agents, service=service)

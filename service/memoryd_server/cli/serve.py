@@ -84,7 +84,7 @@ def serve(
         log = make_log(level, settings.service.log.format)
         for warning in settings.warnings:
             log.warning("warn-settings", warning=warning)
-        for problem in () if workspace is None else workspace_problems(workspace):
+        for problem in () if workspace is None else workspace_problems(workspace, settings):
             log.warning("warn-workspace", problem=problem)
         announcement = _Announcement(settings.state_dir, log, example_query, registered=not exit_when_idle)
         with endpoint_lock(settings.state_dir):
@@ -185,9 +185,14 @@ class _Announcement:
             self._log.warning("skip-endpoint-note", state_dir=str(self._state_dir), error=str(error))
 
 
-def workspace_problems(workspace: Path) -> Iterator[str]:
+def workspace_problems(workspace: Path, settings: ResolvedSettings) -> Iterator[str]:
     """Yield why nothing in the workspace of the option `--workspace` is indexed."""
-    if not workspace.is_dir():
+    if settings.service.store.has_documents:
+        yield (
+            f"{workspace} is not read, because the memory files are in the database of memoryd.store.url; to read it, "
+            'set memoryd.store.documents to "folder"'
+        )
+    elif not workspace.is_dir():
         yield f"{workspace} is not a folder; create it, or correct --workspace"
     elif not any((workspace / name).exists() for name in WORKSPACE_FILES) and any(workspace.glob("*.md")):
         command = f"{program_name()} init {shlex.quote(str(workspace))}"

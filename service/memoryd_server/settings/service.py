@@ -283,6 +283,11 @@ class DatabaseSettings(SettingsBlock):
     """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
     2..1000; default 10."""
 
+    @property
+    def has_documents(self) -> bool:
+        """Whether the memory files are in the database, so that no workspace is read."""
+        return self.url is not None and self.documents == "database"
+
     @field_validator("url")
     @classmethod
     def _address(cls, url: SecretStr | None) -> SecretStr | None:

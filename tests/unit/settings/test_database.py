@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from memoryd_server.app.config import agent_config
+from memoryd_server.app.config import agent_config, check_backends
+from memoryd_server.errors import SettingsError
 from memoryd_server.settings.resolved import changed_keys, keep_until_restart
 
 URL = "postgresql://memoryd:s3cr3t@db1,db2/memoryd"
@@ -48,3 +49,41 @@ def test_another_database_waits_for_a_restart(home):
     new = keep_until_restart(old, loaded)
     assert changed_keys(old, new) == ()
     assert changed_keys(new, loaded) == ("memoryd.store.url",)
+
+
+def test_memory_files_are_in_the_workspace_unless_url_and_setting_say_otherwise(home):
+    for own in ({}, store(documents="database"), store(url=URL, documents="folder")):
+        settings = home.load(own=own)
+        config = agent_config(settings.agent(""), settings)
+        assert (config.documents_driver, config.roots.workspace) == ("folder", str(settings.agent("").workspace))
+        assert config.memory_location == config.roots.workspace
+
+
+def test_agents_with_documents_in_the_database_have_no_folder(home):
+    settings = home.load(own=store(url=URL, documents="database"))
+    config = agent_config(settings.agent(""), settings)
+    assert config.documents_driver == "postgres"
+    # No file can exist below it.
+    assert config.roots.workspace == "/dev/null"
+
+
+def test_extra_paths_are_reported_as_not_read(home):
+    extra = {"memory": {"search": {"extraPaths": ["/notes", {"path": "/docs", "pattern": "*.md"}]}}}
+    settings = home.load(own={**store(url=URL, documents="database"), **extra})
+    config = agent_config(settings.agent(""), settings)
+    assert config.roots.extras() == ()
+    assert [(each.kind, each.wanted) for each in config.impairments] == [
+        ("SOURCE_SKIPPED", "/notes"),
+        ("SOURCE_SKIPPED", "/docs"),
+    ]
+    assert 'memoryd.store.documents to "folder"' in config.impairments[0].reason
+    folder = home.load(own={**store(url=URL, documents="folder"), **extra})
+    assert agent_config(folder.agent(""), folder).impairments == ()
+
+
+def test_qmd_needs_files(home):
+    qmd = {"memory": {"backend": "qmd"}}
+    with pytest.raises(SettingsError, match=r'memoryd\.store\.documents to "folder"'):
+        check_backends(home.load(own={**store(url=URL, documents="database"), **qmd}))
+    check_backends(home.load(own={**store(url=URL, documents="folder"), **qmd}))
+    check_backends(home.load(own=store(url=URL, documents="database")))

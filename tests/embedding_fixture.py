@@ -7,7 +7,7 @@ from memoryd_server.embedding.cost import CostLimit
 from memoryd_server.embedding.embedder import Embedder
 from memoryd_server.embedding.failover import ProviderFailover
 from memoryd_server.model import Clock
-from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sqlite.vector_index import VectorIndex
@@ -66,8 +66,10 @@ class EmbeddingFixture:
 
     def engine(self, clock=None, new_preparer=FilePreparer):
         clock = clock or Clock()
-        preparer = new_preparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns)
-        survey = SyncPlanner(Corpus(self.index.roots))
+        corpus = FolderCorpus(self.index.roots)
+        files = {"read": corpus.read, "open_transcript": corpus.open_transcript}
+        preparer = new_preparer(ANALYZER, self.index.identity, 1 << 20, clock.now_ns, **files)
+        survey = SyncPlanner(corpus)
         return SyncEngine(
             self.index.store, survey, preparer, files_per_transaction=100, clock=clock, failover=self.sync_failover()
         )

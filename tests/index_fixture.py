@@ -10,8 +10,8 @@ from pathlib import Path
 from memoryd_server.chunk.markdown import CHUNKER_VERSION
 from memoryd_server.model import Clock
 from memoryd_server.search import keyword
-from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.files import read_file
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite.connection import open_reader, snapshot
 from memoryd_server.sqlite.history import SqliteWriteHistory
@@ -105,10 +105,12 @@ class IndexFixture:
 
     def engine(self, *, files_per_transaction=100, clock=None):
         clock = clock or Clock(now_ns=self.now_ns)
-        preparer = FilePreparer(ANALYZER, self.identity, self.max_file_bytes, clock.now_ns, read=self.read_file)
+        corpus = FolderCorpus(self.roots)
+        files = {"read": self.read_file, "open_transcript": corpus.open_transcript}
+        preparer = FilePreparer(ANALYZER, self.identity, self.max_file_bytes, clock.now_ns, **files)
         return SyncEngine(
             self.store,
-            SyncPlanner(Corpus(self.roots)),
+            SyncPlanner(corpus),
             preparer,
             files_per_transaction=files_per_transaction,
             clock=clock,

@@ -13,7 +13,7 @@ from pathlib import Path
 import apsw
 
 from memoryd_server.sources.compression import zstd
-from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.session_source import open_transcript
 from transcript_fixture import TranscriptFixture
 
@@ -44,7 +44,7 @@ class OpenClawIndex(TranscriptFixture):
     def __init__(self, folder, **options):
         super().__init__(folder, **options)
         self.database = copy_home(folder)
-        self.corpus = Corpus(self.roots, str(self.sessions), True, str(self.database), "main")
+        self.corpus = FolderCorpus(self.roots, str(self.sessions), True, str(self.database), "main")
 
     def open_until(self, file, should_stop):
         return open_transcript(file, should_stop)

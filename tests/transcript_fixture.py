@@ -5,8 +5,9 @@ import json
 
 from index_fixture import ANALYZER, IndexFixture, ids_of
 from memoryd_server.model import Clock, Source
-from memoryd_server.sources.corpus import Corpus
-from memoryd_server.sources.transcripts import GrowthLimits, GrowthRule, TranscriptReader
+from memoryd_server.sources.folder_corpus import FolderCorpus
+from memoryd_server.sources.growth import GrowthLimits, GrowthRule
+from memoryd_server.sources.transcripts import TranscriptReader
 from memoryd_server.sync.engine import SyncEngine
 from memoryd_server.sync.plan import PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import PART_CHARS, FilePreparer
@@ -36,9 +37,9 @@ class TranscriptFixture(IndexFixture):
         super().__init__(folder, **options)
         self.sessions = folder / "state" / "agents" / "main" / "sessions"
         self.sessions.mkdir(parents=True, exist_ok=True)
-        self.corpus = Corpus(self.roots, str(self.sessions))
+        self.corpus = FolderCorpus(self.roots, str(self.sessions))
         self.limits = limits
-        self.open_transcript, self.part_chars = TranscriptReader, PART_CHARS
+        self.open_transcript, self.part_chars = TranscriptReader.open, PART_CHARS
         self.is_forgotten = lambda _: False
         self.asks = None if limits is None else PendingScope()
 
@@ -60,6 +61,7 @@ class TranscriptFixture(IndexFixture):
             self.identity,
             self.max_file_bytes,
             clock.now_ns,
+            read=self.read_file,
             open_transcript=self.open_until,
             part_chars=self.part_chars,
         )

@@ -146,7 +146,11 @@ def utc_day(unix_seconds: float) -> str:
 
 
 DOCUMENT_DEVICE: Final = 0x646F63756D656E74
-"""The device in the stats of documents in a database, which no file system has. Their inode is a version."""
+"""The device in the stats of documents and transcripts in a database, which no file system has.
+
+The inode of a document is its version, which each write changes, so two versions never have equal stats. The inode of a
+transcript is a number that it got when it was created, because it has to stay the same while the transcript grows.
+"""
 
 # A file that changed less than this long before it was read may change again without a new stat, so it is hashed again.
 RACY_NS = 1_000_000_000
@@ -194,7 +198,7 @@ def settled(stat: FileStat, now_ns: int) -> FileStat:
 
 def is_settled(row: FileStat) -> bool:
     """Return whether an equal stat of the file proves that it has not changed since `row` was stored."""
-    return row.ctime_ns != _UNSETTLED
+    return row.ctime_ns != _UNSETTLED or row.device == DOCUMENT_DEVICE
 
 
 def as_signed(number: int) -> int:

@@ -27,8 +27,10 @@ from memoryd_server.sources.files import (
     read_file,
     stat_file,
 )
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.forgotten import ForgottenEntries, ForgottenFile, ForgottenSources, ForgottenStorage
 from memoryd_server.sources.generated_sessions import read_generated_sessions
+from memoryd_server.sources.growth import GrowthLimits, GrowthRule
 from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
 from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
@@ -48,7 +50,6 @@ from memoryd_server.sources.session_list import DATABASE_DEVICE, session_id_prob
 from memoryd_server.sources.session_source import (
     Transcript,
     has_session,
-    last_session_messages,
     list_session_files,
     open_quickly,
     open_transcript,
@@ -58,11 +59,8 @@ from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Mes
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
     START,
-    GrowthLimits,
-    GrowthRule,
     ReadPosition,
     TranscriptFile,
-    last_messages,
     list_transcripts,
     read_transcript,
     session_id,
@@ -96,6 +94,7 @@ __all__ = [
     "ExcludedPlace",
     "ExtraPath",
     "FileTooLarge",
+    "FolderCorpus",
     "ForgottenEntries",
     "ForgottenFile",
     "ForgottenSources",
@@ -131,8 +130,6 @@ __all__ = [
     "is_remote",
     "is_session_path",
     "is_too_deep",
-    "last_messages",
-    "last_session_messages",
     "list_session_files",
     "list_transcripts",
     "match_day",

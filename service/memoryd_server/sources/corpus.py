@@ -1,93 +1,81 @@
-"""The sources of one agent, its Markdown and its session transcripts, and the resolution of their paths."""
+"""Corpus: where the memory files and the transcripts of one agent are found and read.
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+`FolderCorpus` reads files and the gateway's database of sessions; another implementation reads documents in a store.
+Everything that reads memory files or transcripts uses a corpus, so that it does not depend on where they are.
+"""
 
-from memoryd_server.errors import MemorydError, PathNotAllowed
-from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
-from memoryd_server.sources.discover import Discovery, UnreadableFolder, below, discover_files, excluded_places
-from memoryd_server.sources.exclusions import OTHER_TRANSCRIPT, ExcludedPlace
-from memoryd_server.sources.files import stat_files
-from memoryd_server.sources.generated_sessions import read_generated_sessions
-from memoryd_server.sources.roots import Location, Roots, resolve_dreams, resolve_path
-from memoryd_server.sources.session_list import is_transcript_name, session_path
-from memoryd_server.sources.session_source import (
-    discover_sessions,
-    is_archive,
-    list_archives,
-    require_not_tombstoned,
-    stat_sessions,
-)
-from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_rotated, is_transcript, list_transcripts, session_id
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-_NOTHING = Discovery((), (), ())
+from memoryd_server.errors import PathNotAllowed
+from memoryd_server.model import FileStat, Source, SourceFile
+from memoryd_server.sources.discover import Discovery
+from memoryd_server.sources.exclusions import ExcludedPlace
+from memoryd_server.sources.roots import Location, Roots
+from memoryd_server.sources.session_source import Transcript
+from memoryd_server.sources.transcript_text import Message
+from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 
 
-@dataclass(frozen=True, slots=True)
-class Corpus:
-    """The sources of one agent.
+class Corpus(Protocol):
+    """The memory files and transcripts of one agent. Hashable and thread-safe; every method may block.
 
-    `sessions` is the absolute folder of the session transcripts, or empty if transcripts are not indexed. `database` is
-    the absolute path of the agent's database of sessions, which need not exist, or empty. `memory` is whether the
-    Markdown is indexed; it can be read in either case.
+    A method that is documented to raise no error for an unreadable file raises an `IndexUnavailable` or another
+    `MemorydError` nevertheless if the store of all files cannot be used.
     """
 
-    roots: Roots
-    sessions: str = ""
-    memory: bool = True
-    database: str = ""
-    agent_id: str = ""
+    @property
+    def agent_id(self) -> str:
+        """The agent."""
+
+    @property
+    def roots(self) -> Roots:
+        """The paths that are memory."""
+
+    @property
+    def memory(self) -> bool:
+        """Whether the memory files are indexed; they can be read in either case."""
+
+    @property
+    def sessions(self) -> str:
+        """The root of the locations of transcripts, or empty if transcripts are not indexed."""
+
+    @property
+    def database(self) -> str:
+        """The path of the gateway's database of sessions, or empty if there is none or it is not indexed."""
 
     @property
     def sources(self) -> tuple[Source, ...]:
         """The indexed sources."""
-        return (*((Source.MEMORY,) if self.memory else ()), *((Source.SESSIONS,) if self.sessions else ()))
+
+    @property
+    def watches(self) -> bool:
+        """Whether file events show changes that other programs make."""
 
     def discover(self) -> Discovery:
-        """Return every file of the sources, sorted by path.
+        """Return every file of the indexed sources, sorted by path.
 
-        Reads folders and lists the sessions of the database, but opens no file except `.memoryignore`.
+        A file that is left out was deleted, unless a failure or an unseen place of the result explains its absence.
         """
-        found = discover_files(self.roots) if self.memory else _NOTHING
-        return _merge(found, self._discover_transcripts()) if self.sessions else found
 
     def excluded(self) -> list[ExcludedPlace]:
-        """Return the files and folders that are left out because of a rule, at most 100,000 of the Markdown's.
+        """Return the files and folders that are left out because of a rule, in no order. Costs as much as `discover`.
 
-        Among them are the transcripts that are not indexed because of their kind, or because the database has them.
-        Costs as much as `discover`, and opens no file except `.memoryignore`.
+        Among them are the transcripts that are not indexed because of their kind.
         """
-        places = excluded_places(self.roots) if self.memory else []
-        with suppress(OSError):
-            places += self._excluded_transcripts()
-        return places
 
-    def _excluded_transcripts(self) -> list[ExcludedPlace]:
-        if not self.sessions:
-            return []
-        found, folder = self._discover_transcripts(), Path(self.sessions)
-        if found.unseen:
-            return []
-        paths = {file.source_file.path for file in list_transcripts(folder)}
-        paths |= {file.path for file in list_archives(folder, self.agent_id)} if self.database else set()
-        paths -= {file.path for file in found.files}
-        return [ExcludedPlace(path, OTHER_TRANSCRIPT, Source.SESSIONS) for path in paths]
+    def ignoring_rule(self, location: Location) -> str:
+        """Return the rule that keeps discovery from finding a memory file; empty if none does.
 
-    def _discover_transcripts(self) -> Discovery:
-        """Return the transcripts in files and in the database; each once, even if it is in both."""
-        if not self.database:
-            return discover_transcripts(Path(self.sessions))
-        stored, excluded = discover_sessions(self.database, self.agent_id, self.sessions)
-        # OpenClaw makes the folder only when it archives a session, and the agent's folder at its first session.
-        may_be_missing = bool(stored.files or stored.failures) or not Path(self.sessions).parent.exists()
-        files = discover_transcripts(Path(self.sessions), self.agent_id, may_be_missing=may_be_missing)
-        live = {session_id(file.parts[-1]) for file in stored.files if not is_rotated(file.parts[-1])}
-        kept = tuple(file for file in files.files if not _is_stored(file, live, excluded))
-        names = {file.parts[-1] for file in kept}
-        new = tuple(file for file in stored.files if file.parts[-1] not in names)
-        return _merge(replace(files, files=kept), replace(stored, files=new))
+        Raises:
+            IgnoreFileUnusable: a `.memoryignore` cannot be used, so that its folder gets no new files.
+        """
+
+    def is_discoverable(self, location: Location) -> bool:
+        """Return whether discovery finds an existing file below memory/, without looking at other files.
+
+        False if only discovery can decide this.
+        """
 
     def resolve(self, path: str) -> Location:
         """Return the location of a file. A path `sessions/<name>` with a transcript's name is a transcript.
@@ -95,53 +83,13 @@ class Corpus:
         Raises:
             PathNotAllowed: it is not a file of these sources, or not in canonical form.
         """
-        return self.locations(path)[0]
 
     def locations(self, path: str) -> Sequence[Location]:
         """Return the places where a file may be; the first is the one that is indexed under this path.
 
-        A transcript has other places, because a citation of it stays valid when OpenClaw moves it into its database, or
-        publishes it from there.
-
         Raises:
             PathNotAllowed: as `resolve`.
         """
-        name = transcript_name(path)
-        if name is not None:
-            return [self.transcript(name), *self._in_database(path, name)]
-        name = self._session_name(path)
-        if name is None:
-            return [resolve_path(self.roots, path)]
-        file = Location(path, self.sessions, (name,), Source.SESSIONS)
-        return [file, *self._in_database(path, name)] if is_archive(name) else [*self._in_database(path, name), file]
-
-    def _session_name(self, path: str) -> str | None:
-        """Return the file name in a path `sessions/<agent>/<name>`; None for any other path."""
-        prefix = session_path(self.agent_id, "")
-        name = path.removeprefix(prefix)
-        if not (self.sessions and self.database and path.startswith(prefix)):
-            return None
-        return name if is_transcript_name(name) else None
-
-    def _in_database(self, path: str, name: str) -> list[Location]:
-        return (
-            [Location(path, self.sessions, (name,), Source.SESSIONS, self.database, self.agent_id)]
-            if self.database
-            else []
-        )
-
-    def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
-        """Return the stat of each location, or None for one that is missing or cannot be read."""
-        stored = [place.parts[-1] for place in locations if place.database]
-        archived = [place.parts[-1] for place in locations if is_archive(place.parts[-1])] if self.database else []
-        names = {*stored, *archived}
-        in_database = stat_sessions(self.database, self.agent_id, names) if names else {}
-        files = iter(stat_files([place for place in locations if not place.database]))
-        stats = [in_database.get(place.parts[-1]) if place.database else next(files) for place in locations]
-        return [
-            in_database.get(place.parts[-1]) if stat is None and is_archive(place.parts[-1]) else stat
-            for place, stat in zip(locations, stats, strict=True)
-        ]
 
     def locations_for_reading(self, path: str) -> Sequence[Location]:
         """Return the places of a file that callers may read: those of `locations`, or that of `DREAMS.md`.
@@ -149,19 +97,6 @@ class Corpus:
         Raises:
             PathNotAllowed: it is not such a file, or not in canonical form.
         """
-        dreams = resolve_dreams(self.roots, path)
-        return self.locations(path) if dreams is None else [dreams]
-
-    def require_not_tombstoned(self, location: Location) -> None:
-        """Check that OpenClaw has not forgotten the session of a transcript, which may still be in a file. Blocks.
-
-        Raises:
-            FileNotFound: it has forgotten the session.
-            PathNotAllowed: the database of sessions is a link or a special file.
-            OSError: the database cannot be read, so it is unknown which sessions are forgotten.
-        """
-        if self.database:
-            require_not_tombstoned(self.database, self.agent_id, location.parts[-1])
 
     def transcript(self, file_name: str) -> Location:
         """Return the location of the transcript with this name.
@@ -169,12 +104,96 @@ class Corpus:
         Raises:
             PathNotAllowed: transcripts are not a source, or the name is not a transcript's.
         """
-        path = f"{SESSIONS_FOLDER}/{file_name}"
-        if not self.sessions:
-            raise PathNotAllowed(path, "session transcripts are not a source of this agent")
-        if not is_transcript(file_name):
-            raise PathNotAllowed(path, "it is not the name of a transcript (<session>.jsonl)")
-        return Location(path, self.sessions, (file_name,), Source.SESSIONS)
+
+    def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
+        """Return the stat of each location, or None for one that is missing or cannot be read."""
+
+    def stat_file(self, file: Location | SourceFile) -> FileStat | None:
+        """Return the stat of a file that is in no database of sessions, or None if it is missing.
+
+        Raises:
+            PathNotAllowed: it leads through a link, or is not a regular file.
+        """
+
+    def is_deleted(self, location: Location, device: int) -> bool:
+        """Return whether a file that was indexed on this device, as the index stores it, no longer exists.
+
+        False if that is unknown.
+
+        Raises:
+            PathNotAllowed: a component is a link.
+        """
+
+    def read(self, file: Location | SourceFile, max_bytes: int) -> tuple[bytes, FileStat]:
+        """Return the bytes of a memory file, and its stat from before they were read.
+
+        Raises:
+            PathNotAllowed: it leads through a link, or is not a regular file.
+            FileNotFound: it does not exist.
+            FileTooLarge: it has more than `max_bytes` bytes.
+            OSError: it cannot be read.
+        """
+
+    def notes(self, accepts: Callable[[str], bool], *, ignored: bool = False) -> Sequence[SourceFile]:
+        """Return the memory files directly in memory/ whose names, without the folder, are accepted; by name.
+
+        Files that `.memoryignore` excludes are left out unless `ignored`. Return none if the folder or, unless
+        `ignored`, the `.memoryignore` cannot be read. Only the accepted files are looked at.
+        """
+
+    def list_transcripts(self) -> Sequence[SourceFile]:
+        """Return the transcripts and compressed archives of sessions by name, also if they are not indexed.
+
+        Transcripts in the gateway's database are not among them.
+
+        Raises:
+            OSError: they cannot be listed.
+        """
+
+    def open_transcript(
+        self,
+        file: SourceFile | Location,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        quickly: bool = False,
+    ) -> Transcript:
+        """Open a transcript. An archive is read as a whole, until `should_stop` returns True.
+
+        With `quickly`, wait only shortly for a lock of the gateway, because a call waits for the result.
+
+        Raises:
+            FileNotFound: it does not exist.
+            PathNotAllowed: it is a link or a special file.
+            OSError: it cannot be read, or is damaged; `DamagedArchive` if it fails again unless it changes.
+            ReadStopped: `should_stop` returned True.
+        """
+
+    def require_not_tombstoned(self, location: Location) -> None:
+        """Check that the gateway has not forgotten the session of a transcript, which may still be in a file.
+
+        Raises:
+            FileNotFound: it has forgotten the session.
+            PathNotAllowed: the gateway's database is a link or a special file.
+            OSError: the gateway's database cannot be read, so it is unknown which sessions are forgotten.
+        """
+
+    def has_session(self, session_id: str) -> bool:
+        """Return whether the gateway's database has the session, also if it is not indexed; False without a database.
+
+        Raises:
+            PathNotAllowed: the gateway's database is a link or a special file.
+            OSError: it cannot be read.
+        """
+
+    def last_messages(self, name: str, count: int, keep: Callable[[Message], bool]) -> tuple[str, list[Message]]:
+        """Return the id of the session that `name` means, and its last `count` messages that `keep` accepts, in order.
+
+        `name` is a file name or session id; sessions that are not indexed can be read, too. See `conversation`.
+
+        Raises:
+            PathNotAllowed: `name` is not a file name or session id, or the transcripts are not readable.
+            FileNotFound: the transcript does not exist.
+        """
 
 
 def transcript_name(path: str) -> str | None:
@@ -183,47 +202,20 @@ def transcript_name(path: str) -> str | None:
     return name if folder == SESSIONS_FOLDER and "/" not in name and is_transcript(name) else None
 
 
+def transcript_location(sessions: str, file_name: str) -> Location:
+    """Return the location of the transcript with this name, with `sessions` as its root.
+
+    Raises:
+        PathNotAllowed: `sessions` is empty because transcripts are not a source, or the name is not a transcript's.
+    """
+    path = f"{SESSIONS_FOLDER}/{file_name}"
+    if not sessions:
+        raise PathNotAllowed(path, "session transcripts are not a source of this agent")
+    if not is_transcript(file_name):
+        raise PathNotAllowed(path, "it is not the name of a transcript (<session>.jsonl)")
+    return Location(path, sessions, (file_name,), Source.SESSIONS)
+
+
 def is_session_path(path: str) -> bool:
     """Return whether a display path is in the folder of transcripts, whether or not they are indexed."""
     return path.startswith(f"{SESSIONS_FOLDER}/") and not path.endswith(".md")
-
-
-def _is_stored(file: SourceFile, live: set[str], excluded: frozenset[str]) -> bool:
-    """Return whether the database has the current transcript of a file's session, or excludes the session."""
-    name = file.parts[-1]
-    return session_id(name) in excluded or (not is_rotated(name) and session_id(name) in live)
-
-
-def discover_transcripts(folder: Path, agent_id: str = "", *, may_be_missing: bool = False) -> Discovery:
-    """Return the transcripts of a folder; with `agent_id`, also the compressed archives.
-
-    Those of scheduled runs and other sessions of the gateway itself are left out.
-
-    If the folder cannot be read, no transcript counts as deleted. If it does not exist, all of them do, because it is
-    part of the state directory, which exists; this is an issue unless it `may_be_missing`.
-    """
-    unseen = UnreadableFolder(str(folder), "", (below(SESSIONS_FOLDER),), source=Source.SESSIONS)
-    try:
-        listed = [file.source_file for file in list_transcripts(folder)]
-        listed += list_archives(folder, agent_id) if agent_id else []
-        generated, problem = read_generated_sessions(folder)
-        device = folder.stat().st_dev
-    except FileNotFoundError:
-        missing = f"the folder of session transcripts, {folder}, does not exist"
-        return Discovery((), (), () if may_be_missing else (missing,))
-    except (OSError, MemorydError) as error:
-        reason = error.message if isinstance(error, MemorydError) else f"cannot be read: {error.strerror}"
-        failure = FileFailure(SESSIONS_FOLDER, Source.SESSIONS, f"folder {reason}")
-        return Discovery((), (failure,), (), (replace(unseen, reason=reason),))
-    files = tuple(file for file in listed if session_id(file.parts[-1]) not in generated)
-    emptied = replace(unseen, reason="is empty, but its files were indexed on another drive", device=device)
-    return Discovery(files, (), (problem,) if problem else (), () if listed else (emptied,))
-
-
-def _merge(one: Discovery, other: Discovery) -> Discovery:
-    return Discovery(
-        tuple(sorted((*one.files, *other.files), key=lambda file: file.path)),
-        tuple(sorted((*one.failures, *other.failures), key=lambda failure: failure.path)),
-        (*one.issues, *other.issues),
-        (*one.unseen, *other.unseen),
-    )

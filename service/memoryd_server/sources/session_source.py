@@ -28,7 +28,6 @@ from memoryd_server.sources.session_list import (
     session_stat,
 )
 from memoryd_server.sources.session_reader import SessionReader
-from memoryd_server.sources.transcript_text import Message
 from memoryd_server.sources.transcripts import (
     SESSIONS_FOLDER,
     TranscriptFile,
@@ -56,9 +55,6 @@ COMPRESSED = ".zst"
 _COLD_FOLDER = "cold"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HASHED_BYTES = 1 << 20
-# The events that are read at first for each wanted message, and the growth of this number.
-_TAIL_EVENTS = 4
-_TAIL_GROWTH = 4
 
 
 def is_archive(file_name: str) -> bool:
@@ -90,37 +86,6 @@ def discover_sessions(database: str, agent_id: str, folder: str) -> tuple[Discov
     reason = f"rows with values of unexpected types in {database}, whose sessions are not indexed: {found.malformed}"
     failures = (FileFailure(place, Source.SESSIONS, reason),) if found.malformed else ()
     return Discovery(tuple(files), failures, ()), found.excluded
-
-
-def last_session_messages(
-    database: str,
-    agent_id: str,
-    folder: str,
-    session: str,
-    count: int,
-    *,
-    keep: Callable[[Message], bool] = lambda _: True,
-) -> list[Message] | None:
-    """Return the last `count` messages of a session in the agent's database that `keep` accepts, in order.
-
-    None if the database has no such session, or cannot be read. Reads only the last events, as far as necessary.
-    """
-    name = f"{session}.jsonl"
-    if not is_transcript_name(name):
-        return None
-    place = Location(session_path(agent_id, name), folder, (name,), Source.SESSIONS, database, agent_id)
-    try:
-        with open_transcript(place, open_database=open_quickly) as reader:
-            events = _TAIL_EVENTS * count
-            while True:
-                first = max(0, reader.stat.size_bytes - events)
-                lines = reader.lines(reader.position_after(first))
-                found = [line.message for line in lines if line.message is not None and keep(line.message)]
-                if len(found) >= count or not first:
-                    return found[len(found) - min(count, len(found)) :]
-                events *= _TAIL_GROWTH
-    except (OSError, MemorydError):
-        return None
 
 
 def list_session_files(folder: Path) -> list[TranscriptFile]:
@@ -229,7 +194,7 @@ def open_transcript(
     if name.endswith(COMPRESSED):
         stream = os.fdopen(open_file(file.root, file.parts), "rb")
         return _closing(stream, lambda: _archive(stream, name, should_stop))
-    return TranscriptReader(file)
+    return TranscriptReader.open(file)
 
 
 _SESSION = """

@@ -6,11 +6,10 @@ start of any line.
 
 A last line without a line break counts if it contains a complete message; otherwise it may be unfinished and is left
 for the next read. A line longer than 16 MiB is skipped without being held in memory.
-
-A transcript is indexed when it has grown enough, because one message is not worth a run and a vector.
 """
 
 import hashlib
+import io
 import math
 import os
 import re
@@ -22,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
-from memoryd_server.model import FileStat, Source, SourceFile, stored
+from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.model import FileStat, Source, SourceFile
 from memoryd_server.sources.files import file_stat, open_directory, open_file
 from memoryd_server.sources.roots import Location
 from memoryd_server.sources.transcript_text import Message, TranscriptParser, turn_state
@@ -33,9 +32,6 @@ SESSIONS_FOLDER = "sessions"
 
 _SUFFIX = re.compile(r"\.jsonl(?:\.(?:reset|deleted)\..|\Z)", re.DOTALL)
 _EXCLUDED_SUFFIXES = (".bak", ".md", ".tmp", ".lock", ".zst")
-
-_FIRST_TAIL_BYTES = 1 << 20
-_TAIL_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,31 +138,8 @@ def read_transcript(file: TranscriptFile) -> str:
         PathNotAllowed: it was replaced by a link or a special file.
         OSError: it cannot be read.
     """
-    with TranscriptReader(file.source_file) as reader:
+    with TranscriptReader.open(file.source_file) as reader:
         return "\n".join(line.message.labelled for line in reader.lines(START) if line.message)
-
-
-def last_messages(
-    file: TranscriptFile,
-    count: int,
-    keep: Callable[[Message], bool] = lambda _: True,
-    *,
-    first_tail_bytes: int = _FIRST_TAIL_BYTES,
-) -> list[Message]:
-    """Return the last `count` messages that `keep` accepts, in order. Their `line` numbers are 0.
-
-    Reads only as much of the end of the file as necessary.
-
-    Raises:
-        FileNotFound, PathNotAllowed, OSError: as `read_transcript`.
-    """
-    with TranscriptReader(file.source_file) as reader:
-        tail = first_tail_bytes
-        while True:
-            messages = [message for message in reader.tail_messages(tail) if keep(message)]
-            if len(messages) >= count or tail >= reader.stat.size_bytes:
-                return messages[len(messages) - min(count, len(messages)) :]
-            tail *= _TAIL_GROWTH
 
 
 MOST_LINE_BYTES = 16 << 20
@@ -203,19 +176,28 @@ class TranscriptLine:
 class TranscriptReader:
     """An open transcript; a context manager. `stat` is from the time of opening, and limits how much is read.
 
-    `skipped` is the number of lines that `lines` has skipped because they are too long.
-
-    Raises:
-        FileNotFound: the file does not exist.
-        PathNotAllowed: it is a link or a special file.
+    `raw` is the unbuffered stream of the transcript's bytes, which can seek; the reader closes it. `skipped` is the
+    number of lines that `lines` has skipped because they are too long.
     """
 
-    def __init__(self, file: SourceFile | Location, *, max_line_bytes: int = MOST_LINE_BYTES) -> None:
+    def __init__(self, raw: io.RawIOBase, stat: FileStat, *, max_line_bytes: int = MOST_LINE_BYTES) -> None:
+        self.stat = stat
         self.skipped = 0
         self._max_line_bytes = max_line_bytes
-        self._stream = os.fdopen(open_file(file.root, file.parts), "rb", _BLOCK_BYTES)
-        self.stat: FileStat = file_stat(os.fstat(self._stream.fileno()))
+        self._raw = raw
+        self._stream = io.BufferedReader(raw, _BLOCK_BYTES)
         self._hash, self._hashed_bytes = hashlib.sha256(), 0
+
+    @classmethod
+    def open(cls, file: SourceFile | Location, *, max_line_bytes: int = MOST_LINE_BYTES) -> Self:
+        """Open the transcript in a file.
+
+        Raises:
+            FileNotFound: the file does not exist.
+            PathNotAllowed: it is a link or a special file.
+        """
+        raw = os.fdopen(open_file(file.root, file.parts), "rb", 0)
+        return cls(raw, file_stat(os.fstat(raw.fileno())), max_line_bytes=max_line_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -249,11 +231,25 @@ class TranscriptReader:
             self._hash, self._hashed_bytes = hashlib.sha256(), 0
         while self._hashed_bytes < end:
             at = self._hashed_bytes
-            block = os.pread(self._stream.fileno(), min(_BLOCK_BYTES, end - at), at)
+            block = self._read_at(at, min(_BLOCK_BYTES, end - at))
             if not block:
                 return
             self._hash.update(block)
             self._hashed_bytes += len(block)
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        """Return up to `size` bytes from `offset` on; fewer only at the end. The position of `lines` stays."""
+        before = self._raw.tell()
+        self._raw.seek(offset)
+        try:
+            pieces: list[bytes] = []
+            while size > 0 and (piece := self._raw.read(size)):
+                pieces.append(piece)
+                size -= len(piece)
+        finally:
+            # The buffer of the stream assumes that the position behind it has not changed.
+            self._raw.seek(before)
+        return b"".join(pieces)
 
     def ends_digest(self, position: ReadPosition) -> bytes:
         """Return the digest that earlier versions stored: of the first and last bytes before `position`."""
@@ -325,7 +321,7 @@ class TranscriptReader:
         while offset > 0:
             size = min(_BACKWARD_BYTES, offset)
             offset -= size
-            first, *others = os.pread(self._stream.fileno(), size, offset).split(b"\n")
+            first, *others = self._read_at(offset, size).split(b"\n")
             if others:
                 *whole, last = others
                 yield self._joined([*pieces, last], length + len(last))
@@ -395,61 +391,3 @@ class TranscriptReader:
             length += len(data)
             ended = data.endswith(b"\n")
         return None, length, ended
-
-
-@dataclass(frozen=True, slots=True)
-class GrowthLimits:
-    """The growth at which a transcript is due; 0 means any growth.
-
-    A transcript that was not written to for `quiet_seconds` is due in any case. A session in a database, of which no
-    bytes are counted, is due if its last indexed event is older than `database_seconds`.
-    """
-
-    bytes: int = 100_000
-    messages: int = 50
-    quiet_seconds: float = 900.0
-    database_seconds: float = 30.0
-
-
-class GrowthRule:
-    """Decide by `limits` whether a transcript is due. `now_ns` is the wall clock in Unix nanoseconds."""
-
-    def __init__(self, limits: GrowthLimits, now_ns: Callable[[], int]) -> None:
-        self._limits = limits
-        self._now_ns = now_ns
-
-    def is_due(self, file: SourceFile, seen: FileStat | None) -> bool:
-        """Return whether `file` is to be indexed now. It differs from the state `seen` before, None for a new file.
-
-        A rotated transcript is due, because it no longer grows. A truncated or rewritten one is due, because removed
-        text must not be found any more. Reads at most as many bytes as are needed to reach the limit.
-        """
-        before = 0 if seen is None else seen.size_bytes
-        grown = file.stat.size_bytes - before
-        # A negative size is that of a partly read transcript.
-        rewritten = seen is not None and grown == 0 and stored(file.stat).mtime_ns != seen.mtime_ns
-        if is_rotated(file.parts[-1]) or before < 0 or grown < 0 or rewritten:
-            return True
-        if file.database:
-            return self._is_database_due(seen, grown)
-        if grown >= max(1, self._limits.bytes) or self._is_quiet(file.stat):
-            return True
-        return grown > 0 and self._has_messages(file, before, grown)
-
-    def _is_database_due(self, seen: FileStat | None, grown: int) -> bool:
-        """Return whether a session has enough new events, or new events while the indexed ones are old."""
-        if seen is None or grown >= max(1, self._limits.messages) or not self._limits.bytes:
-            return True
-        return self._now_ns() - seen.mtime_ns > self._limits.database_seconds * 1e9
-
-    def _is_quiet(self, stat: FileStat) -> bool:
-        return self._now_ns() - stat.mtime_ns > self._limits.quiet_seconds * 1e9
-
-    def _has_messages(self, file: SourceFile, before: int, grown: int) -> bool:
-        try:
-            with TranscriptReader(file) as reader:
-                enough = max(1, self._limits.messages)
-                return reader.count_lines(before, grown, enough) >= enough
-        except (MemorydError, OSError):
-            # The run reports the error.
-            return True

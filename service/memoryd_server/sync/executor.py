@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
-from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
+from memoryd_server.errors import FileNotFound, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
 from memoryd_server.sources import ReadStopped
 from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
@@ -134,6 +134,8 @@ class PlanExecutor:
                 part = next(parts, None)
             except FileNotFound:
                 return self._add_missing(known)
+            except IndexUnavailable:
+                raise
             except (OSError, MemorydError) as error:
                 failed = PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
                 return self._add_failed(failed, known)

@@ -20,10 +20,7 @@ from memoryd_server.sources import (
     GrowthRule,
     Location,
     UnreadableFolder,
-    is_deleted,
-    is_discoverable,
     session_id,
-    stat_file,
 )
 from memoryd_server.store import ROWS_VERSION, FileRow, Writer
 from memoryd_server.sync.prepare import READER_VERSION
@@ -340,20 +337,18 @@ class SyncPlanner:
             return self.corpus.resolve(path)
         return None
 
-    @staticmethod
-    def _stat(place: Location) -> SourceFile | None:
+    def _stat(self, place: Location) -> SourceFile | None:
         with suppress(MemorydError, OSError):
-            stat = stat_file(place)
+            stat = self.corpus.stat_file(place)
             return None if stat is None else SourceFile(place.path, place.source, place.root, place.parts, stat)
         return None
 
     def _is_new_memory(self, place: Location) -> bool:
-        return self.corpus.memory and is_discoverable(self.corpus.roots, place)
+        return self.corpus.memory and self.corpus.is_discoverable(place)
 
-    @staticmethod
-    def _is_deleted(place: Location, row: FileRow) -> bool:
+    def _is_deleted(self, place: Location, row: FileRow) -> bool:
         with suppress(MemorydError, OSError):
-            return is_deleted(place, row.stat.device)
+            return self.corpus.is_deleted(place, row.stat.device)
         return False
 
     def plan(self, discovery: Discovery, rows: Rows, scope: SyncScope = DUE_SCOPE) -> SyncPlan:
@@ -393,7 +388,7 @@ class SyncPlanner:
             return True
         if row is not None and (row.error is not None or identity_of(row.stat) != identity_of(file.stat)):
             return True
-        return self._growth.is_due(file, None if row is None else row.stat)
+        return self._growth.is_due(file, None if row is None else row.stat, self.corpus.open_transcript)
 
 
 def _in_scope(scope: SyncScope, files: Iterable[SourceFile]) -> Iterable[SourceFile]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, memory_chunks, split_front_matter
-from memoryd_server.errors import FileNotFound, MemorydError
+from memoryd_server.errors import FileNotFound, IndexUnavailable, MemorydError
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, is_settled, settled
 from memoryd_server.sources import (
     FLATTENING_VERSION,
@@ -21,9 +21,7 @@ from memoryd_server.sources import (
     Transcript,
     is_curated,
     note_day,
-    open_transcript,
     origin_of_file,
-    read_file,
 )
 from memoryd_server.store import (
     BuildIdentity,
@@ -59,7 +57,9 @@ class MissingFile:
 class FilePreparer:
     """Prepares files, with one analyzer and one build identity.
 
-    `now_ns` is the wall clock in Unix nanoseconds. `forgotten` decides which memory files get no chunks.
+    `now_ns` is the wall clock in Unix nanoseconds. `forgotten` decides which memory files get no chunks. `read` and
+    `open_transcript` are those of the corpus. If they raise `IndexUnavailable`, so do the methods: that is the state of
+    the store of all files, and not of the file.
     """
 
     def __init__(
@@ -70,8 +70,8 @@ class FilePreparer:
         now_ns: Callable[[], int],
         forgotten: ForgottenSources | None = None,
         *,
-        read: Callable[[SourceFile, int], tuple[bytes, FileStat]] = read_file,
-        open_transcript: OpenTranscript = open_transcript,
+        read: Callable[[SourceFile, int], tuple[bytes, FileStat]],
+        open_transcript: OpenTranscript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self.analyzer = analyzer
@@ -92,6 +92,8 @@ class FilePreparer:
             data, stat = self._read(file, self._max_file_bytes)
         except FileNotFound:
             return MissingFile()
+        except IndexUnavailable:
+            raise
         except (OSError, MemorydError) as error:
             return PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
         stat = settled(stat, self._now_ns())
@@ -117,6 +119,8 @@ class FilePreparer:
             return self.transcripts.chunks(file, should_stop)
         try:
             data, _ = self._read(file, self._max_file_bytes)
+        except IndexUnavailable:
+            raise
         except (OSError, MemorydError):
             return iter(())
         content_hash = hashlib.sha256(data).digest()
@@ -209,7 +213,7 @@ class TranscriptPreparer:
         analyzer: Analyzer,
         identity: BuildIdentity,
         now_ns: Callable[[], int],
-        open_transcript: OpenTranscript = open_transcript,
+        open_transcript: OpenTranscript,
         part_chars: int = PART_CHARS,
     ) -> None:
         self._analyzer = analyzer
@@ -253,6 +257,8 @@ class TranscriptPreparer:
             with self._open(file, should_stop) as reader:
                 for part in self._read(file, reader, _ResumePoint(START, None), "", analyzed=False):
                     yield list(part.chunks)
+        except IndexUnavailable:
+            raise
         except (MemorydError, OSError):
             return
 
@@ -269,6 +275,8 @@ class TranscriptPreparer:
                     if line.message is not None:
                         message = line.message
                         yield from chunker.add(message.line, message.label, message.text, message.origin)
+        except IndexUnavailable:
+            raise
         except (MemorydError, OSError):
             return
         last = chunker.last()

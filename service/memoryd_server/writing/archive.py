@@ -4,7 +4,6 @@ The file appears under its name with all of its contents or not at all. A repeat
 contents: one of the same session with the same messages, written on that day or the day before.
 """
 
-import os
 import re
 import threading
 import unicodedata
@@ -12,24 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from pathlib import Path
 
-from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed, WorkspaceReadOnly
-from memoryd_server.sources import (
-    MEMORY_FOLDER,
-    SUFFIX,
-    USER,
-    Message,
-    Roots,
-    TranscriptFile,
-    last_messages,
-    last_session_messages,
-    list_transcripts,
-    open_directory,
-    read_file,
-    resolve_for_append,
-    session_id,
-)
+from memoryd_server.errors import MemorydError, WorkspaceReadOnly
+from memoryd_server.sources import MEMORY_FOLDER, SUFFIX, USER, Corpus, Message
 from memoryd_server.text import normalized, stop_words
 from memoryd_server.writing.memory_writer import MemoryWriter
 
@@ -78,10 +62,8 @@ class Archiver:
         self._writer = writer
         self._mutex = threading.Lock()
 
-    def archive(self, roots: Roots, transcripts: Path, request: ArchiveRequest, database: str = "") -> ArchiveReceipt:
-        """Write the archive, and return its path once it is on disk. Blocks.
-
-        The messages are read from the gateway's `database` of sessions if it has the session, else from a file.
+    def archive(self, corpus: Corpus, request: ArchiveRequest) -> ArchiveReceipt:
+        """Write the archive of a session of `corpus`, and return its path once it is durable. Blocks.
 
         Raises:
             PathNotAllowed: the transcript's name is not valid, or the memory folder is a link.
@@ -89,12 +71,12 @@ class Archiver:
             WorkspaceReadOnly: the file system or its permissions refuse the write.
             DiskFull: no space is left; nothing was written.
         """
-        session, messages = _conversation(transcripts, request.transcript, request.count, database, self._agent_id)
+        session, messages = corpus.last_messages(request.transcript, request.count, _is_conversation)
         if not messages:
             return ArchiveReceipt()
         title, body = _title(request.local), _body(session, request.session_key, messages)
         with self._mutex:
-            existing = _find_equal(roots, request.local.date(), body)
+            existing = _find_equal(corpus, request.local.date(), body)
             if existing:
                 return ArchiveReceipt(existing, len(messages), already=True)
             slug = request.slug or slug_from_messages(messages) or f"{request.local:%H%M}"
@@ -122,30 +104,17 @@ def _body(session_id: str, session_key: str, messages: Sequence[Message]) -> str
     return "\n" + "\n".join(head) + f"\n\n## Conversation\n\n{conversation}\n"
 
 
-def _find_equal(roots: Roots, day: date, body: str) -> str:
+def _find_equal(corpus: Corpus, day: date, body: str) -> str:
     """Return the path of a file of that day or the day before with the same text below its title, or ""."""
     wanted = body.encode()
     days = tuple(f"{each.isoformat()}-" for each in (day, max(day, date.min + _DAY) - _DAY))
-    for name in sorted(_list_names(roots)):
-        if name.startswith(days) and name.endswith(SUFFIX):
-            path = f"{MEMORY_FOLDER}/{name}"
-            # A link or an unreadable file is not an archive.
-            with suppress(MemorydError, OSError):
-                data, _ = read_file(resolve_for_append(roots, path), _MOST_BYTES)
-                if data.partition(b"\n")[2] == wanted:
-                    return path
+    for file in corpus.notes(lambda name: name.startswith(days), ignored=True):
+        # A link or an unreadable file is not an archive.
+        with suppress(MemorydError, OSError):
+            data, _ = corpus.read(file, _MOST_BYTES)
+            if data.partition(b"\n")[2] == wanted:
+                return file.path
     return ""
-
-
-def _list_names(roots: Roots) -> list[str]:
-    with suppress(MemorydError, OSError):
-        folder = open_directory(roots.base(), (MEMORY_FOLDER,))
-        try:
-            with os.scandir(folder) as entries:
-                return [entry.name for entry in entries]
-        finally:
-            os.close(folder)
-    return []
 
 
 MOST_SLUG_CHARS = 60
@@ -206,77 +175,9 @@ def archive_paths(day: date, slug: str) -> Iterator[str]:
         yield f"{stem}-{number}{SUFFIX}"
 
 
-_TOPIC = "-topic-"
 # "/new" and "/model gpt" are commands to the gateway; "/etc/hosts is missing" is a message to the agent.
 _COMMAND = re.compile(r"/[A-Za-z][\w:-]*(?:\s|$)")
 
 
-def _conversation(folder: Path, name: str, count: int, database: str, agent_id: str) -> tuple[str, list[Message]]:
-    """Return the id of the session that `name` means, and its last messages without commands."""
-    session = session_id(name)
-    # The name of a rotated file means that file.
-    stored = None
-    if database and name in {session, f"{session}.jsonl"}:
-        stored = last_session_messages(database, agent_id, str(folder), session, count, keep=_is_conversation)
-    if stored:
-        return session, stored
-    try:
-        file, messages = read_messages(folder, name, count)
-    except FileNotFound:
-        if stored is None:
-            raise
-        return session, []
-    return file.session_id, messages
-
-
-def read_messages(folder: Path, name: str, count: int) -> tuple[TranscriptFile, list[Message]]:
-    """Return the last `count` messages of a transcript or session, without commands, and their file. Blocks.
-
-    `name` is a file name or session id. If a transcript was rotated, or restarted and has no message yet, the messages
-    are read from the session's newest rotated file, else from the files of its topics.
-
-    Raises:
-        PathNotAllowed: `name` is not a file name or session id, or the folder is not readable.
-        FileNotFound: the transcript does not exist.
-    """
-    if not name or "/" in name or "\0" in name or name in {".", ".."}:
-        raise PathNotAllowed(name, "it is not the name of a transcript or the id of a session")
-    try:
-        files = _candidates(list_transcripts(folder), name)
-        read = ((file, last_messages(file, count, _is_conversation)) for file in files)
-        first = next(((file, messages) for file, messages in read if messages), None)
-    except FileNotFound:
-        raise _no_transcript(name) from None
-    except OSError as error:
-        raise PathNotAllowed(name, f"the transcript cannot be read: {error.strerror}") from error
-    if first is not None:
-        return first
-    if not files:
-        raise _no_transcript(name)
-    return files[0], []
-
-
-def _candidates(files: list[TranscriptFile], name: str) -> list[TranscriptFile]:
-    named = [file for file in files if file.file_name == name]
-    if named and named[0].rotated:
-        return named
-    session = session_id(name)
-    live = [file for file in files if file.session_id == session and not file.rotated]
-    rotated = [file for file in files if file.session_id == session and file.rotated]
-    topics = [file for file in files if file.session_id.startswith(session + _TOPIC)]
-    return live + _newest_first(rotated) + _newest_first(topics)
-
-
-def _newest_first(files: list[TranscriptFile]) -> list[TranscriptFile]:
-    return sorted(files, key=lambda file: (file.mtime_ns, file.file_name), reverse=True)
-
-
 def _is_conversation(message: Message) -> bool:
     return message.role != USER or not _COMMAND.match(message.text)
-
-
-def _no_transcript(name: str) -> FileNotFound:
-    return FileNotFound(
-        f"no transcript {name!r} in the agent's sessions folder; name a file in it or a session id",
-        metadata={"path": name},
-    )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.agent.files import MOST_BYTES, read_range
 from memoryd_server.errors import FileNotFound, PathNotAllowed
-from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sources.transcript_text import parse_message
 from transcript_fixture import TOOL, assistant, user
@@ -20,7 +20,7 @@ LINES = st.lists(st.sampled_from([user("a b"), assistant("c"), TOOL, "\n", "half
 def corpus(tmp_path):
     (tmp_path / "sessions").mkdir()
     (tmp_path / "workspace").mkdir()
-    return Corpus(Roots(str(tmp_path / "workspace")), str(tmp_path / "sessions"))
+    return FolderCorpus(Roots(str(tmp_path / "workspace")), str(tmp_path / "sessions"))
 
 
 def read(corpus, start=1, count=2_000, path="sessions/s.jsonl"):
@@ -84,5 +84,5 @@ def test_a_note_in_a_folder_of_the_same_name_is_a_note(corpus, tmp_path):
     (tmp_path / "workspace" / "sessions").mkdir()
     (tmp_path / "workspace" / "sessions" / "s.md").write_text("A note.")
     roots = Roots(corpus.roots.workspace, ("sessions",))
-    found = read_range(Corpus(roots, corpus.sessions), "sessions/s.md", 1, 10, 1_000)
+    found = read_range(FolderCorpus(roots, corpus.sessions), "sessions/s.md", 1, 10, 1_000)
     assert found.text == "A note."

@@ -11,7 +11,7 @@ from memoryd_server.agent.files import read_range
 from memoryd_server.sessions import context
 from memoryd_server.sessions.context import MOST_CHARS, MOST_TOTAL_CHARS, USER_CHARS, load_context
 from memoryd_server.sessions.daily_notes import StartupContext, log_paths
-from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.roots import Roots
 from properties import examples
 
@@ -172,7 +172,7 @@ def test_shown_text_is_within_the_budget_and_at_its_stated_lines(workspace, cont
         if not file.text:
             continue
         lines = read_range(
-            Corpus(Roots(str(workspace))), file.path, file.start_line, file.end_line - file.start_line + 1, MOST_BYTES
+            FolderCorpus(Roots(str(workspace))), file.path, file.start_line, file.end_line - file.start_line + 1, MOST_BYTES
         )
         assert lines.text.startswith(file.text) if file.start_line == file.end_line else lines.text == file.text
     if sum(map(len, contents)) <= budget:

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import discover_files, excluded_places
 from memoryd_server.sources.exclusions import LINK, SECOND_NAME, RootFinder, ignoring_rule, pattern_rule
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.ignore import IGNORE_FILE, MOST_RULES
 from memoryd_server.sources.roots import ExtraPath, Roots, resolve_path
 
@@ -174,8 +174,8 @@ def test_the_list_says_where_it_ends(workspace):
 def test_a_corpus_without_memory_excludes_nothing(workspace):
     fill(workspace, "memory/a.md", ignore="*.md\n")
     roots = Roots(os.fspath(workspace))
-    assert [place.path for place in Corpus(roots).excluded()] == ["memory/a.md"]
-    assert Corpus(roots, memory=False).excluded() == []
+    assert [place.path for place in FolderCorpus(roots).excluded()] == ["memory/a.md"]
+    assert FolderCorpus(roots, memory=False).excluded() == []
 
 
 def test_a_long_rule_that_excludes_many_files_is_kept_once(workspace):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from memoryd_server.sources.corpus import Corpus, discover_transcripts
+from memoryd_server.sources.folder_corpus import FolderCorpus, discover_transcripts
 from memoryd_server.sources.generated_sessions import (
     entry_links,
     generated_sessions,
@@ -121,5 +121,5 @@ def test_a_scheduled_run_is_removed_from_the_index_and_can_still_be_read(tmp_pat
         assert index.found("quince") == ["sessions/main.jsonl"]
     finally:
         index.close()
-    corpus = Corpus(Roots(str(tmp_path)), str(index.sessions))
+    corpus = FolderCorpus(Roots(str(tmp_path)), str(index.sessions))
     assert corpus.resolve("sessions/run.jsonl").parts == ("run.jsonl",)

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from memoryd_server.errors import PathNotAllowed
-from memoryd_server.sources.corpus import Corpus
 from memoryd_server.sources.discover import discover_files
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.roots import Roots, resolve_for_append, resolve_path
 from memoryd_server.sources.watch_scope import targets
 
@@ -72,7 +72,7 @@ def test_a_file_in_a_repair_folder_is_refused(path):
         with pytest.raises(PathNotAllowed):
             resolve(ROOTS, path)
     with pytest.raises(PathNotAllowed):
-        Corpus(ROOTS).locations_for_reading(path)
+        FolderCorpus(ROOTS).locations_for_reading(path)
 
 
 def test_repair_folders_are_neither_walked_nor_watched(workspace, tmp_path):
@@ -98,7 +98,7 @@ def test_an_extra_path_in_a_repair_folder_is_skipped_and_reported(workspace):
 @pytest.mark.parametrize("name", ["DREAMS.md", "dreams.md"])
 def test_dreams_can_be_read_but_are_not_memory(workspace, roots, name):
     write(workspace, name)
-    corpus = Corpus(roots)
+    corpus = FolderCorpus(roots)
     assert [place.parts for place in corpus.locations_for_reading(name)] == [(name,)]
     assert [place.path for place in corpus.locations_for_reading(os.fspath(workspace / name))] == [name]
     for resolve in (resolve_path, resolve_for_append):
@@ -111,4 +111,4 @@ def test_dreams_can_be_read_but_are_not_memory(workspace, roots, name):
 def test_dreams_of_other_folders_cannot_be_read(roots):
     for path in ("../DREAMS.md", "src/DREAMS.md", "Dreams.md", "./DREAMS.md", "/DREAMS.md"):
         with pytest.raises(PathNotAllowed):
-            Corpus(roots).locations_for_reading(path)
+            FolderCorpus(roots).locations_for_reading(path)

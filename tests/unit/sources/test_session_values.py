@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import MemorydError
+from memoryd_server.sources.session_messages import last_session_messages
 from memoryd_server.sources.session_source import (
     discover_sessions,
     has_session,
-    last_session_messages,
     open_transcript,
     stat_sessions,
 )

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.sources.roots import Location
+from memoryd_server.sources.session_messages import last_messages
 from memoryd_server.sources.transcript_text import TranscriptParser
 from memoryd_server.sources.transcripts import (
     START,
     ReadPosition,
     TranscriptReader,
     is_transcript,
-    last_messages,
     list_transcripts,
     session_id,
 )
@@ -46,7 +46,7 @@ BYTES = st.lists(LINES | st.binary(max_size=30), max_size=12).map(b"".join)
 
 def reader_of(folder, data, name="s.jsonl", **options):
     (Path(folder) / name).write_bytes(data)
-    return TranscriptReader(Location(f"sessions/{name}", str(folder), (name,)), **options)
+    return TranscriptReader.open(Location(f"sessions/{name}", str(folder), (name,)), **options)
 
 
 def read(reader, start=START):
@@ -197,9 +197,9 @@ def test_no_more_is_read_than_there_was_when_it_was_opened(tmp_path):
 def test_only_plain_files_are_opened(tmp_path, make):
     make(tmp_path / "s.jsonl")
     with pytest.raises(PathNotAllowed):
-        TranscriptReader(Location("sessions/s.jsonl", str(tmp_path), ("s.jsonl",)))
+        TranscriptReader.open(Location("sessions/s.jsonl", str(tmp_path), ("s.jsonl",)))
     with pytest.raises(FileNotFound):
-        TranscriptReader(Location("sessions/t.jsonl", str(tmp_path), ("t.jsonl",)))
+        TranscriptReader.open(Location("sessions/t.jsonl", str(tmp_path), ("t.jsonl",)))
 
 
 @pytest.mark.parametrize("first", [1, 30, 1 << 20])
@@ -209,10 +209,12 @@ def test_the_last_messages_are_the_last_ones_however_little_is_read_at_first(tmp
     (file,) = list_transcripts(tmp_path)
     wanted = [f"message {number}" for number in range(100) if number % 3]
     for count in (0, 1, 5, 66, 70):
-        assert [message.text for message in last_messages(file, count, first_tail_bytes=first)] == wanted[
-            len(wanted) - min(count, 66) :
-        ]
-    even = last_messages(file, 2, lambda message: int(message.text.split()[1]) % 2 == 0, first_tail_bytes=first)
+        with TranscriptReader.open(file.source_file) as reader:
+            last = last_messages(reader, count, first_tail_bytes=first)
+        assert [message.text for message in last] == wanted[len(wanted) - min(count, 66) :]
+    with TranscriptReader.open(file.source_file) as reader:
+        is_even = lambda message: int(message.text.split()[1]) % 2 == 0  # noqa: E731 -- shorter than a function
+        even = last_messages(reader, 2, is_even, first_tail_bytes=first)
     assert [message.text for message in even] == ["message 94", "message 98"]
 
 

@@ -108,7 +108,8 @@ def test_a_sync_can_be_cancelled_within_an_archive(index):
 def test_pricing_can_be_cancelled_within_an_archive(index):
     (index.sessions / NAME).write_bytes(LONG)
     (file,) = [file for file in index.corpus.discover().files if file.path == PATH]
-    preparer = FilePreparer(ANALYZER, index.identity, index.max_file_bytes, index.now_ns)
+    files = {"read": index.corpus.read, "open_transcript": index.corpus.open_transcript}
+    preparer = FilePreparer(ANALYZER, index.identity, index.max_file_bytes, index.now_ns, **files)
     calls = itertools.count()
     with pytest.raises(SyncCancelled) as cancelled:
         price_files(preparer, None, [file], {}, lambda: next(calls) > 100)

@@ -6,7 +6,7 @@ import pytest
 
 from index_fixture import ANALYZER, IDENTITY, MOST_FILE_BYTES, IndexFixture, RecordingObserver
 from memoryd_server.model import Clock
-from memoryd_server.sources.corpus import Corpus
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sync.engine import SyncEngine
 from memoryd_server.sync.plan import DUE_SCOPE, FULL_SCOPE, PendingScope, SyncPlanner, SyncScope
 from memoryd_server.sync.prepare import FilePreparer
@@ -31,8 +31,10 @@ class Named:
     def __init__(self, folder, *, synced=True):
         self.index = IndexFixture(folder, extra_paths=("../team",)).open()
         self.asks = PendingScope()
-        self.survey = Looked(Corpus(self.index.roots), self.asks)
-        preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.index.now_ns)
+        corpus = FolderCorpus(self.index.roots)
+        self.survey = Looked(corpus, self.asks)
+        files = {"read": corpus.read, "open_transcript": corpus.open_transcript}
+        preparer = FilePreparer(ANALYZER, IDENTITY, MOST_FILE_BYTES, self.index.now_ns, **files)
         self.engine = SyncEngine(self.index.store, self.survey, preparer, files_per_transaction=10, clock=Clock())
         for path in (A, B, "../team/c.md"):
             self.index.write(path, "the heron\n")

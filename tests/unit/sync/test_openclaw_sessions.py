@@ -16,7 +16,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import FileStat, Source
 from memoryd_server.sources.archive_reader import ColdReader
 from memoryd_server.sources.compression import zstd
-from memoryd_server.sources.corpus import discover_transcripts
+from memoryd_server.sources.folder_corpus import discover_transcripts
 from memoryd_server.sources.session_source import open_transcript
 from memoryd_server.sources.transcripts import START
 from memoryd_server.store import VectorIdentity

@@ -35,7 +35,7 @@ def starts(index):
             found.append(start.offset)
             return super().lines(start)
 
-    index.open_transcript = Recording
+    index.open_transcript = Recording.open
     return found
 
 
@@ -136,10 +136,10 @@ def test_an_edit_while_a_transcript_is_read_is_noticed_by_the_next_sync(index):
                 stream.seek(0)
                 stream.write(data.replace(b"quince", b"medlar"))
 
-    index.open_transcript = Edited
+    index.open_transcript = Edited.open
     index.sync()
     assert index.found("quince")
-    index.open_transcript = TranscriptReader
+    index.open_transcript = TranscriptReader.open
     index.say("s1.jsonl", *talk(20, 1))
     index.sync()
     assert (index.found("quince"), index.found("medlar")) == ([], ["sessions/s1.jsonl"])
@@ -149,7 +149,7 @@ def test_an_index_of_an_earlier_version_is_continued_where_it_ends(index, starts
     file = index.say("s1.jsonl", *talk(0, 1_000))
     index.sync()
     size, line = file.stat().st_size, talk(0, 1)[0]
-    with TranscriptReader(index.corpus.transcript("s1.jsonl")) as reader:
+    with TranscriptReader.open(index.corpus.transcript("s1.jsonl")) as reader:
         of_ends = reader.ends_digest(ReadPosition(size, 1_000))
     index.connection.execute("UPDATE files SET hash = ? WHERE source = 'sessions'", (of_ends,))
     before = index.chunks()
@@ -260,7 +260,7 @@ def test_a_transcript_that_fails_while_it_is_read_fails_alone(index):
                     raise OSError(errno.EIO, failing.pop())
                 yield line
 
-    index.open_transcript = Failing
+    index.open_transcript = Failing.open
     notes = RecordingObserver()
     outcome = index.sync(observer=notes)
     assert (outcome.indexed_files, outcome.failed_files) == (1, 1)

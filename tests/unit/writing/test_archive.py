@@ -15,9 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed, WorkspaceReadOnly
+from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.roots import Roots
 from memoryd_server.sqlite import SqliteWriteHistory
-from memoryd_server.writing import archive, files
+from memoryd_server.writing import files
 from memoryd_server.writing.archive import Archiver, ArchiveRequest
 from memoryd_server.writing.folder_writer import FolderWriter
 from properties import examples
@@ -73,7 +74,11 @@ class ArchiveFixture:
 
     def archive(self, transcript="abc", *, count=15, slug="talk", key="agent:main:main", local=LOCAL):
         request = ArchiveRequest(transcript, count, slug, key, local)
-        return self.archiver.archive(Roots(str(self.workspace)), self.sessions, request)
+        return self.archiver.archive(self.corpus, request)
+
+    @property
+    def corpus(self):
+        return FolderCorpus(Roots(str(self.workspace)), str(self.sessions))
 
     def text(self, path):
         return (self.workspace / path).read_text("utf-8")
@@ -321,7 +326,7 @@ def test_a_file_whose_name_is_no_plain_text_is_no_transcript(place, name):
     file = place.sessions / os.fsdecode(name)
     file.write_text(talk("one"))
     with pytest.raises(FileNotFound, match="transcript"):
-        archive.read_messages(place.sessions, file.name, 5)
+        place.corpus.last_messages(file.name, 5, lambda _: True)
 
 
 @given(st.lists(st.text(max_size=80), min_size=1, max_size=6), st.binary(max_size=200))

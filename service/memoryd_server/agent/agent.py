@@ -52,10 +52,10 @@ from memoryd_server.agent.session_requests import (
 )
 from memoryd_server.agent.state import IndexSnapshot, IndexUpdate
 from memoryd_server.agent.status import AgentStatus, make_status
-from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger
+from memoryd_server.agent.sync_run import SyncEvent, SyncRun, SyncTrigger
 from memoryd_server.agent.threads import SharedResources
 from memoryd_server.agent.workspace import AgentWorkspace
-from memoryd_server.errors import CursorExpired, NotImplementedYet, ShuttingDown
+from memoryd_server.errors import NotImplementedYet, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter
 from memoryd_server.providers import ProviderSelection
@@ -405,28 +405,19 @@ class Agent:
         scope, heartbeat_seconds = request.resolve(self.config)
         active = self.index.coordinator.active
         run, after = await self._run_of(request, scope)
-        run.followers += 1
-        try:
-            async with aclosing(run.follow(after, heartbeat_seconds)) as events:
-                async for event in events:
-                    if run is active and isinstance(event.body, RunStarted):
-                        yield replace(event, body=replace(event.body, attached=True))
-                    else:
-                        yield event
-        finally:
-            self.index.coordinator.leave(run, cancel=request.cancel_on_disconnect)
+        follow = self.index.coordinator.follow(
+            run, after, heartbeat_seconds, attached=run is active, cancel=request.cancel_on_disconnect
+        )
+        async with aclosing(follow) as events:
+            async for event in events:
+                yield event
 
     async def _run_of(self, request: SyncRequest, scope: SyncScope) -> tuple[SyncRun, int]:
         """Return the run to follow, and the sequence after which to begin."""
         coordinator = self.index.coordinator
         if request.resume is not None:
             sync_id, sequence = request.resume
-            run = coordinator.find(sync_id)
-            if run is None:
-                raise CursorExpired(
-                    "the run of this cursor is forgotten; start a new Sync, which finds most files unchanged"
-                )
-            return run, sequence
+            return coordinator.require(sync_id), sequence
         if request.dry_run:
             return await coordinator.estimate(request.mode, scope, self.index.slow), 0
         if request.transcript:

@@ -7,14 +7,23 @@ callers that wait share it, because it starts after each of them.
 import asyncio
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import Executor
+from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from memoryd_server.agent.state import IndexMonitor
-from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
+from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTrigger, VectorReport
 from memoryd_server.background_tasks import BackgroundTasks
-from memoryd_server.errors import IndexUnavailable, MemorydError, ShuttingDown, SyncCancelled, SyncConflict
+from memoryd_server.errors import (
+    CursorExpired,
+    IndexUnavailable,
+    MemorydError,
+    ShuttingDown,
+    SyncCancelled,
+    SyncConflict,
+)
 from memoryd_server.model import Clock, FileFailure
 from memoryd_server.sync import (
     DUE_SCOPE,
@@ -240,6 +249,37 @@ class SyncCoordinator:
         """Return the run of this id, which may wait; None if it is forgotten."""
         waiting = [] if self._queued is None else [self._queued]
         return next((run for run in (*waiting, *self.runs()) if run.sync_id == sync_id), None)
+
+    def require(self, sync_id: str) -> SyncRun:
+        """Return the run of this id.
+
+        Raises:
+            CursorExpired: it is forgotten.
+        """
+        run = self.find(sync_id)
+        if run is None:
+            raise CursorExpired(
+                "the run of this cursor is forgotten; start a new Sync, which finds most files unchanged"
+            )
+        return run
+
+    async def follow(
+        self, run: SyncRun, after: int, heartbeat_seconds: float, *, attached: bool, cancel: bool
+    ) -> AsyncGenerator[SyncEvent, None]:
+        """Yield the events of a run after the sequence `after`, and leave the run as `leave` does.
+
+        `attached` is whether the run was under way before the caller requested it.
+        """
+        run.followers += 1
+        try:
+            async with aclosing(run.follow(after, heartbeat_seconds)) as events:
+                async for event in events:
+                    if attached and isinstance(event.body, RunStarted):
+                        yield replace(event, body=replace(event.body, attached=True))
+                    else:
+                        yield event
+        finally:
+            self.leave(run, cancel=cancel)
 
     def runs(self) -> list[SyncRun]:
         """Return the run under way, if any, and the ended ones that are remembered, newest first."""

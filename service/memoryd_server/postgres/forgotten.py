@@ -1,6 +1,5 @@
 """ForgottenRows: the forgotten sources of one agent in the database."""
 
-from memoryd_server.errors import MemorydError
 from memoryd_server.postgres.agent_database import AgentDatabase
 from memoryd_server.sources import ForgottenEntries
 
@@ -26,14 +25,15 @@ class ForgottenRows:
         self._database = database
 
     def load(self) -> ForgottenEntries:
-        """Return all entries; none, with the reason, if the database cannot be read."""
-        try:
-            with self._database.read() as rows:
-                files = {path: bytes(digest).hex() for path, digest in rows.all(_FILES)}
-                return ForgottenEntries(files, frozenset(row[0] for row in rows.all(_SESSIONS)))
-        except MemorydError as error:
-            problem = f"the forgotten sources cannot be read: {error.message}; they may be indexed again"
-            return ForgottenEntries({}, frozenset(), problem)
+        """Return all entries.
+
+        Raises:
+            IndexUnavailable, IndexBusy: the database cannot be read. Without the entries, their sources would be
+                indexed again.
+        """
+        with self._database.read() as rows:
+            files = {path: bytes(digest).hex() for path, digest in rows.all(_FILES)}
+            return ForgottenEntries(files, frozenset(row[0] for row in rows.all(_SESSIONS)))
 
     def add_file(self, path: str, sha256: str) -> None:
         """Add a memory file, or replace its hash."""

@@ -41,7 +41,11 @@ class ForgottenStorage(Protocol):
     """
 
     def load(self) -> ForgottenEntries:
-        """Return all entries. What cannot be read is described, not raised."""
+        """Return all entries. Entries that are damaged for good are described in the result.
+
+        Raises:
+            IndexUnavailable, IndexBusy: the entries cannot be read now.
+        """
 
     def add_file(self, path: str, sha256: str) -> None:
         """Add a memory file, or replace its hash."""
@@ -68,7 +72,7 @@ class ForgottenSources:
         """Why not everything could be read from the storage, for the operator; empty otherwise."""
 
     def load(self) -> None:
-        """Load the entries. Skip those that cannot be read, and describe them in `problem`."""
+        """Load the entries. Skip damaged ones, and describe them in `problem`. Raises as `ForgottenStorage.load`."""
         loaded = self._storage.load()
         self._files, self._sessions, self.problem = dict(loaded.files), loaded.sessions, loaded.problem
 

@@ -27,6 +27,21 @@ def chunk_condition(among: ChunkFilter, column: str) -> Condition:
     return query, {**values, "origins": list(among.origins)}
 
 
+def row_condition(among: ChunkFilter, column: str) -> Condition:
+    """Return the condition of `chunk_condition` in a form that is looked up for each row, for statements with a LIMIT.
+
+    The statement's other tables have no columns `id` and `file_id`.
+    """
+    if among == ALL_CHUNKS:
+        return "", {}
+    # Only a subquery for one value is never read as a whole.
+    term, values = file_condition(among)
+    file = f"(SELECT true FROM files WHERE {OWN} AND id = file_id{term})" if term else "true"  # noqa: S608 -- constants
+    origins = " AND origin = ANY(%(origins)s)" if among.origins else ""
+    query = f" AND (SELECT {file} FROM chunks WHERE {OWN} AND id = {column}{origins}) IS TRUE"  # noqa: S608 -- constants
+    return query, {**values, "origins": list(among.origins)}
+
+
 def file_condition(among: ChunkFilter) -> Condition:
     """Return the conditions of a filter on files and sources, each of which begins with AND."""
     terms: list[str] = []

@@ -8,8 +8,11 @@ from contextlib import AbstractContextManager
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
+from memoryd_server.postgres import hnsw
 from memoryd_server.postgres.filters import chunk_condition
+from memoryd_server.postgres.hnsw import HnswIndex
 from memoryd_server.postgres.scope import OWN, AgentScope
 from memoryd_server.postgres.vector_format import VectorBlob
 from memoryd_server.store import ChunkFilter, PendingChunk, StoredVector, VectorHit, VectorIdentity
@@ -164,8 +167,12 @@ def remove_vectors(scope: AgentScope, chunk_ids: Sequence[int]) -> None:
     scope.run(query, sets=sets, ids=list(chunk_ids))
 
 
-def nearest(scope: AgentScope, query: Vectors, limit: int, among: ChunkFilter) -> list[VectorHit]:
-    """Return the nearest chunks by exact cosine, best first, the smaller id first among equals.
+def nearest(
+    scope: AgentScope, query: Vectors, limit: int, among: ChunkFilter, index: HnswIndex | None = None
+) -> list[VectorHit]:
+    """Return the nearest chunks with their exact cosines, best first, the smaller id first among equals.
+
+    If `index` is one of the stored vectors, chunks may be missing.
 
     Raises:
         ValueError: the query has no direction.
@@ -173,6 +180,22 @@ def nearest(scope: AgentScope, query: Vectors, limit: int, among: ChunkFilter) -
     direction = exact_unit(query)
     if limit < 1:
         return []
+    rows = None
+    if index is not None and index.is_of(scope.state) and index.dimensions == len(direction):
+        blob = VectorBlob(to_blob(direction))
+        rows = hnsw.candidates(scope, index, blob, limit + _SPARE_CANDIDATES, among)
+    if rows is None:
+        rows = _compared(scope, direction, limit, among)
+    ids, vectors = from_blobs(rows, len(direction))
+    exact = np.clip((vectors.astype(np.float64) * direction).sum(axis=1), -1.0, 1.0)
+    order = np.lexsort((ids, -exact))[:limit]
+    return [VectorHit(*pair) for pair in zip(ids[order].tolist(), exact[order].tolist(), strict=True)]
+
+
+def _compared(
+    scope: AgentScope, direction: NDArray[np.float64], limit: int, among: ChunkFilter
+) -> list[tuple[int, bytes]]:
+    """Return the ids and vectors of all chunks that may be among the nearest, after a comparison with all vectors."""
     condition, values = chunk_condition(among, "chunk_id")
     parameters = {
         **values,
@@ -186,10 +209,7 @@ def nearest(scope: AgentScope, query: Vectors, limit: int, among: ChunkFilter) -
     distances = [row[2] for row in rows if np.isfinite(row[2])]
     if len(distances) == wanted and distances[-1] - distances[limit - 1] <= _ROUNDING:
         rows = scope.all(_WITHIN.format(among=condition), **parameters, most=distances[limit - 1] + _ROUNDING)
-    ids, vectors = from_blobs([(row[0], row[1]) for row in rows], len(direction))
-    exact = np.clip((vectors.astype(np.float64) * direction).sum(axis=1), -1.0, 1.0)
-    order = np.lexsort((ids, -exact))[:limit]
-    return [VectorHit(*pair) for pair in zip(ids[order].tolist(), exact[order].tolist(), strict=True)]
+    return [(row[0], row[1]) for row in rows]
 
 
 def cosines(scope: AgentScope, ids: Sequence[int], query: Vectors) -> dict[int, float]:

@@ -1,5 +1,6 @@
 """The log and the Prometheus metrics."""
 
+from memoryd_server.observe.database import DatabaseMeter, DatabaseMetrics
 from memoryd_server.observe.log import FaultLog, Log, LogLevel, make_log
 from memoryd_server.observe.metrics import (
     AgentMetrics,
@@ -16,6 +17,8 @@ from memoryd_server.observe.metrics import (
 
 __all__ = [
     "AgentMetrics",
+    "DatabaseMeter",
+    "DatabaseMetrics",
     "FaultLog",
     "Log",
     "LogLevel",

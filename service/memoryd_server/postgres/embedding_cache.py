@@ -13,7 +13,7 @@ from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Degradation
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.errors import storable
-from memoryd_server.postgres.session import Connection
+from memoryd_server.postgres.session import Connection, Operation
 from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
 
 REFUSED_FOR_MS: Final = 24 * 60 * 60 * 1_000
@@ -50,13 +50,13 @@ class CacheTables:
         """
         self._check()
         # Transactions that change the same rows in another order would wait for each other.
-        with self._guard, self._database.write(self._agent_id) as connection:
+        with self._guard, self._database.write(self._agent_id, operation=Operation.CACHE_WRITE) as connection:
             yield CacheTransaction(connection, self._agent_id)
 
     def rows(self, query: str, /, **values: object) -> Rows:
         """Return the rows of a query, which takes `agent` and these values."""
         self._check()
-        with self._database.read(self._agent_id) as connection:
+        with self._database.read(self._agent_id, operation=Operation.CACHE_READ) as connection:
             return CacheTransaction(connection, self._agent_id).rows(query, **values)
 
     def _check(self) -> None:
@@ -339,7 +339,7 @@ def cached_bytes(database: Database, agent_id: str) -> int:
         IndexUnavailable: the database cannot be used.
     """
     query = "SELECT coalesce(sum(octet_length(embedding)), 0)::bigint FROM cached_vectors WHERE agent_id = %(agent)s"
-    with database.read(agent_id) as connection:
+    with database.read(agent_id, operation=Operation.CACHE_READ) as connection:
         return int(CacheTransaction(connection, agent_id).rows(query)[0][0])
 
 

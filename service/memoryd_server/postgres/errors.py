@@ -22,20 +22,34 @@ _GONE = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName
 _BUSY = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)
 
 
+class ServerNotAnswering(psycopg.OperationalError):  # type: ignore[misc] # psycopg is optional, and not followed by mypy
+    """The server keeps a connection open, but does not answer; the connection was closed."""
+
+
+class ServerIsLate(ServerNotAnswering):
+    """The server has not answered before the deadline of a call, and has not reported that it was too late either."""
+
+
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(*, has_deadline: bool = True) -> Iterator[None]:
     """Raise the errors of psycopg as errors of `memoryd_server.errors`."""
     try:
         yield
     except psycopg.Error as error:
-        raise translate(error) from error
+        raise translate(error, has_deadline=has_deadline) from error
 
 
-def translate(error: psycopg.Error) -> MemorydError:
-    """Return the error of `memoryd_server.errors` for an error of psycopg."""
+def translate(error: psycopg.Error, *, has_deadline: bool = True) -> MemorydError:
+    """Return the error of `memoryd_server.errors` for an error of psycopg, in a call with or without a deadline."""
     reason = described(error)
-    if isinstance(error, errors.QueryCanceled):
+    if isinstance(error, ServerIsLate):
+        return DeadlineTooShort(f"the PostgreSQL server cannot be used: {reason}", retry_after_seconds=RETRY_SECONDS)
+    if isinstance(error, errors.QueryCanceled) and has_deadline:
         return DeadlineTooShort("the search did not finish before the deadline; allow more time or shorten the query")
+    return _without_deadline(error, reason)
+
+
+def _without_deadline(error: psycopg.Error, reason: str) -> MemorydError:
     if isinstance(error, _BUSY):
         return IndexBusy(f"the index is locked by another process: {reason}", retry_after_seconds=1.0)
     if isinstance(error, errors.DiskFull):

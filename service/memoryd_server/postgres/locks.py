@@ -10,9 +10,10 @@ import psycopg
 
 from memoryd_server.errors import IndexBusy
 from memoryd_server.postgres.errors import translated
-from memoryd_server.postgres.session import Connection
+from memoryd_server.postgres.session import Connection, Operation
 
 _LOCK_WAIT = "1s"
+_MAX_SECONDS = 5.0
 
 
 class AgentLocks:
@@ -73,13 +74,12 @@ class AgentLocks:
                     with suppress(psycopg.Error):
                         self._connection.execute("SELECT pg_advisory_unlock(%s)", (_key(agent_id),))
 
-    def close(self) -> None:
-        """Release all locks."""
+    def close_unused(self) -> None:
+        """End the session if it holds no lock."""
         with self._guard:
-            self._held.clear()
-            connection, self._connection = self._connection, None
-            if connection is not None:
-                connection.close()
+            if not self._held and self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
     def _session(self) -> Connection:
         """Return the session, after a check; open it again with the held locks if it was lost."""
@@ -90,11 +90,12 @@ class AgentLocks:
                 self._connection.close()
             else:
                 return self._connection
-        self._connection = self._connect()
-        self._connection.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_WAIT,))
+        self._connection = connection = self._connect()
+        connection.operation, connection.statement_seconds = Operation.LOCKS, _MAX_SECONDS
+        connection.execute("SELECT set_config('lock_timeout', %s, false)", (_LOCK_WAIT,))
         for agent_id in self._held:
-            _try_lock(self._connection, agent_id)
-        return self._connection
+            _try_lock(connection, agent_id)
+        return connection
 
 
 def _may_have_ended(connection: Connection) -> bool:

@@ -13,6 +13,7 @@ from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition, file_condition
 from memoryd_server.postgres.keyword import BY_CHUNK, FrequencyCache, KeywordIndex
 from memoryd_server.postgres.scope import OWN, AgentScope
+from memoryd_server.postgres.session import Operation
 from memoryd_server.postgres.vectors import PostgresVectors
 from memoryd_server.sources import ReadPosition
 from memoryd_server.store import (
@@ -120,7 +121,8 @@ class PostgresReader(PostgresVectors):
 
     def frequencies(self, terms: Sequence[QueryTerm]) -> dict[QueryTerm, int]:
         """Return how many chunks hold each term, or a word that begins with it if it is a prefix."""
-        return self._keyword.frequencies(terms)
+        with self._scope.connection.measured_as(Operation.SEARCH_KEYWORD):
+            return self._keyword.frequencies(terms)
 
     def keyword_chunks(self) -> int:
         """Return the number of chunks in the keyword index: N of BM25."""
@@ -146,19 +148,23 @@ class PostgresReader(PostgresVectors):
 
     def keyword_hits(self, terms: Sequence[QueryTerm], among: ChunkFilter, limit: int) -> list[KeywordHit]:
         """Return the best chunks that hold any of `terms`, best first, the smaller id first among equals."""
-        return self._keyword.hits(terms, among, limit)
+        with self._scope.connection.measured_as(Operation.SEARCH_KEYWORD):
+            return self._keyword.hits(terms, among, limit)
 
     def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
         """Return the BM25 of each of these chunks for `terms`; 0 for one that holds none of them."""
-        return self._keyword.scores(terms, ids)
+        with self._scope.connection.measured_as(Operation.SEARCH_KEYWORD):
+            return self._keyword.scores(terms, ids)
 
     def vector_hits(self, query: Vectors, limit: int, among: ChunkFilter) -> list[VectorHit]:
         """Return the nearest chunks by exact cosine, best first, the smaller id first among equals."""
-        return vectors.nearest(self._scope, query, limit, among)
+        with self._scope.connection.measured_as(Operation.SEARCH_VECTOR):
+            return vectors.nearest(self._scope, query, limit, among)
 
     def cosines(self, ids: Sequence[int], query: Vectors) -> dict[int, float]:
         """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""
-        return vectors.cosines(self._scope, ids, query)
+        with self._scope.connection.measured_as(Operation.SEARCH_VECTOR):
+            return vectors.cosines(self._scope, ids, query)
 
     def vector_centre(self, dimensions: int) -> Vectors | None:
         """Return the mean of the stored vectors as last measured; None if there is none of these dimensions."""

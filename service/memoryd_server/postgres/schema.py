@@ -302,17 +302,22 @@ def prepare(connection: psycopg.Connection) -> None:
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
         version = tables_version(connection)
-        if version > SCHEMA_VERSION:
-            raise IndexTooNew(
-                f"the tables in the schema {SCHEMA} have version {version}, but this memoryd supports at most "
-                f"{SCHEMA_VERSION}; upgrade memoryd"
-            )
+        require_supported(version)
         if version == 0:
             _create_schema(connection)
         for number in range(version + 1, SCHEMA_VERSION + 1):
             for statement in _MIGRATIONS[number]:
                 connection.execute(statement)
             connection.execute("INSERT INTO schema_migrations(version) VALUES(%s)", (number,))
+
+
+def require_supported(version: int) -> None:
+    """Raise IndexTooNew if a newer memoryd has upgraded the tables to `version`."""
+    if version > SCHEMA_VERSION:
+        raise IndexTooNew(
+            f"the tables in the schema {SCHEMA} have version {version}, but this memoryd supports at most "
+            f"{SCHEMA_VERSION}; upgrade memoryd"
+        )
 
 
 def _create_schema(connection: psycopg.Connection) -> None:

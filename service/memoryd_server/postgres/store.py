@@ -6,7 +6,7 @@ the next generation of the agent's rows, and replaces the current one in one tra
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeVar
 
 from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
@@ -15,7 +15,7 @@ from memoryd_server.postgres import maintenance, schema
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
-from memoryd_server.postgres.session import Connection
+from memoryd_server.postgres.session import Connection, Operation
 from memoryd_server.postgres.writer import AgentWriter, PostgresWriter
 from memoryd_server.store import (
     BuildIdentity,
@@ -57,6 +57,8 @@ class PostgresStore:
         self._agent: AgentWriter | None = None
         self._engine = VectorEngineStatus("pgvector")
         self._sizes: tuple[int, StoreSizes] | None = None
+        # The revision before which text was deleted, and the run of VACUUM that removes it.
+        self._purge: tuple[int, int] | None = None
         self.health = IndexHealth()
         self.built_with: BuildIdentity | None = None
         self.build_differences: tuple[Difference, ...] = ()
@@ -103,7 +105,7 @@ class PostgresStore:
     def _open_agent(self) -> None:
         """Create the agent's rows if they are missing, raise the fence, and remove rows of an unfinished rebuild."""
         last = self._caches.counts
-        with self._database.write(self._agent_id) as connection:
+        with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE) as connection:
             query = """INSERT INTO agents(agent_id, generation, fence) VALUES(%(agent)s, 1, 1)
                 ON CONFLICT (agent_id) DO UPDATE SET fence = agents.fence + 1 RETURNING generation, fence"""
             row = connection.execute(query, {"agent": self._agent_id}).fetchone()
@@ -172,10 +174,13 @@ class PostgresStore:
         _ = self._opened
         self._count_reader(1)
         try:
-            with self._recording_damage(), self._database.read(self._agent_id, deadline) as connection:
+            with self._recording_damage(), self._searching(deadline) as connection:
                 yield PostgresReader(AgentScope.load(connection, self._agent_id, deadline=deadline), self._caches)
         finally:
             self._count_reader(-1)
+
+    def _searching(self, deadline: float | None) -> AbstractContextManager[Connection]:
+        return self._database.read(self._agent_id, deadline, operation=Operation.SEARCH)
 
     def _count_reader(self, change: int) -> None:
         with self._guard:
@@ -291,14 +296,29 @@ class PostgresStore:
     @property
     def has_deleted_text(self) -> bool:
         """Whether text was deleted since the last `purge`."""
+        if self._database.vacuums.has_deletion(self._agent_id):
+            return True
         with self._recording_damage(), self._opened.read(None) as scope:
             return bool(scope.one(f"SELECT has_deleted_text FROM generations WHERE {OWN}")[0])  # noqa: S608 -- a constant
 
     def purge(self, should_stop: StopSign = lambda: False) -> bool:  # noqa: ARG002 -- the protocol
-        """Record that no purge is due; return True. The server overwrites the text when it reuses its space."""
+        """Return whether VACUUM has removed the deleted text from the tables; request a run if it has not.
+
+        A run serves all agents, on a thread of its own, so it is not waited for.
+        """
+        vacuums = self._database.vacuums
+        with self._recording_damage(), self._opened.read(None) as scope:
+            revision = scope.state.revision
+        # Each deletion in the index raises the revision.
+        if self._purge is None or self._purge[0] != revision:
+            self._purge = revision, vacuums.request()
+        if not vacuums.has_completed(self._purge[1]):
+            return False
+        query = f"UPDATE generations SET has_deleted_text = false WHERE {OWN} AND revision = %(revision)s"  # noqa: S608 -- a constant
         with self._recording_damage(), self._opened.change(None) as scope:
-            scope.run(f"UPDATE generations SET has_deleted_text = false WHERE {OWN}")  # noqa: S608 -- a constant
-        return True
+            is_purged = scope.run(query, revision=revision) > 0
+        self._purge = None
+        return is_purged and not vacuums.has_deletion(self._agent_id)
 
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: the frequencies of terms."""

@@ -14,7 +14,7 @@ from memoryd_server.postgres.connection import Database
 from memoryd_server.postgres.file_rows import FileRows, refill_chunks, store_stat
 from memoryd_server.postgres.reader import all_files, memory_files, transcript_state
 from memoryd_server.postgres.scope import OWN, AgentScope
-from memoryd_server.postgres.session import Connection
+from memoryd_server.postgres.session import Connection, Operation
 from memoryd_server.postgres.vectors import PostgresVectorWriter
 from memoryd_server.store import (
     ROWS_VERSION,
@@ -40,11 +40,13 @@ class AgentWriter:
         self._database = database
         self._agent_id = agent_id
         self._fence = fence
+        self.changes = 0
+        """How many transactions have begun that change the index."""
 
     @contextmanager
     def read(self, generation: int | None) -> Iterator[AgentScope]:
         """Open a snapshot of a generation; of the current one if it is None."""
-        with self._database.read(self._agent_id) as connection:
+        with self._database.read(self._agent_id, operation=Operation.INDEX_READ) as connection:
             yield AgentScope.load(connection, self._agent_id, generation)
 
     @contextmanager
@@ -54,13 +56,14 @@ class AgentWriter:
         Raises:
             IndexBusy: another process has opened the index for writing.
         """
+        self.changes += 1
         with self.locked() as connection:
             yield AgentScope.load(connection, self._agent_id, generation)
 
     @contextmanager
     def locked(self) -> Iterator[Connection]:
         """Open a transaction that no other one of the agent's index overlaps."""
-        with self._database.write(self._agent_id) as connection:
+        with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE) as connection:
             query = "SELECT fence FROM agents WHERE agent_id = %s FOR UPDATE"
             row = connection.execute(query, (self._agent_id,)).fetchone()
             if row is not None and row[0] != self._fence:

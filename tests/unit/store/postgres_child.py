@@ -3,7 +3,8 @@
 import sys
 from pathlib import Path
 
-from memoryd_server.postgres.connection import Database, DatabaseConfig
+from memoryd_server.postgres.config import DatabaseConfig
+from memoryd_server.postgres.connection import Database
 from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.history_rows import RECORD_BYTES

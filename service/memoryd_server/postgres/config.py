@@ -1,0 +1,79 @@
+"""DatabaseConfig: where the database is, and how many connections to it are kept for how long."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import psycopg
+from psycopg import conninfo
+
+from memoryd_server.access import read_private
+from memoryd_server.errors import IndexUnavailable, SettingsError
+
+# Unless the URL sets them. A dead host is noticed within some 30 s.
+_DEFAULTS: Final = (
+    ("application_name", "memoryd"),
+    ("target_session_attrs", "read-write"),
+    ("keepalives_idle", "10"),
+    ("keepalives_interval", "5"),
+    ("keepalives_count", "3"),
+    ("tcp_user_timeout", "30000"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseConfig:
+    """How to connect. `url` may contain a password, which is therefore not shown, and parameters of libpq.
+
+    `password_file` contains the password alone, and is read for each connection. `idle_seconds` is how long unused
+    connections are kept. After `check_seconds` without an answer to a statement, a new connection finds out whether the
+    server answers at all. `vacuum_seconds` is the shortest time between two runs of VACUUM.
+    """
+
+    url: str = field(repr=False)
+    password_file: Path | None = None
+    max_connections: int = 10
+    connect_seconds: int = 5
+    idle_seconds: float = 60.0
+    check_seconds: float = 15.0
+    vacuum_seconds: float = 600.0
+
+    @property
+    def location(self) -> str:
+        """The hosts and the name of the database, without a user or password."""
+        found = self._url_parameters()
+        hosts = str(found.get("host") or found.get("hostaddr") or "localhost")
+        return f"postgresql://{hosts}/{found.get('dbname') or found.get('user') or ''}"
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the parameters of a connection. Blocks: reads the password.
+
+        Raises:
+            IndexUnavailable: the URL is none, or the password cannot be read.
+        """
+        parameters = {**self._url_parameters(), "connect_timeout": self.connect_seconds}
+        if self.password_file is not None:
+            try:
+                content = read_private(self.password_file, "the password file of the database")
+                parameters["password"] = content.decode().rstrip("\r\n")
+            except FileNotFoundError as error:
+                raise IndexUnavailable(f"the password file of the database cannot be read: {error}") from error
+            except SettingsError as error:
+                raise IndexUnavailable(error.message) from error
+            except UnicodeDecodeError:
+                raise IndexUnavailable("the password file of the database is not UTF-8") from None
+        return parameters
+
+    def _url_parameters(self) -> dict[str, Any]:
+        try:
+            found = conninfo.conninfo_to_dict(self.url)
+        except psycopg.Error:
+            # The reason would contain parts of the URL.
+            raise IndexUnavailable("the URL of the store is not a PostgreSQL URL: memoryd.store.url") from None
+        if "@" in f"{found.get('host')}{found.get('dbname')}":
+            # They contain a part of the password, and would be shown.
+            raise IndexUnavailable(
+                'the URL of the store is ambiguous: write "@" as %40 and "/" as %2F in the password in '
+                "memoryd.store.url, or use memoryd.store.passwordFile"
+            )
+        return {**dict(_DEFAULTS), **found}

@@ -49,6 +49,8 @@ _RANGE = """SELECT first_byte, data FROM transcript_parts WHERE agent_id = %(age
         WHERE agent_id = %(agent)s AND name = %(name)s AND first_byte <= %(start)s)
     ORDER BY first_byte"""
 _ALL = "SELECT name, size_bytes, mtime_ns, version FROM transcripts WHERE agent_id = %(agent)s ORDER BY name"
+_SOME = """SELECT name, size_bytes, mtime_ns, version FROM transcripts
+    WHERE agent_id = %(agent)s AND name = ANY(%(names)s)"""
 _NAMES = "SELECT name FROM transcripts WHERE agent_id = %(agent)s AND starts_with(name, %(prefix)s)"
 _DELETE_PARTS = "DELETE FROM transcript_parts WHERE agent_id = %(agent)s AND name = ANY(%(names)s)"
 _DELETE = "DELETE FROM transcripts WHERE agent_id = %(agent)s AND name = ANY(%(names)s)"
@@ -173,6 +175,12 @@ def _range(rows: AgentRows, name: str, start: int, end: int) -> bytes:
 def list_transcripts(rows: AgentRows) -> dict[str, FileStat]:
     """Return the stats of all transcripts of an agent by name, in the order of the names."""
     return {name: document_stat(size, mtime_ns, version) for name, size, mtime_ns, version in rows.all(_ALL)}
+
+
+def stat_transcripts(rows: AgentRows, names: Sequence[str]) -> dict[str, FileStat]:
+    """Return the stats of some transcripts by name, without those that do not exist."""
+    found = rows.all(_SOME, names=list(names)) if names else []
+    return {name: document_stat(size, mtime_ns, version) for name, size, mtime_ns, version in found}
 
 
 class TranscriptStream(io.RawIOBase):

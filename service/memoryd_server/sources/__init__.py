@@ -2,25 +2,23 @@
 
 from memoryd_server.sources.archive_reader import ReadStopped
 from memoryd_server.sources.compression import DamagedArchive
-from memoryd_server.sources.corpus import Corpus, is_session_path
+from memoryd_server.sources.corpus import Corpus, is_session_path, transcript_location, transcript_name
 from memoryd_server.sources.discover import (
     Discovery,
     UnreadableFolder,
     discover_files,
-    is_discoverable,
 )
 from memoryd_server.sources.exclusions import (
+    MOST_EXCLUDED,
     OTHER_TRANSCRIPT,
     SECOND_NAME,
     ExcludedPlace,
     RootFinder,
-    ignoring_rule,
     pattern_rule,
 )
 from memoryd_server.sources.files import (
     FileTooLarge,
     file_stat,
-    is_deleted,
     is_named_by,
     open_directory,
     open_for_append,
@@ -31,9 +29,20 @@ from memoryd_server.sources.folder_corpus import FolderCorpus
 from memoryd_server.sources.forgotten import ForgottenEntries, ForgottenFile, ForgottenSources, ForgottenStorage
 from memoryd_server.sources.generated_sessions import read_generated_sessions
 from memoryd_server.sources.growth import GrowthLimits, GrowthRule
-from memoryd_server.sources.ignore import IgnoreFileUnusable, read_rules
+from memoryd_server.sources.ignore import (
+    IGNORE_FILE,
+    MOST_IGNORE_BYTES,
+    NO_RULES,
+    IgnoreFileUnusable,
+    IgnoreRule,
+    IgnoreRules,
+    parse_rules,
+    read_rules,
+)
 from memoryd_server.sources.provenance import day_of, is_curated, match_day, note_day, origin_of_file
 from memoryd_server.sources.roots import (
+    CURATED_NAMES,
+    DREAM_NAMES,
     LONG_TERM_NAMES,
     MEMORY_FOLDER,
     SUFFIX,
@@ -42,18 +51,15 @@ from memoryd_server.sources.roots import (
     Location,
     Roots,
     is_too_deep,
+    resolve_dreams,
     resolve_for_append,
     resolve_path,
 )
 from memoryd_server.sources.session_database import change_signature
 from memoryd_server.sources.session_list import DATABASE_DEVICE, session_id_problem
+from memoryd_server.sources.session_messages import messages_of_session
 from memoryd_server.sources.session_source import (
     Transcript,
-    has_session,
-    list_session_files,
-    open_quickly,
-    open_transcript,
-    stat_sessions,
 )
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
@@ -61,6 +67,7 @@ from memoryd_server.sources.transcripts import (
     START,
     ReadPosition,
     TranscriptFile,
+    TranscriptReader,
     list_transcripts,
     read_transcript,
     session_id,
@@ -76,11 +83,17 @@ from memoryd_server.sources.watch_scope import (
 from memoryd_server.sources.watcher import SharedInotify, Watcher, open_inotify
 
 __all__ = [
+    "CURATED_NAMES",
     "DATABASE_DEVICE",
+    "DREAM_NAMES",
     "FLATTENING_VERSION",
+    "IGNORE_FILE",
     "LONG_TERM_NAMES",
     "MEMORY_FOLDER",
+    "MOST_EXCLUDED",
+    "MOST_IGNORE_BYTES",
     "MOUNT_TABLE",
+    "NO_RULES",
     "OTHER_TRANSCRIPT",
     "SECOND_NAME",
     "SESSIONS_FOLDER",
@@ -102,6 +115,8 @@ __all__ = [
     "GrowthLimits",
     "GrowthRule",
     "IgnoreFileUnusable",
+    "IgnoreRule",
+    "IgnoreRules",
     "Location",
     "Message",
     "NativeReader",
@@ -112,6 +127,7 @@ __all__ = [
     "SharedInotify",
     "Transcript",
     "TranscriptFile",
+    "TranscriptReader",
     "UnreadableFolder",
     "WatchedRoot",
     "Watcher",
@@ -121,34 +137,31 @@ __all__ = [
     "discover_files",
     "file_stat",
     "file_system_of",
-    "has_session",
-    "ignoring_rule",
     "is_curated",
-    "is_deleted",
-    "is_discoverable",
     "is_named_by",
     "is_remote",
     "is_session_path",
     "is_too_deep",
-    "list_session_files",
     "list_transcripts",
     "match_day",
+    "messages_of_session",
     "note_day",
     "open_directory",
     "open_for_append",
     "open_inotify",
-    "open_quickly",
-    "open_transcript",
     "origin_of_file",
+    "parse_rules",
     "pattern_rule",
     "read_file",
     "read_generated_sessions",
     "read_rules",
     "read_transcript",
+    "resolve_dreams",
     "resolve_for_append",
     "resolve_path",
     "session_id",
     "session_id_problem",
     "stat_file",
-    "stat_sessions",
+    "transcript_location",
+    "transcript_name",
 ]

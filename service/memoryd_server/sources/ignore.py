@@ -17,7 +17,7 @@ from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import Location
 
 IGNORE_FILE = ".memoryignore"
-MOST_BYTES = 64 * 1024
+MOST_IGNORE_BYTES = 64 * 1024
 MOST_RULES = 500
 
 _ESCAPED = re.compile(r"\\(.)|\[\^", re.DOTALL)
@@ -111,7 +111,7 @@ def read_rules(root: str, folder: tuple[str, ...]) -> IgnoreRules:
     """
     parts = (*folder, IGNORE_FILE)
     try:
-        data, _ = read_file(Location("/".join(parts), root, parts), MOST_BYTES)
+        data, _ = read_file(Location("/".join(parts), root, parts), MOST_IGNORE_BYTES)
     except FileNotFound:
         return NO_RULES
     except PathNotAllowed as error:

@@ -334,6 +334,9 @@ class SqliteStore:
         with self._recording_damage(), translated():
             return maintenance.purge(self._write_connection, should_stop)
 
+    def index_vectors(self) -> None:
+        """Do nothing: searches compare all vectors, or their signs."""
+
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: vectors, readers and the writer's pages; empty the log."""
         if self._vectors is not None:

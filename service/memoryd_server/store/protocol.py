@@ -331,7 +331,10 @@ class Writer(VectorWriter, Protocol):
 
 
 class Store(Protocol):
-    """One agent's index. `read` may be called on any thread, everything else only on the agent's writer thread."""
+    """One agent's index.
+
+    `read` and `index_vectors` may be called on any thread, everything else only on the agent's writer thread.
+    """
 
     health: IndexHealth
     built_with: BuildIdentity | None
@@ -417,6 +420,12 @@ class Store(Protocol):
 
     def purge(self, should_stop: StopSign) -> bool:
         """Overwrite deleted text on the disk; return False if it has to be called again."""
+
+    def index_vectors(self) -> None:
+        """Create or drop the index that makes searches of many vectors fast, in a store that has one.
+
+        May be called on any thread, but by one at a time. Blocks for minutes; `close` ends it.
+        """
 
     def release_memory(self) -> None:
         """Release the memory that an idle index holds."""

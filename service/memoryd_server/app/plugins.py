@@ -191,6 +191,11 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
     return AgentDocuments(config.corpus, writer, history, forgotten)
 
 
+def postgres_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> AgentDocuments:
+    """Keep an agent's memory files and transcripts in the database of `memoryd.store`."""
+    return parts.shared.documents(config, clock)
+
+
 class QmdPlugin:
     """Makes the qmd backend of each agent. The agents share one host, which is created for the first of them."""
 
@@ -353,7 +358,10 @@ HISTORIES: Mapping[str, Callable[[AgentConfig, Callable[[], int], StorageParts],
     "sqlite": sqlite_history,
     "postgres": postgres_history,
 }
-DOCUMENTS: Mapping[str, Callable[[AgentConfig, Clock, StorageParts], AgentDocuments]] = {"folder": folder_documents}
+DOCUMENTS: Mapping[str, Callable[[AgentConfig, Clock, StorageParts], AgentDocuments]] = {
+    "folder": folder_documents,
+    "postgres": postgres_documents,
+}
 BACKENDS: Mapping[str, type[BackendFactory]] = {QmdPlugin.name: QmdPlugin}
 EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 

@@ -1,17 +1,19 @@
-"""SharedStore: the storage of agents in one PostgreSQL database, with the driver imported when it is first used."""
+"""SharedStore: the storage and documents of agents in one PostgreSQL database. Imports the driver when it is used."""
 
 import threading
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from memoryd_server.agent import AgentConfig, AgentStorage
+from memoryd_server.agent import AgentConfig, AgentDocuments, AgentStorage
 from memoryd_server.errors import SettingsError
+from memoryd_server.model import Clock, Source
 from memoryd_server.settings import DatabaseSettings
 from memoryd_server.sqlite import EmbeddingCache
-from memoryd_server.store import BuildIdentity, VectorCache, WriteHistory
+from memoryd_server.store import BuildIdentity, VectorCache
 
 if TYPE_CHECKING:
-    from memoryd_server.postgres import Database
+    from memoryd_server.postgres import Database, PostgresWriteHistory
 
 
 def database_of(settings: DatabaseSettings) -> "Database":
@@ -63,10 +65,10 @@ class SharedStore:
                 return EmbeddingCache(None, 0, now_ms)
             return PostgresEmbeddingCache(database, agent_id, config.cache_max_entries, now_ms)
 
-        store = PostgresStore(database, agent_id, identity)
+        store = PostgresStore(database, agent_id, identity, approximate_above=self._settings.approximate_above)
         return AgentStorage(store, open_cache, lambda: cached_bytes(database, agent_id))
 
-    def history(self, config: AgentConfig, now_ms: Callable[[], int]) -> WriteHistory:
+    def history(self, config: AgentConfig, now_ms: Callable[[], int]) -> "PostgresWriteHistory":
         """Keep the history of an agent's writes in the database. Raises as `_opened`."""
         database = self._opened()
         from memoryd_server.postgres import PostgresWriteHistory  # noqa: PLC0415 -- as above
@@ -77,4 +79,35 @@ class SharedStore:
             max_age_seconds=config.history_seconds,
             max_bytes=config.history_bytes,
             now_ms=now_ms,
+        )
+
+    def documents(self, config: AgentConfig, clock: Clock) -> AgentDocuments:
+        """Keep the memory files and transcripts of an agent in the database. Raises as `_opened`."""
+
+        def now_ms() -> int:
+            return clock.now_ns() // 1_000_000
+
+        history = self.history(config, now_ms)
+        from memoryd_server.postgres import (  # noqa: PLC0415 -- as above
+            DocumentCorpus,
+            DocumentWriter,
+            ForgottenRows,
+            TranscriptRows,
+        )
+
+        database = history.documents()
+        indexed = (Source.MEMORY in config.sources, Source.SESSIONS in config.sources)
+        writer = DocumentWriter(
+            config.roots,
+            history,
+            max_file_bytes=config.sync.max_file_bytes,
+            now_ms=now_ms,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+        return AgentDocuments(
+            DocumentCorpus(database, config.roots, *indexed),
+            writer,
+            history,
+            ForgottenRows(database),
+            TranscriptRows(database, now_ms),
         )

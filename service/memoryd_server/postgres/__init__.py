@@ -1,19 +1,27 @@
-"""The PostgreSQL driver of `memoryd_server.store`, and the only package that imports psycopg."""
+"""The PostgreSQL driver of the store and of documents, and the only package that imports psycopg."""
 
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.connection import Database
+from memoryd_server.postgres.document_writer import DocumentWriter
+from memoryd_server.postgres.documents import DocumentCorpus
 from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache, cached_bytes
+from memoryd_server.postgres.forgotten import ForgottenRows
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.inspection import DatabaseInspection, inspect_database
 from memoryd_server.postgres.store import PostgresStore
+from memoryd_server.postgres.transcripts import TranscriptRows
 
 __all__ = [
     "Database",
     "DatabaseConfig",
     "DatabaseInspection",
+    "DocumentCorpus",
+    "DocumentWriter",
+    "ForgottenRows",
     "PostgresEmbeddingCache",
     "PostgresStore",
     "PostgresWriteHistory",
+    "TranscriptRows",
     "cached_bytes",
     "inspect_database",
 ]

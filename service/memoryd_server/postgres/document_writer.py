@@ -146,12 +146,12 @@ class DocumentWriter:
         with self._appends, self._write() as write:
             known = write.rows.all(_KNOWN, key=storable(job.key)) if job.key else []
             if known:
-                request_sha256, *place = known[0]
+                request_sha256, path, start, end = known[0]
                 if request_sha256 != job.request_sha256:
                     raise invalid(
                         "idempotency_key", "was used before with other contents; use a new key for a new append"
                     )
-                return AppendReceipt(*place, already_appended=True)
+                return AppendReceipt(path, start, end, already_appended=True)
             start, end = self._extend(write, location.path, job)
             if job.key:
                 self._add_key(write, job, (location.path, start, end))

@@ -204,17 +204,14 @@ class DocumentCorpus:
 
     def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
         """Return the stat of each location, or None for one that is missing."""
-        paths = [place.path for place in locations if place.source is Source.MEMORY]
-        names = [place.parts[-1] for place in locations if place.source is Source.SESSIONS]
+        paths = [_key(place) for place in locations if place.source is Source.MEMORY]
+        names = [_key(place) for place in locations if place.source is Source.SESSIONS]
         with self.documents.read() as rows:
             memory = DocumentRows(rows).find_all(paths)
             transcripts = stat_transcripts(rows, names)
-        stats: list[FileStat | None] = []
-        for place in locations:
-            document = memory.get(place.path)
-            is_memory = place.source is Source.MEMORY
-            stats.append((document and document.stat) if is_memory else transcripts.get(place.parts[-1]))
-        return stats
+        stats = {(Source.MEMORY, path): document.stat for path, document in memory.items()}
+        stats |= {(Source.SESSIONS, name): stat for name, stat in transcripts.items()}
+        return [stats.get((place.source, _key(place))) for place in locations]
 
     def stat_file(self, file: Location | SourceFile) -> FileStat | None:
         """Return the stat of a file, or None if it is missing."""
@@ -289,6 +286,11 @@ class DocumentCorpus:
             FileNotFound: the transcript does not exist.
         """
         return messages_of_session(self, name, count, keep)
+
+
+def _key(place: Location) -> str:
+    """Return what finds a file among those of its source."""
+    return place.path if place.source is Source.MEMORY else place.parts[-1]
 
 
 def _parsed(size_bytes: int, content: bytes | None) -> IgnoreRules | IgnoreFileUnusable:

@@ -170,8 +170,10 @@ class Agent:
 
     async def stop(self, purge_until: float = -math.inf) -> None:
         """Stop watching, end the run under way at a file boundary, and close the index as `AgentIndex.close` does."""
-        await self.workspace.stop()
+        self.workspace.stop_writes()
         await self.index.close(purge_until)
+        # Last, because a sync reads the documents.
+        await self.workspace.stop()
 
     @property
     def snapshot(self) -> IndexSnapshot:
@@ -214,7 +216,14 @@ class Agent:
         if self._backend is not None:
             raise NotImplementedYet("qmd answers this agent's searches and does not report how it ranks texts")
         await self.prepare_search("", request.search.min_revision, deadline.at)
-        explainer = MissExplainer(self.config, self.index, self._search, self._find_entries, self._clock.monotonic)
+        explainer = MissExplainer(
+            self.config,
+            self._corpus,
+            self.index,
+            self._search,
+            find_entries=self._find_entries,
+            monotonic=self._clock.monotonic,
+        )
         return await deadline.limit(explainer.explain(request, query))
 
     async def recall(self, request: MemoryRecallRequest, deadline: Deadline) -> RecallAnswer:

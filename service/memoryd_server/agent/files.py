@@ -3,7 +3,7 @@
 A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
@@ -30,11 +30,6 @@ from memoryd_server.sources import (
     FileTooLarge,
     Location,
     is_session_path,
-    open_quickly,
-    open_transcript,
-    read_file,
-    stat_file,
-    stat_sessions,
 )
 from memoryd_server.store import ChunkRow, StopSign, Store
 
@@ -109,26 +104,27 @@ def read_range(
     location = places[0]
     if location.source is Source.MEMORY:
         try:
-            return read_location(location, start_line, line_count, max_file_bytes)
+            return read_location(corpus.read, location, start_line, line_count, max_file_bytes)
         except FileNotFound:
             if location.path == _OLD_LONG_TERM:
+                current = corpus.resolve(_LONG_TERM)
                 with suppress(FileNotFound):
-                    return read_location(corpus.resolve(_LONG_TERM), start_line, line_count, max_file_bytes)
+                    return read_location(corpus.read, current, start_line, line_count, max_file_bytes)
             raise
     with _as_refusal(location):
         corpus.require_not_tombstoned(location)
-    said = _read_first(places, start_line, line_count, should_stop)
+    said = _read_first(corpus, places, start_line, line_count, should_stop)
     return _range(location, said.lines, start_line, said.total_lines)
 
 
 def _read_first(
-    places: Sequence[Location], start_line: int, line_count: int, should_stop: StopSign
+    corpus: Corpus, places: Sequence[Location], start_line: int, line_count: int, should_stop: StopSign
 ) -> "TranscriptLines":
     """Return the lines from the first place where the transcript is."""
     for place in places[:-1]:
         with suppress(FileNotFound):
-            return read_transcript(place, start_line, line_count, should_stop)
-    return read_transcript(places[-1], start_line, line_count, should_stop)
+            return read_transcript(corpus, place, start_line, line_count, should_stop)
+    return read_transcript(corpus, places[-1], start_line, line_count, should_stop)
 
 
 def with_chunks(lines: FileRange, store: Store) -> FileRange:
@@ -145,7 +141,13 @@ def with_chunks(lines: FileRange, store: Store) -> FileRange:
     return lines
 
 
-def read_location(location: Location, start_line: int, line_count: int, max_file_bytes: int) -> FileRange:
+ReadFile = Callable[[Location, int], tuple[bytes, FileStat]]
+"""Returns the bytes and the stat of a file of at most so many bytes; see `Corpus.read`."""
+
+
+def read_location(
+    read: ReadFile, location: Location, start_line: int, line_count: int, max_file_bytes: int
+) -> FileRange:
     """Return lines of a file whose path is known to be allowed; see `read_range`.
 
     Raises:
@@ -153,7 +155,7 @@ def read_location(location: Location, start_line: int, line_count: int, max_file
         FileNotFound: the file is missing.
     """
     try:
-        data, _ = read_file(location, max_file_bytes)
+        data, _ = read(location, max_file_bytes)
     except FileTooLarge as error:
         raise PathNotAllowed(
             location.path, f"the file has more than {max_file_bytes} bytes (memoryd.limits.maxFileBytes)"
@@ -193,7 +195,7 @@ class TranscriptLines:
 
 
 def read_transcript(
-    location: Location, start_line: int, line_count: int, should_stop: StopSign = lambda: False
+    corpus: Corpus, location: Location, start_line: int, line_count: int, should_stop: StopSign = lambda: False
 ) -> TranscriptLines:
     """Return the messages of lines of a transcript. The lines before are not parsed: 100 MB take about 50 ms.
 
@@ -204,7 +206,7 @@ def read_transcript(
         FileNotFound: the file is missing.
         ReadStopped: `should_stop` returned true while an archive was read.
     """
-    with _as_refusal(location), open_transcript(location, should_stop, open_database=open_quickly) as reader:
+    with _as_refusal(location), corpus.open_transcript(location, should_stop, quickly=True) as reader:
         position = reader.position_after(start_line - 1)
         said: list[str] = []
         for line in reader.lines(position):
@@ -241,8 +243,8 @@ def require_transcript(corpus: Corpus, file_name: str) -> None:
         FileNotFound: there is none.
     """
     location = corpus.transcript(file_name)
-    database, agent_id = corpus.database, corpus.agent_id
-    if stat_file(location) is None and not (database and stat_sessions(database, agent_id, [file_name])):
+    _, *elsewhere = corpus.locations(location.path)
+    if corpus.stat_file(location) is None and not any(corpus.stat(elsewhere)):
         raise FileNotFound(
             f"no transcript {file_name!r} in the agent's sessions folder", metadata={"path": location.path}
         )
@@ -263,12 +265,12 @@ class SessionContext:
 
 
 def load_session_context(
-    request: SessionContextRequest, config: AgentConfig, key: SessionKey, today: date
+    request: SessionContextRequest, config: AgentConfig, corpus: Corpus, key: SessionKey, today: date
 ) -> SessionContext:
-    """Return what the session `key` loads on the day `today`. Blocks."""
+    """Return what the session `key` loads from `corpus` on the day `today`. Blocks."""
     main_session = key.is_main_session(config.agent_id)
     files = load_context(
-        config.roots,
+        corpus,
         main_session=main_session,
         today=today,
         max_total_chars=request.max_total_chars,

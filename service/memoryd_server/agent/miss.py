@@ -30,14 +30,13 @@ from memoryd_server.search import (
 from memoryd_server.sources import (
     OTHER_TRANSCRIPT,
     SECOND_NAME,
+    Corpus,
     ForgottenSources,
     IgnoreFileUnusable,
     Location,
-    ignoring_rule,
     is_session_path,
     pattern_rule,
     session_id,
-    stat_file,
 )
 from memoryd_server.sync import DiskComparison
 
@@ -95,12 +94,14 @@ class MissExplainer:
     def __init__(
         self,
         config: AgentConfig,
+        corpus: Corpus,
         index: AgentIndex,
         search: IndexSearch,
+        *,
         find_entries: Callable[[SearchQuery], Awaitable[EntryAnswer]],
         monotonic: Callable[[], float],
     ) -> None:
-        self._config = config
+        self._config, self._corpus = config, corpus
         self._index = index
         self._search = search
         self._find_entries = find_entries
@@ -112,7 +113,7 @@ class MissExplainer:
         Raises:
             MemorydError: as a search.
         """
-        location = locate(self._config, request.path)
+        location = locate(self._corpus, request.path)
         if isinstance(location, Miss):
             return MissExplanation(request.path, location)
         target = Target(location.source, location.path, request.line)
@@ -133,17 +134,17 @@ class MissExplainer:
 
     def _outside_the_index(self, location: Location, target: Target) -> Miss:
         disk, forgotten = self._index.runner.compare(), self._index.forgotten
-        return file_miss(self._config, target, location, disk, forgotten)
+        return file_miss(self._corpus, target, location, disk, forgotten)
 
 
-def locate(config: AgentConfig, path: str) -> Location | Miss:
+def locate(corpus: Corpus, path: str) -> Location | Miss:
     """Return the location of a memory file, or why there is none. Touches no file."""
-    if is_session_path(path) and Source.SESSIONS not in config.sources:
+    if is_session_path(path) and Source.SESSIONS not in corpus.sources:
         return _not_configured(Source.SESSIONS)
     try:
-        return config.corpus.resolve(path)
+        return corpus.resolve(path)
     except PathNotAllowed as error:
-        rule = pattern_rule(config.roots, path)
+        rule = pattern_rule(corpus.roots, path)
         if rule and path.endswith(".md"):
             return Miss(MissReason.EXCLUDED, f"the patterns of its extra path do not match it: {rule}", rule=rule)
         return Miss(MissReason.NOT_MEMORY, f"the path is not that of a memory file: {error.message}")
@@ -162,7 +163,7 @@ def _not_searched(source: Source) -> Miss:
 
 
 def file_miss(
-    config: AgentConfig, target: Target, location: Location, disk: DiskComparison, forgotten: ForgottenSources
+    corpus: Corpus, target: Target, location: Location, disk: DiskComparison, forgotten: ForgottenSources
 ) -> Miss:
     """Return why the index has no text of a file, or none at its line. `disk` is compared with the index. Blocks."""
     if target.source is Source.SESSIONS and forgotten.has_session(session_id(location.parts[-1])):
@@ -170,7 +171,7 @@ def file_miss(
     for file in list_files(disk, forgotten):
         if (file.source, file.path) == (target.source, target.path):
             return _listed(file, target.line)
-    return _hidden(target, disk) or _unlisted(config, location)
+    return _hidden(target, disk) or _unlisted(corpus, location)
 
 
 _BY_STATE: Mapping[FileState, Miss] = MappingProxyType(
@@ -200,12 +201,12 @@ def _hidden(target: Target, disk: DiskComparison) -> Miss | None:
     return None
 
 
-def _unlisted(config: AgentConfig, location: Location) -> Miss:
+def _unlisted(corpus: Corpus, location: Location) -> Miss:
     """Return why discovery does not find a file whose folders it has read."""
     try:
-        if config.corpus.stat([location]) == [None] and stat_file(location) is None:
+        if corpus.stat([location]) == [None] and corpus.stat_file(location) is None:
             return Miss(MissReason.NOT_ON_DISK, "the file does not exist")
-        rule = ignoring_rule(config.roots, location) if location.source is Source.MEMORY else ""
+        rule = corpus.ignoring_rule(location) if location.source is Source.MEMORY else ""
     except PathNotAllowed as error:
         return Miss(MissReason.LINK, f"it is not read: {error.message}")
     except (OSError, IgnoreFileUnusable) as error:

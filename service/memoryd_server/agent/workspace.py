@@ -159,7 +159,8 @@ class AgentWorkspace:
         """Return the files that a session loads at its start, and its recall prompt and tools if requested."""
         config = self.config
         key, local_time = await self._resolver.resolve(request, config)
-        return await deadline.limit(run_on(self._quick, load_session_context, request, config, key, local_time.date()))
+        session = config, self.documents.corpus, key, local_time.date()
+        return await deadline.limit(run_on(self._quick, load_session_context, request, *session))
 
     def stop_writes(self) -> None:
         """Start no further append or edit; those that wait for a lock fail with `ShuttingDown`."""

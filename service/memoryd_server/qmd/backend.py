@@ -25,7 +25,7 @@ from memoryd_server.qmd.index import QmdIndex
 from memoryd_server.qmd.process import CommandResult
 from memoryd_server.qmd.updates import QmdUpdates
 from memoryd_server.search import RankingConfig, SearchAnswer, SearchMode, SearchQuery
-from memoryd_server.sources import Discovery, ForgottenSources, Roots, discover_files
+from memoryd_server.sources import Discovery, ForgottenSources, Roots, discover_files, read_file
 from memoryd_server.store import FileRow
 from memoryd_server.sync import (
     FULL_SCOPE,
@@ -345,7 +345,8 @@ class QmdBackend:
         location = self._files.locate(name, rest)
         if location is None:
             raise PathNotAllowed(path, f"it is not a file of qmd's collection {name}")
-        return await self._on_thread(lambda: read_location(location, start_line, line_count, self._max_file_bytes))
+        most = self._max_file_bytes
+        return await self._on_thread(lambda: read_location(read_file, location, start_line, line_count, most))
 
     def degradations(self) -> list[Degradation]:
         """Return how qmd's index is incomplete although qmd answers."""

@@ -15,7 +15,7 @@ from functools import lru_cache
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.search import CitationMode, cut_text
 from memoryd_server.sessions.daily_notes import StartupContext, log_paths, note_paths
-from memoryd_server.sources import LONG_TERM_NAMES, USER_FILE, FileTooLarge, Roots, read_file, resolve_path
+from memoryd_server.sources import LONG_TERM_NAMES, USER_FILE, Corpus, FileTooLarge
 
 MOST_CHARS = 65_536
 MOST_TOTAL_CHARS = 8 * MOST_CHARS
@@ -40,7 +40,7 @@ class ContextFile:
 
 
 def load_context(
-    roots: Roots,
+    corpus: Corpus,
     *,
     main_session: bool,
     today: date,
@@ -52,8 +52,8 @@ def load_context(
 
     Of a text that does not fit, a log keeps its last lines and any other file its first ones. Blocks.
     """
-    curated = [_long_term(roots, max_file_bytes), *_user_file(roots, max_file_bytes)] if main_session else []
-    notes = list(_load_notes(roots, today, startup, max_file_bytes)) if startup.enabled else []
+    curated = [_long_term(corpus, max_file_bytes), *_user_file(corpus, max_file_bytes)] if main_session else []
+    notes = list(_load_notes(corpus, today, startup, max_file_bytes)) if startup.enabled else []
     of_curated = [min(len(file.text), USER_CHARS if file.path == USER_FILE else MOST_CHARS) for file in curated]
     of_notes = [min(len(file.text), startup.max_file_chars or MOST_CHARS) for file in notes]
     budget = MOST_TOTAL_CHARS if max_total_chars is None else min(max_total_chars, MOST_TOTAL_CHARS)
@@ -63,17 +63,17 @@ def load_context(
     return tuple(_fit(file, share, keep_end=file.path in logs) for file, share in zip(files, shares, strict=True))
 
 
-def _load_notes(roots: Roots, today: date, startup: StartupContext, max_file_bytes: int) -> Iterator[ContextFile]:
+def _load_notes(corpus: Corpus, today: date, startup: StartupContext, max_file_bytes: int) -> Iterator[ContextFile]:
     most, key = max_file_bytes, _MAX_FILE_BYTES
     if startup.max_file_bytes is not None and startup.max_file_bytes < max_file_bytes:
         most, key = startup.max_file_bytes, "agents.defaults.startupContext.maxFileBytes"
-    for path in note_paths(roots, today, startup.daily_memory_days):
-        yield _load(roots, path, most, key)
+    for path in note_paths(corpus, today, startup.daily_memory_days):
+        yield _load(corpus, path, most, key)
 
 
-def _user_file(roots: Roots, max_file_bytes: int) -> Iterator[ContextFile]:
+def _user_file(corpus: Corpus, max_file_bytes: int) -> Iterator[ContextFile]:
     """Yield the file with facts about the user, if it exists."""
-    file = _load(roots, USER_FILE, max_file_bytes)
+    file = _load(corpus, USER_FILE, max_file_bytes)
     if file.exists:
         yield file
 
@@ -81,16 +81,16 @@ def _user_file(roots: Roots, max_file_bytes: int) -> Iterator[ContextFile]:
 _MAX_FILE_BYTES = "memoryd.limits.maxFileBytes"
 
 
-def _long_term(roots: Roots, max_file_bytes: int) -> ContextFile:
+def _long_term(corpus: Corpus, max_file_bytes: int) -> ContextFile:
     """Return the long-term memory under the first of its names that exists."""
-    candidates = (_load(roots, name, max_file_bytes) for name in LONG_TERM_NAMES)
+    candidates = (_load(corpus, name, max_file_bytes) for name in LONG_TERM_NAMES)
     return next((file for file in candidates if file.exists), ContextFile(LONG_TERM_NAMES[0], exists=False))
 
 
-def _load(roots: Roots, path: str, max_file_bytes: int, limit: str = _MAX_FILE_BYTES) -> ContextFile:
+def _load(corpus: Corpus, path: str, max_file_bytes: int, limit: str = _MAX_FILE_BYTES) -> ContextFile:
     """Return a whole file. `limit` is the setting with the maximum size."""
     try:
-        data, _ = read_file(resolve_path(roots, path), max_file_bytes)
+        data, _ = corpus.read(corpus.resolve(path), max_file_bytes)
     except FileNotFound:
         return ContextFile(path, exists=False)
     except FileTooLarge:

@@ -24,6 +24,9 @@ class Corpus(Protocol):
     `MemorydError` nevertheless if the store of all files cannot be used.
     """
 
+    def __hash__(self) -> int:
+        """Return a hash that is equal for equal corpora. A cache of resolved paths has them as keys."""
+
     @property
     def agent_id(self) -> str:
         """The agent."""

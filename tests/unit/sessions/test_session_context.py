@@ -34,7 +34,7 @@ def put(workspace, **texts):
 
 def load(workspace, *, main=True, budget=None, today=TODAY, most_bytes=MOST_BYTES, **startup):
     return load_context(
-        Roots(str(workspace)),
+        FolderCorpus(Roots(str(workspace))),
         main_session=main,
         today=today,
         max_total_chars=budget,
@@ -171,9 +171,8 @@ def test_shown_text_is_within_the_budget_and_at_its_stated_lines(workspace, cont
         assert file.truncated == (file.text != whole)
         if not file.text:
             continue
-        lines = read_range(
-            FolderCorpus(Roots(str(workspace))), file.path, file.start_line, file.end_line - file.start_line + 1, MOST_BYTES
-        )
+        corpus, count = FolderCorpus(Roots(str(workspace))), file.end_line - file.start_line + 1
+        lines = read_range(corpus, file.path, file.start_line, count, MOST_BYTES)
         assert lines.text.startswith(file.text) if file.start_line == file.end_line else lines.text == file.text
     if sum(map(len, contents)) <= budget:
         assert [file.text for file in files] == contents

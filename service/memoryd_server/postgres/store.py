@@ -52,6 +52,7 @@ class PostgresStore:
         self._caches = PostgresReaderCaches()
         self._guard = threading.Lock()
         self._readers = 0
+        self._is_idle = True
         self._use = DatabaseUse(database)
         self._is_locked = False
         self._agent: AgentWriter | None = None
@@ -185,6 +186,7 @@ class PostgresStore:
     def _count_reader(self, change: int) -> None:
         with self._guard:
             self._readers += change
+            self._is_idle = False
 
     @contextmanager
     def _recording_damage(self) -> Iterator[None]:
@@ -323,11 +325,13 @@ class PostgresStore:
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: the frequencies of terms."""
         self._caches.release_memory()
+        with self._guard:
+            self._is_idle = self._readers == 0
 
     @property
     def is_idle(self) -> bool:
-        """Whether no reader is open."""
-        return self._readers == 0
+        """Whether no search has read the index since `release_memory`."""
+        return self._is_idle
 
     @property
     def last_counts(self) -> IndexCounts | None:

@@ -359,7 +359,7 @@ class Store(Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no reader is open."""
+        """Whether the index was not read since `release_memory` or `open`. Health checks trust an idle index."""
 
     @property
     def last_counts(self) -> IndexCounts | None:

@@ -233,11 +233,13 @@ def test_a_search_that_finds_no_free_connection_is_told_so(postgres_module, agen
     database = postgres_module.database(max_connections=2)
     store = postgres_module.new_store(agent, database)
     store.open()
-    with store.read(), store.read():
-        assert not store.is_idle
-        with pytest.raises(IndexBusy, match="2 connections"), store.read(time.monotonic() + 0.1):
-            pass
-    assert store.is_idle
+    with (
+        store.read(),
+        store.read(),
+        pytest.raises(IndexBusy, match="2 connections"),
+        store.read(time.monotonic() + 0.1),
+    ):
+        pass
     assert heron(store) == 0
     store.close()
 

@@ -586,6 +586,12 @@ class StoreContract:
         assert filled.vector_memory_bytes() == 0
         with filled.read() as reader:
             assert reader.counts().files == 40
+            filled.release_memory()
+            assert not filled.is_idle
+        # A health check searches the index until it is released again.
+        assert not filled.is_idle
+        filled.release_memory()
+        assert filled.is_idle
 
     # A kill
 

@@ -31,6 +31,7 @@ METHODS = {
     "forget": ("MemoryForgetRequest", "forget"),
     "session_context": ("SessionContextRequest", "session_context"),
     "session_archive": ("SessionArchiveRequest", "session_archive"),
+    "session_append": ("SessionAppendRequest", "session_append"),
     "list_agents": ("ListAgentsRequest", "list_agents"),
     "list_files": ("ListFilesRequest", "list_files"),
     "sync": ("SyncRequest", "sync"),

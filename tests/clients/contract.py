@@ -20,6 +20,7 @@ UNARY = {
     "forget": "MemoryForget",
     "session_context": "SessionContext",
     "session_archive": "SessionArchive",
+    "session_append": "SessionAppend",
     "list_agents": "ListAgents",
     "list_files": "ListFiles",
 }

@@ -75,6 +75,8 @@ ENTRIES = [
 
 # Tested in `test_a_file_is_written_moved_and_restored`.
 EDITS = {"memory-write", "memory-move", "memory-history", "memory-restore"}
+# Tested in `test_records_reach_the_daemon_as_they_are`.
+REFUSED = {"session-append"}
 
 
 def shell(home, script, *arguments, stdin=None, folder="/", given=None):
@@ -118,7 +120,7 @@ def check(done, *expected):
 
 def test_every_call_of_the_contract_has_a_script_and_is_tested():
     assert sorted({*RPCS, "health", "describe"}) == SCRIPTS
-    assert {name for name, *_ in CALLS + ENTRIES} | {"watch-index", *EDITS} == set(SCRIPTS)
+    assert {name for name, *_ in CALLS + ENTRIES} | {"watch-index", *EDITS, *REFUSED} == set(SCRIPTS)
     for name, method in RPCS.items():
         assert f"call {method.containing_service.full_name}/{method.name} " in (FOLDER / f"{name}.sh").read_text()
 
@@ -176,6 +178,18 @@ def test_a_file_is_written_moved_and_restored(daemon, tmp_path):
     assert '+Ilse has two "dogs".' in versions[1]["diff"]
     restored = answer("memory-restore", second["version_id"], moved["content_sha256"], "memory/pets.md")
     assert restored["content_sha256"] == first["content_sha256"]
+
+
+def test_records_reach_the_daemon_as_they_are(daemon, tmp_path):
+    def refusal(*records):
+        done = shell(tmp_path, "session-append", "s1", "2", *records, given=where(daemon, "tls"))
+        assert done.returncode != 0, done.stdout
+        return done.stderr
+
+    # The transcripts of this daemon are files; it checks the records first.
+    record = json.dumps({"type": "message", "text": 'a "heron"\n\tby the weir \\ pier'})
+    assert "memoryd.store.documents" in refusal(record, "{}")
+    assert "records[1]" in refusal(record, "[]")
 
 
 @pytest.mark.skipif(not HAS_LANCEDB, reason="LanceDB is missing: `make setup-lancedb` installs it")

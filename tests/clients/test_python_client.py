@@ -135,6 +135,10 @@ class Servicer(stubs.MemoryServiceServicer):
         self.note(context)
         return pb.SessionArchiveResponse(path=request.transcript)
 
+    def SessionAppend(self, request, context):
+        self.note(context)
+        return pb.SessionAppendResponse(records=request.expected_records + len(request.records))
+
     def ListAgents(self, request, context):
         self.note(context)
         return pb.ListAgentsResponse(agents=[{"agent_id": "main"}])
@@ -190,6 +194,12 @@ CALLS = [
     pytest.param(lambda c, **k: c.forget(path="a.md", **k).chunks, 4, 10, id="forget"),
     pytest.param(lambda c, **k: c.session_context(session_key="k", **k).recall_prompt, "k", 2, id="session context"),
     pytest.param(lambda c, **k: c.session_archive(transcript="t", **k).path, "t", 10, id="session archive"),
+    pytest.param(
+        lambda c, **k: c.session_append(session_id="s", records=["{}"], expected_records=6, **k).records,
+        7,
+        5,
+        id="session append",
+    ),
     pytest.param(lambda c, **k: c.append(path="p", text="t", **k).path, "p", 5, id="append"),
     pytest.param(lambda c, **k: c.write(path="p", content="t", **k).path, "p", 5, id="write"),
     pytest.param(lambda c, **k: c.move(path="p", new_path="n", **k).path, "n", 5, id="move"),

@@ -36,6 +36,7 @@ AGENT_CALLS = {
     "MemoryForget": pb.MemoryForgetRequest(path="MEMORY.md"),
     "SessionContext": pb.SessionContextRequest(),
     "SessionArchive": pb.SessionArchiveRequest(transcript="x.jsonl"),
+    "SessionAppend": pb.SessionAppendRequest(session_id="x", records=["{}"]),
     "ListFiles": pb.ListFilesRequest(),
 }
 
@@ -43,6 +44,11 @@ AGENT_CALLS = {
 def call(running, method, request, **options):
     stub = running.entries if method in ENTRY_CALLS else running.stub
     return getattr(stub, method)(request, timeout=TIMEOUT, **options)
+
+
+def stores_transcripts(running):
+    """Whether the daemon answers SessionAppend: with documents in a database."""
+    return all(config.documents_driver == "postgres" for config in running.daemon.agents.configs().values())
 
 
 def for_agent(method, agent_id):

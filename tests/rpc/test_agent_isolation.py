@@ -160,6 +160,12 @@ REQUESTS = {
     "MemoryForget": st.builds(pb.MemoryForgetRequest, agent_id=agent_ids, path=paths),
     "SessionContext": st.builds(pb.SessionContextRequest, agent_id=agent_ids),
     "SessionArchive": st.builds(pb.SessionArchiveRequest, agent_id=agent_ids),
+    "SessionAppend": st.builds(
+        pb.SessionAppendRequest,
+        agent_id=agent_ids, session_key=session_keys, session_id=st.sampled_from(["x", "../x"]),
+        records=st.lists(st.sampled_from(["{}", "[]", "{"]), max_size=2),
+        expected_records=st.none() | st.integers(-1, 2),
+    ),
     "ListFiles": st.builds(pb.ListFilesRequest, agent_id=agent_ids, page_size=sizes, page_token=page_tokens),
     "Remember": st.builds(
         entry_pb.RememberRequest,

@@ -4,7 +4,7 @@ import pytest
 
 from memoryd.v1 import entry_service_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS, HAS_LANCEDB, call, for_agent
+from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS, HAS_LANCEDB, call, for_agent, stores_transcripts
 from rpc.callers import SERVICE, bearer, health, listed, new_token, store
 from rpc.wire import check_refused, refused
 
@@ -30,12 +30,19 @@ async def running(serve, home):
     return await serve(settings, listen="127.0.0.1:0")
 
 
+def is_missing(running, method):
+    """Whether the daemon lacks what the call needs."""
+    if method in ENTRY_CALLS:
+        return not HAS_LANCEDB
+    return method == "SessionAppend" and not stores_transcripts(running)
+
+
 async def check_answered(running, method, agent_id, options):
     made = call(running, method, for_agent(method, agent_id), **options)
     if method in {"Sync", "WatchIndex"}:
         assert await anext(aiter(made))
         made.cancel()
-    elif method in ENTRY_CALLS and not HAS_LANCEDB:
+    elif is_missing(running, method):
         await check_refused(made, "UNIMPLEMENTED", "NOT_IMPLEMENTED")
     elif method in ANSWERS:
         await check_refused(made, *ANSWERS[method])

@@ -24,6 +24,7 @@ WRITES = {
     "MemoryRestore": {"versionId": "1"},
     "MemoryForget": {"path": "memory/a.md", "deleteSource": True},
     "SessionArchive": {"transcript": "a.jsonl"},
+    "SessionAppend": {"sessionId": "a", "records": ["{}"]},
     "Sync": {},
     "FlushDecision": {},
     "WatchIndex": {},

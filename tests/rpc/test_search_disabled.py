@@ -31,6 +31,7 @@ ANSWERED = {
     "MemoryRestore",
     "SessionContext",
     "SessionArchive",
+    "SessionAppend",
 }
 
 

@@ -31,6 +31,7 @@ CHANGES_SOMETHING = {
     "MemoryRestore",
     "MemoryForget",
     "SessionArchive",
+    "SessionAppend",
     "Remember",
     "Forget",
 }

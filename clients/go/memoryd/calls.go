@@ -175,6 +175,15 @@ func (c *Client) SessionArchive(
 	return call(ctx, c, c.service.SessionArchive, archiveDeadline, request, options)
 }
 
+// SessionAppend appends records to the transcript of a session. Retries are safe if ExpectedRecords is set; without it,
+// a repeated call, such as a retry of this client after UNAVAILABLE, can append the records twice. The default deadline
+// is 5 seconds.
+func (c *Client) SessionAppend(
+	ctx context.Context, request *memorydv1.SessionAppendRequest, options ...grpc.CallOption,
+) (*memorydv1.SessionAppendResponse, error) {
+	return call(ctx, c, c.service.SessionAppend, appendDeadline, request, options)
+}
+
 // ListAgents returns one page of the agents that the caller is allowed to use. The default deadline is 2 seconds.
 func (c *Client) ListAgents(
 	ctx context.Context, request *memorydv1.ListAgentsRequest, options ...grpc.CallOption,

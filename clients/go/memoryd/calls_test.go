@@ -129,6 +129,15 @@ var calls = map[string]struct {
 			return c.SessionArchive(ctx, &memorydv1.SessionArchiveRequest{Transcript: "t"})
 		},
 	},
+	"session append": {
+		"SessionAppend", 5 * time.Second, &memorydv1.SessionAppendResponse{Records: 7},
+		&memorydv1.SessionAppendRequest{SessionId: "s", Records: []string{"{}"}, ExpectedRecords: proto.Int64(6)},
+		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) {
+			return c.SessionAppend(ctx, &memorydv1.SessionAppendRequest{
+				SessionId: "s", Records: []string{"{}"}, ExpectedRecords: proto.Int64(6),
+			})
+		},
+	},
 	"list agents": {
 		"ListAgents", 2 * time.Second, &memorydv1.ListAgentsResponse{NextPageToken: "n"}, &memorydv1.ListAgentsRequest{},
 		func(ctx context.Context, c *memoryd.Client) (proto.Message, error) { return c.ListAgents(ctx, nil) },

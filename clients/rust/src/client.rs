@@ -24,8 +24,9 @@ use crate::v1::{
     MemoryForgetRequest, MemoryForgetResponse, MemoryGetRequest, MemoryGetResponse, MemoryHistoryRequest,
     MemoryHistoryResponse, MemoryMoveRequest, MemoryMoveResponse, MemoryRecallRequest, MemoryRecallResponse,
     MemoryRestoreRequest, MemoryRestoreResponse, MemorySearchRequest, MemorySearchResponse, MemoryWriteRequest,
-    MemoryWriteResponse, SessionArchiveRequest, SessionArchiveResponse, SessionContextRequest, SessionContextResponse,
-    StatusRequest, StatusResponse, SyncRequest, SyncResponse, WatchIndexRequest, WatchIndexResponse,
+    MemoryWriteResponse, SessionAppendRequest, SessionAppendResponse, SessionArchiveRequest, SessionArchiveResponse,
+    SessionContextRequest, SessionContextResponse, StatusRequest, StatusResponse, SyncRequest, SyncResponse,
+    WatchIndexRequest, WatchIndexResponse,
 };
 
 // Default deadlines, as in the protos.
@@ -255,6 +256,14 @@ impl Client {
     /// Writes the last messages of `transcript` to a new memory file. Retries are safe.
     pub async fn session_archive(&self, request: SessionArchiveRequest) -> Result<SessionArchiveResponse, Error> {
         self.unary(ARCHIVE, request, attempt!(self, memory_stub, session_archive)).await
+    }
+
+    /// Appends `records` to the transcript of `session_id`.
+    ///
+    /// Retries are safe if `expected_records` is set. Without it, a repeated call, such as a retry of this client after
+    /// UNAVAILABLE, can append the records twice.
+    pub async fn session_append(&self, request: SessionAppendRequest) -> Result<SessionAppendResponse, Error> {
+        self.unary(APPEND, request, attempt!(self, memory_stub, session_append)).await
     }
 
     /// Returns one page of the agents that the caller is allowed to use.

@@ -57,6 +57,7 @@ export const UNARY: Readonly<Record<string, UnaryMethod>> = {
   forget: unary(memory.memoryForget, (client, request, options) => client.forget(request, options)),
   session_context: unary(memory.sessionContext, (client, request, options) => client.sessionContext(request, options)),
   session_archive: unary(memory.sessionArchive, (client, request, options) => client.sessionArchive(request, options)),
+  session_append: unary(memory.sessionAppend, (client, request, options) => client.sessionAppend(request, options)),
   list_agents: unary(memory.listAgents, (client, request, options) => client.listAgents(request, options)),
   list_files: unary(memory.listFiles, (client, request, options) => client.listFiles(request, options)),
   remember: unary(entry.remember, (client, request, options) => client.entries.remember(request, options)),

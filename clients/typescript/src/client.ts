@@ -32,6 +32,8 @@ import {
   MemoryService,
   MemoryWriteRequestSchema,
   type MemoryWriteResponse,
+  type SessionAppendRequestSchema,
+  type SessionAppendResponse,
   type SessionArchiveRequestSchema,
   type SessionArchiveResponse,
   type SessionContextRequestSchema,
@@ -217,6 +219,17 @@ export class MemorydClient {
     options?: CallOptions,
   ): Promise<SessionArchiveResponse> {
     return this.#calls.unary(method.sessionArchive, request, ARCHIVE, options);
+  }
+
+  /**
+   * Appends `records` to the transcript of `sessionId`. Retries are safe if `expectedRecords` is set; without it, a
+   * repeated call, such as a retry of this client after UNAVAILABLE, can append the records twice.
+   */
+  sessionAppend(
+    request: MessageInitShape<typeof SessionAppendRequestSchema>,
+    options?: CallOptions,
+  ): Promise<SessionAppendResponse> {
+    return this.#calls.unary(method.sessionAppend, request, APPEND, options);
   }
 
   /** Returns one page of the agents that the caller is allowed to use. */

@@ -28,6 +28,7 @@ var unary = map[string]unaryCall{
 	"forget":          of((*memoryd.Client).Forget),
 	"session_context": of((*memoryd.Client).SessionContext),
 	"session_archive": of((*memoryd.Client).SessionArchive),
+	"session_append":  of((*memoryd.Client).SessionAppend),
 	"list_agents":     of((*memoryd.Client).ListAgents),
 	"list_files":      of((*memoryd.Client).ListFiles),
 	"remember":        ofEntries((*memoryd.Entries).Remember),

@@ -125,6 +125,13 @@ class MemoryMethods:
         10.0,
         "Write the last messages of `transcript` to a memory file; a retry is safe.",
     )
+    session_append = Unary(
+        "SessionAppend",
+        pb.SessionAppendRequest,
+        pb.SessionAppendResponse,
+        5.0,
+        "Append `records` to the transcript of `session_id`; a retry is safe if `expected_records` is set.",
+    )
     list_agents = Unary(
         "ListAgents",
         pb.ListAgentsRequest,

@@ -29,6 +29,7 @@ pub async fn call(client: &Client, method: &str, request: &Value) -> Result<Valu
         "forget" => of!(client, forget),
         "session_context" => of!(client, session_context),
         "session_archive" => of!(client, session_archive),
+        "session_append" => of!(client, session_append),
         "list_agents" => of!(client, list_agents),
         "list_files" => of!(client, list_files),
         "remember" => of!(entries, remember),

@@ -26,6 +26,7 @@ import io.memoryd.v1.MemoryWriteRequest;
 import io.memoryd.v1.RecallBlockRequest;
 import io.memoryd.v1.RecallRequest;
 import io.memoryd.v1.RememberRequest;
+import io.memoryd.v1.SessionAppendRequest;
 import io.memoryd.v1.SessionArchiveRequest;
 import io.memoryd.v1.SessionContextRequest;
 import io.memoryd.v1.StatusRequest;
@@ -63,6 +64,10 @@ final class Methods {
                     "session_archive",
                     SessionArchiveRequest.getDefaultInstance(),
                     MemoryServiceBlockingStub::sessionArchive),
+            memory(
+                    "session_append",
+                    SessionAppendRequest.getDefaultInstance(),
+                    MemoryServiceBlockingStub::sessionAppend),
             memory("list_agents", ListAgentsRequest.getDefaultInstance(), MemoryServiceBlockingStub::listAgents),
             memory("list_files", ListFilesRequest.getDefaultInstance(), MemoryServiceBlockingStub::listFiles),
             entries("remember", RememberRequest.getDefaultInstance(), EntryServiceBlockingStub::remember),

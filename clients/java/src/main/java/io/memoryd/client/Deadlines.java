@@ -35,6 +35,7 @@ final class Deadlines implements ClientInterceptor {
             seconds(MemoryServiceGrpc.getMemoryForgetMethod(), 10),
             seconds(MemoryServiceGrpc.getSessionContextMethod(), 2),
             seconds(MemoryServiceGrpc.getSessionArchiveMethod(), 10),
+            seconds(MemoryServiceGrpc.getSessionAppendMethod(), 5),
             seconds(MemoryServiceGrpc.getListAgentsMethod(), 2),
             seconds(MemoryServiceGrpc.getListFilesMethod(), 2),
             seconds(EntryServiceGrpc.getRememberMethod(), 10),

@@ -352,13 +352,15 @@ class AgentIndex:
         return self.store.is_idle
 
     async def clean_up(self) -> None:
-        """Between syncs: overwrite deleted text on the disk, and release the memory of an idle agent."""
+        """Between syncs: overwrite deleted text, release the memory of an idle agent, and index many new vectors."""
         await self.run_on_writer(self._purge)
         if self._clock.monotonic() - self._searched_at > self.config.idle_seconds:
             if self._searched_at != self._released_after:
                 self._released_after = self._searched_at
                 self._threads.freed.note()
             await self.release_memory()
+        # Last, and not on the writer thread: it may take minutes, during which files are indexed.
+        await run_on(self.slow, self.store.index_vectors)
 
     async def release_memory(self) -> None:
         """Release what searches hold in memory, and close the files that they read."""

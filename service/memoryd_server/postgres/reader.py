@@ -11,6 +11,7 @@ from memoryd_server.model import Source
 from memoryd_server.postgres import vectors
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.filters import chunk_condition, file_condition
+from memoryd_server.postgres.hnsw import HnswIndex
 from memoryd_server.postgres.keyword import BY_CHUNK, FrequencyCache, KeywordIndex
 from memoryd_server.postgres.scope import OWN, AgentScope
 from memoryd_server.postgres.session import Operation
@@ -78,8 +79,9 @@ class PostgresReaderCaches:
 class PostgresReader(PostgresVectors):
     """One snapshot of one index, for one thread, until its block ends."""
 
-    def __init__(self, scope: AgentScope, caches: PostgresReaderCaches) -> None:
+    def __init__(self, scope: AgentScope, caches: PostgresReaderCaches, hnsw: HnswIndex | None = None) -> None:
         super().__init__(lambda: nullcontext(scope))
+        self._hnsw = hnsw
         self._scope = scope
         self._caches = caches
         self._keyword = KeywordIndex(scope, caches.frequencies)
@@ -157,9 +159,12 @@ class PostgresReader(PostgresVectors):
             return self._keyword.scores(terms, ids)
 
     def vector_hits(self, query: Vectors, limit: int, among: ChunkFilter) -> list[VectorHit]:
-        """Return the nearest chunks by exact cosine, best first, the smaller id first among equals."""
+        """Return the nearest chunks by exact cosine, best first, the smaller id first among equals.
+
+        If the agent has an HNSW index, some may be missing.
+        """
         with self._scope.connection.measured_as(Operation.SEARCH_VECTOR):
-            return vectors.nearest(self._scope, query, limit, among)
+            return vectors.nearest(self._scope, query, limit, among, self._hnsw)
 
     def cosines(self, ids: Sequence[int], query: Vectors) -> dict[int, float]:
         """Return the cosine of each chunk's vector with the unit vector `query`; chunks without one are left out."""

@@ -13,6 +13,7 @@ from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUn
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
 from memoryd_server.postgres.connection import Database, DatabaseUse
+from memoryd_server.postgres.hnsw import AgentHnsw
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
 from memoryd_server.postgres.session import Connection, Operation
@@ -42,10 +43,13 @@ _FACTS = f"""SELECT identity, mixed_chunking, analyzer_version, last_sync_ms IS 
 class PostgresStore:
     """The index of an agent, locked by this process from `open` to `close`.
 
-    `read` may be called on any thread, everything else only on the agent's writer thread.
+    `read` and `index_vectors` may be called on any thread, everything else only on the agent's writer thread. An agent
+    with more than `approximate_above` vectors gets an HNSW index; none does if that is 0.
     """
 
-    def __init__(self, database: Database, agent_id: str, identity: BuildIdentity) -> None:
+    def __init__(
+        self, database: Database, agent_id: str, identity: BuildIdentity, *, approximate_above: int = 0
+    ) -> None:
         self._database = database
         self._agent_id = agent_id
         self._identity = identity
@@ -56,7 +60,10 @@ class PostgresStore:
         self._use = DatabaseUse(database)
         self._is_locked = False
         self._agent: AgentWriter | None = None
-        self._engine = VectorEngineStatus("pgvector")
+        self._version = ""
+        self._hnsw = AgentHnsw(database.connect, agent_id, approximate_above)
+        # The changes of the index after which the HNSW index was last compared with what is wanted.
+        self._indexed = -1
         self._sizes: tuple[int, StoreSizes] | None = None
         # The revision before which text was deleted, and the run of VACUUM that removes it.
         self._purge: tuple[int, int] | None = None
@@ -118,6 +125,8 @@ class PostgresStore:
             scope = AgentScope.load(connection, self._agent_id)
             _delete_generations(scope, "generation <> %(generation)s")
             self._set_facts(scope)
+            self._hnsw.open(connection)
+        self._indexed = -1
         self._agent = AgentWriter(self._database, self._agent_id, fence)
 
     def _has_generation(self, connection: Connection, generation: int) -> bool:
@@ -147,6 +156,7 @@ class PostgresStore:
 
     def close(self) -> None:
         """Release the lock, and the connections if no other index uses them. Idempotent."""
+        self._hnsw.stop()
         self._agent = None
         if self._is_locked:
             self._is_locked = False
@@ -176,7 +186,8 @@ class PostgresStore:
         self._count_reader(1)
         try:
             with self._recording_damage(), self._searching(deadline) as connection:
-                yield PostgresReader(AgentScope.load(connection, self._agent_id, deadline=deadline), self._caches)
+                scope = AgentScope.load(connection, self._agent_id, deadline=deadline)
+                yield PostgresReader(scope, self._caches, self._hnsw.current)
         finally:
             self._count_reader(-1)
 
@@ -322,6 +333,21 @@ class PostgresStore:
         self._purge = None
         return is_purged and not vacuums.has_deletion(self._agent_id)
 
+    def index_vectors(self) -> None:
+        """Create, replace or drop the HNSW index, if the index has changed since. `close` cancels it.
+
+        Raises:
+            IndexBusy, DiskFull, IndexReadOnly, IndexUnavailable: the server does not create it; later calls try again.
+        """
+        agent = self._opened
+        changes = agent.changes
+        if changes == self._indexed:
+            return
+        with agent.read(None) as scope:
+            plan = self._hnsw.plan(scope)
+        if self._hnsw.update(plan):
+            self._indexed = changes
+
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: the frequencies of terms."""
         self._caches.release_memory()
@@ -364,11 +390,11 @@ class PostgresStore:
         """Determine the version of pgvector. Blocks."""
         with self._database.read(self._agent_id) as connection:
             row = connection.execute("SELECT extversion FROM pg_extension WHERE extname = 'vector'").fetchone()
-        self._engine = VectorEngineStatus("pgvector", row[0] if row else "")
+        self._version = row[0] if row else ""
 
     def vector_engine(self) -> VectorEngineStatus:
-        """Return which engine compares vectors, as last probed. No I/O, no lock."""
-        return self._engine
+        """Return which engine compares vectors, with its version as last probed. No I/O, no lock."""
+        return VectorEngineStatus("pgvector" if self._hnsw.current is None else "pgvector-hnsw", self._version)
 
     def vector_memory_bytes(self) -> int:
         """Return 0: vectors are in the memory of the server."""

@@ -18,7 +18,7 @@ def postgres_module(postgres_server):  # noqa: F811 -- the fixture
 
     shared = database()
 
-    def new_store(agent, of=shared):
-        return child.PostgresStore(of, str(agent), child.IDENTITY)
+    def new_store(agent, of=shared, **options):
+        return child.PostgresStore(of, str(agent), child.IDENTITY, **options)
 
     return SimpleNamespace(server=postgres_server, database=database, new_store=new_store, child=child)

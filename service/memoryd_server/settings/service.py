@@ -284,8 +284,8 @@ class DatabaseSettings(SettingsBlock):
     2..1000; default 10."""
     approximate_above: Annotated[int, IntRange(0, 100_000_000)] = 10_000
     """The number of chunks above which an agent's vectors get an HNSW index, which makes searches faster and may miss
-    some of the nearest chunks. The vectors of a smaller agent are all compared. 0 means always. Chunks, 0..100000000;
-    default 10000."""
+    some of the nearest chunks. Otherwise, a search compares all vectors. 0 disables these indexes. Chunks,
+    0..100000000; default 10000."""
 
     @property
     def has_documents(self) -> bool:

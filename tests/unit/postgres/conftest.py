@@ -22,3 +22,18 @@ def postgres_module(postgres_server):  # noqa: F811 -- the fixture
         return child.PostgresStore(of, str(agent), child.IDENTITY, **options)
 
     return SimpleNamespace(server=postgres_server, database=database, new_store=new_store, child=child)
+
+
+@pytest.fixture
+def new_memory(postgres_module, request):
+    """A function that makes the documents of an agent, by default of one of the test alone."""
+    module = importlib.import_module("unit.postgres.document_memory")
+    made = []
+
+    def new(agent=request.node.nodeid, database=None, **options):
+        made.append(module.DocumentMemory(database or postgres_module.database(), str(agent), **options))
+        return made[-1]
+
+    yield new
+    for memory in made:
+        memory.close()

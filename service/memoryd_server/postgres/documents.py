@@ -109,16 +109,16 @@ class DocumentCorpus:
     def discover(self) -> Discovery:
         """Return every file of the indexed sources, sorted by path. Reads no content but that of `.memoryignore`."""
         with self.documents.read() as rows:
-            transcripts = self._transcripts(rows) if self.sessions else ()
+            transcripts = tuple(self._transcripts(rows)) if self.sessions else ()
             listing = self._list(rows) if self.memory else None
         if listing is None:
-            return Discovery(tuple(transcripts), (), ())
+            return Discovery(transcripts, (), ())
         if isinstance(listing.rules, IgnoreFileUnusable):
             problem = f"no new files next to it are indexed: {listing.rules}"
             reason = f"its {IGNORE_FILE} cannot be used: {listing.rules}"
             unseen = UnreadableFolder(_WORKSPACE, reason, (*CURATED_NAMES, f"{MEMORY_FOLDER}/"))
             failure = FileFailure(IGNORE_FILE, Source.MEMORY, problem)
-            return Discovery(tuple(transcripts), (failure,), (), (unseen,))
+            return Discovery(transcripts, (failure,), (), (unseen,))
         rules = listing.rules
         found = [file for file in listing.files if not rules.ignores_file(file.parts)]
         issues = () if found else ("no memory files found",)

@@ -34,7 +34,8 @@ def main(folder, command):
     except (OSError, subprocess.SubprocessError) as error:
         return f"PostgreSQL does not start: {error}. See {data}/log, or remove {data} to begin with an empty database."
     try:
-        text = json.dumps({"memoryd": {"store": {"url": server.url}}})
+        # The memory files of the workspace, and not an empty database.
+        text = json.dumps({"memoryd": {"store": {"url": server.url, "documents": "folder"}}})
         (state / "memoryd.json5").write_text(f"// `make serve-postgres` overwrites this file.\n{text}\n")
         return run(command)
     finally:

@@ -1,4 +1,4 @@
-"""A daemon whose indexes, caches and histories are in PostgreSQL answers as one with files, also without the server."""
+"""A daemon with indexes in PostgreSQL and memory files in folders answers as one with files, also without the server."""
 
 import itertools
 import json
@@ -25,7 +25,8 @@ def url(postgres_server):  # noqa: F811 -- the fixture
 
 def with_store(url, settings=None, **more):
     merged = json.loads(json.dumps(settings or {}))
-    merged["memoryd"] = {**merged.get("memoryd", {}), "writes": "edit", "store": {"url": url, **more}}
+    store = {"url": url, "documents": "folder", **more}
+    merged["memoryd"] = {**merged.get("memoryd", {}), "writes": "edit", "store": store}
     return merged
 
 

@@ -275,10 +275,10 @@ class DatabaseSettings(SettingsBlock):
     password_file: OptionalPath = None
     """A file that contains the password alone, and that only its owner can open. It is read again for each connection.
     Path; default unset."""
-    documents: Literal["database", "folder"] = "folder"
+    documents: Literal["database", "folder"] = "database"
     """Where the memory files are if `url` is set. In the database, clients write them with `MemoryAppend` and
     `MemoryWrite`, and transcripts with `SessionAppend`; workspaces, extra paths and OpenClaw's sessions are not read.
-    database, folder; default "folder"."""
+    database, folder; default "database"."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
     """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
     2..1000; default 10."""

@@ -52,7 +52,7 @@ def test_another_database_waits_for_a_restart(home):
 
 
 def test_memory_files_are_in_the_workspace_unless_url_and_setting_say_otherwise(home):
-    for own in ({}, store(documents="database"), store(url=URL, documents="folder")):
+    for own in ({}, store(documents="database"), store(url=" "), store(url=URL, documents="folder")):
         settings = home.load(own=own)
         config = agent_config(settings.agent(""), settings)
         assert (config.documents_driver, config.roots.workspace) == ("folder", str(settings.agent("").workspace))
@@ -60,7 +60,7 @@ def test_memory_files_are_in_the_workspace_unless_url_and_setting_say_otherwise(
 
 
 def test_agents_with_documents_in_the_database_have_no_folder(home):
-    settings = home.load(own=store(url=URL, documents="database"))
+    settings = home.load(own=store(url=URL))
     config = agent_config(settings.agent(""), settings)
     assert config.documents_driver == "postgres"
     # No file can exist below it.

@@ -1,7 +1,7 @@
 import pytest
 
 # Before a test module imports them.
-pytest.register_assert_rewrite("unit.store.contract", "unit.store.history_contract")
+pytest.register_assert_rewrite("unit.sources.corpus_contract", "unit.store.contract", "unit.store.history_contract")
 
 from index_fixture import IndexFixture  # noqa: E402 -- see above
 

@@ -1,0 +1,64 @@
+"""A corpus of documents in PostgreSQL fulfils the contract of a corpus."""
+
+import itertools
+import time
+
+import pytest
+
+from memoryd_server.sources.roots import Roots
+from unit.sources.corpus_contract import CorpusContract
+
+pytest.importorskip("psycopg")
+
+pytestmark = pytest.mark.postgres
+
+NUMBERS = itertools.count()
+
+
+class TestDocumentCorpus(CorpusContract):
+    """In the tables of an agent of its own."""
+
+    @pytest.fixture(autouse=True)
+    def _agent(self, postgres_module):
+        from memoryd_server.postgres import DocumentCorpus, TranscriptRows  # noqa: PLC0415 -- an extra
+        from memoryd_server.postgres.document_rows import DocumentRows  # noqa: PLC0415 -- an extra
+
+        self.new_corpus, self.new_rows = DocumentCorpus, DocumentRows
+        history = postgres_module.child.PostgresWriteHistory(
+            postgres_module.database(),
+            f"corpus {next(NUMBERS)}",
+            max_age_seconds=1,
+            max_bytes=1,
+            now_ms=lambda: time.time_ns() // 1_000_000,
+        )
+        self.database = history.documents()
+        self.transcripts = TranscriptRows(self.database, lambda: time.time_ns() // 1_000_000)
+        self.said = {}
+        yield
+        history.close()
+
+    def now_ns(self):
+        return time.time_ns()
+
+    def corpus(self, *, memory=True, indexes_sessions=True):
+        return self.new_corpus(self.database, Roots("/workspace"), memory, indexes_sessions)
+
+    def put(self, path, data):
+        with self.database.write() as rows:
+            version = rows.lock_documents()
+            self.new_rows(rows).put(path, data, version, time.time_ns())
+
+    def remove(self, path):
+        with self.database.write() as rows:
+            rows.lock_documents()
+            self.new_rows(rows).delete(path)
+
+    def say(self, session, *records):
+        self.transcripts.append(session, records)
+        self.said.setdefault(session, []).extend(records)
+
+    def records(self, session):
+        return self.said[session]
+
+    def delete_session(self, session):
+        self.transcripts.delete_session(session)

@@ -1,4 +1,4 @@
-"""A daemon with indexes in PostgreSQL and memory files in folders answers as one with files, also without the server."""
+"""With indexes in PostgreSQL and memory files in folders, a daemon answers as with files, also without the server."""
 
 import itertools
 import json

@@ -85,11 +85,11 @@ class Synced:
 
 
 class CorpusContract:
-    """A subclass has `corpus(**options)`, `put(path, data)`, `remove(path)` and those methods for transcripts.
+    """A subclass has `corpus(**options)`, `put(path, data)`, `remove(path)`, and the methods below.
 
-    The options of a corpus are `memory` and `indexes_sessions`. `put` also writes `.memoryignore`. `say` appends records
-    to the transcript of a session, `records` returns them, and `delete_session` deletes it. `now_ns` is the clock of a
-    sync, at which a file that was just written counts as settled.
+    The options of a corpus are `memory` and `indexes_sessions`. `put` also writes `.memoryignore`. `say(session,
+    *records)` appends to the transcript of a session, `records` returns its lines, and `delete_session` deletes it.
+    `now_ns` is the clock of a sync, by which a file that was just written counts as settled.
     """
 
     @pytest.fixture

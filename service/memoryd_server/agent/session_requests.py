@@ -107,10 +107,10 @@ class SessionAppendRequest(Request):
     expected_records: int | None = None
     session_key: str = ""
 
-    def resolve(self, config: AgentConfig) -> tuple[bytes, ...]:
+    def resolve(self, agent_id: str) -> tuple[bytes, ...]:
         """Return the records as they are stored. Parses up to 3 MiB, so it is called on another thread."""
         checks = FieldChecks(self, self.unreadable)
-        checks.session_key(config.agent_id)
+        checks.session_key(agent_id)
         checks.optional_count("expected_records")
         if problem := session_id_problem(self.session_id):
             checks.violation("session_id", problem)

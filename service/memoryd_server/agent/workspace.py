@@ -145,7 +145,7 @@ class AgentWorkspace:
             TranscriptChanged: the transcript does not have the expected number of records; nothing was appended.
             MemorydError: as `TranscriptWriter.append` and `WriteQueue.write`.
         """
-        records = await deadline.limit(asyncio.to_thread(request.resolve, self.config))
+        records = await deadline.limit(asyncio.to_thread(request.resolve, self.config.agent_id))
         if self.documents.transcripts is None:
             raise NotImplementedYet(
                 "the transcripts of this agent are files or in OpenClaw's database, which the gateway writes; "

@@ -7,9 +7,10 @@ Unix socket alone, which other users cannot open. It ends with the process that 
 import importlib.util
 import os
 import pwd
+import signal
 import subprocess
 import tempfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -90,6 +91,21 @@ class PostgresServer:
         self._guard.stdin.close()
         self._guard.wait(STOP_SECONDS)
 
+    @contextmanager
+    def hanging(self):
+        """Stop the processes of the server, whose connections stay open, until the block ends."""
+        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        stopped = []
+        try:
+            # The first one starts no others after it was stopped.
+            for process in (postmaster, *_children(postmaster)):
+                os.kill(process, signal.SIGSTOP)
+                stopped.append(process)
+            yield
+        finally:
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
+
     def create_database(self, name):
         """Create a database that belongs to the role of memoryd and has the extension; return its URL."""
         with self.admin() as connection:
@@ -125,6 +141,16 @@ class PostgresServer:
 def _ids(user):
     found = pwd.getpwnam(user)
     return found.pw_uid, found.pw_gid
+
+
+def _children(parent):
+    """Yield the running processes that a process has started."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            # The name, in parentheses, may contain spaces.
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[1]) == parent:
+                yield int(folder.name)
 
 
 def missing():

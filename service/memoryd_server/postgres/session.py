@@ -59,8 +59,8 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[m
     """A session with the server. A wait that exceeds its limit closes it.
 
     A wait ends `MARGIN_SECONDS` after `deadline`, in seconds of `time.monotonic`, and after `statement_seconds`.
-    `check_server`, which is called every `check_seconds` of a wait, may end it with an exception. `meter` counts the
-    statements of `operation`.
+    `check_server`, which is called every `check_seconds` of a wait without a deadline, may end it with an exception.
+    `meter` counts the statements of `operation`.
     """
 
     deadline: float | None = None
@@ -98,7 +98,7 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[m
                 now = time.monotonic()
                 if not ready:
                     self._end_if_late(started, now)
-                    if now > check_at and self.check_server is not None:
+                    if self.deadline is None and self.check_server is not None and now > check_at:
                         self.check_server()
                         check_at = time.monotonic() + self.check_seconds
                 state = steps.send(ready)

@@ -1,6 +1,6 @@
 """Changes to a user's files: appends, edits, session archives and deletion."""
 
-from memoryd_server.writing.append import Appender, AppendJob, AppendReceipt
+from memoryd_server.writing.append import AppendJob, AppendReceipt
 from memoryd_server.writing.archive import Archiver, ArchiveReceipt, ArchiveRequest, make_slug
 from memoryd_server.writing.changes import (
     Change,
@@ -12,7 +12,7 @@ from memoryd_server.writing.changes import (
     TextReplacement,
     text_field,
 )
-from memoryd_server.writing.deletion import SeenFile, delete_file, restore_files
+from memoryd_server.writing.deletion import SeenFile
 from memoryd_server.writing.diff import unified_diff
 from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, WriteJob, WriteReceipt
 from memoryd_server.writing.edit_rules import (
@@ -26,7 +26,6 @@ from memoryd_server.writing.edit_rules import (
     require_same_request,
     require_size,
 )
-from memoryd_server.writing.editor import Editor
 from memoryd_server.writing.folder_writer import FolderWriter
 from memoryd_server.writing.memory_file import TAIL_BYTES, AppendBlock, missing_newlines, request_digest
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
@@ -38,14 +37,12 @@ __all__ = [
     "AppendBlock",
     "AppendJob",
     "AppendReceipt",
-    "Appender",
     "ArchiveReceipt",
     "ArchiveRequest",
     "Archiver",
     "Change",
     "ChangeResult",
     "EditJob",
-    "Editor",
     "FileDeletion",
     "FolderWriter",
     "LineDeletion",
@@ -63,7 +60,6 @@ __all__ = [
     "WriteReceipt",
     "change_of",
     "change_to",
-    "delete_file",
     "invalid",
     "kind_of",
     "make_slug",
@@ -74,7 +70,6 @@ __all__ = [
     "require_expected",
     "require_same_request",
     "require_size",
-    "restore_files",
     "text_field",
     "unified_diff",
 ]

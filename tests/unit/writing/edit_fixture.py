@@ -8,7 +8,8 @@ from pathlib import Path
 from memoryd_server.renames import Renames
 from memoryd_server.sources import Roots
 from memoryd_server.sqlite import SqliteWriteHistory
-from memoryd_server.writing import Editor, MoveJob, NewContent, RestoreJob, WriteJob
+from memoryd_server.writing import MoveJob, NewContent, RestoreJob, WriteJob
+from memoryd_server.writing.editor import Editor
 
 LIMIT = 1 << 20
 YEAR_SECONDS = 365 * 86_400

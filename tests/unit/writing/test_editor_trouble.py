@@ -26,7 +26,8 @@ from memoryd_server.errors import (
 )
 from memoryd_server.sources import Roots
 from memoryd_server.system import try_lock
-from memoryd_server.writing import Appender, AppendJob, FileDeletion, LineInsertion, NewContent
+from memoryd_server.writing import AppendJob, FileDeletion, LineInsertion, NewContent
+from memoryd_server.writing.append import Appender
 from unit.writing import failing_editor
 from unit.writing.edit_fixture import LIMIT, NOW_MS, SYSTEMS, EditFixture, digest, replace_file
 from unit.writing.failing_editor import NEW, NOTE, SCENARIOS, TEXT

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from memoryd_server.model import identity_of
 from memoryd_server.sources.roots import Roots
 from unit.sources.corpus_contract import CorpusContract
 
@@ -62,3 +63,12 @@ class TestDocumentCorpus(CorpusContract):
 
     def delete_session(self, session):
         self.transcripts.delete_session(session)
+
+    def test_a_transcript_that_is_begun_again_has_another_identity(self):
+        self.say("s1", b"{}")
+        place = self.corpus().transcript("s1.jsonl")
+        before = self.corpus().stat_file(place)
+        self.delete_session("s1")
+        assert self.corpus().stat_file(place) is None
+        self.say("s1", b"{}")
+        assert identity_of(self.corpus().stat_file(place)) != identity_of(before)

@@ -290,12 +290,25 @@ class CorpusContract:
             for number in (0, 1, 41, 42, 60, 10_000):
                 assert reader.position_after(number) == expected.position_after(number)
 
+    def test_a_digest_does_not_move_the_position_of_the_lines(self):
+        """The buffer of the lines ends in the second half of the transcript."""
+        self.say("s1", *talk(0, 3), *(said("user", f"{number} {'x' * 50_000}") for number in range(40)))
+        corpus = self.corpus()
+        place = corpus.transcript("s1.jsonl")
+        with corpus.open_transcript(place) as reader, corpus.open_transcript(place) as other:
+            lines = list(other.lines(START))
+            resumed = reader.lines(lines[1].after)
+            assert next(resumed) == lines[2]
+            assert reader.prefix_digest(lines[2].after) == other.prefix_digest(lines[2].after)
+            assert list(resumed) == lines[3:]
+
     def test_transcripts_are_listed_also_if_they_are_not_indexed(self):
         for session in ("s2", "s1"):
             self.say(session, *talk(0, 2))
         listed = self.corpus(indexes_sessions=False).list_transcripts()
         assert paths(listed) == ["sessions/s1.jsonl", "sessions/s2.jsonl"]
         assert [file.stat for file in listed] == [file.stat for file in self.corpus().discover().files]
+        assert len({identity_of(file.stat) for file in listed}) == 2
         assert not self.corpus().has_session("s1")
         self.corpus().require_not_tombstoned(self.corpus().transcript("s1.jsonl"))
 

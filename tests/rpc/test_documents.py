@@ -199,6 +199,22 @@ async def test_a_session_loads_its_documents(serve, url):
     assert texts[today.path] == "the ferry leaves at noon\n"
 
 
+async def test_an_agent_without_search_writes_and_loads_its_documents(serve, home, url):
+    off = {"agents": {"defaults": {"memorySearch": {"enabled": False}}}}
+    running = await serve(with_documents(url, off))
+    await running.append("the ferry leaves at noon", path="memory/log.md")
+    await write(running, "MEMORY.md", content=NOTE)
+    answer = await context(running, session_key="agent:main:main")
+    assert NOTE in [file.text for file in answer.files]
+    assert [kind(version) for version in await all_versions(running)] == ["CREATE"]
+    await running.stop()
+
+    running = await serve(with_documents(url))
+    await running.synced()
+    assert paths(await running.search("ferry")) == ["memory/log.md"]
+    assert not home.workspace.exists()
+
+
 async def test_everything_survives_a_restart_of_the_daemon(serve, home, url):
     settings = with_documents(url, SESSIONS)
     running = await serve(settings)

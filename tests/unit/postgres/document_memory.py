@@ -12,6 +12,7 @@ class DocumentMemory(WrittenMemory):
     roots = Roots("/dev/null")
 
     def __init__(self, database, agent, **options):
+        super().__init__()
         self.database = database
         self.agent = agent
         self._options = options

@@ -20,12 +20,14 @@ def digest(data):
 class WrittenMemory:
     """Writes as the daemon does for one agent. A subclass sets `writer`, `history` and `corpus`.
 
-    Ids are numbered, so that every writer gives the same ones.
+    Ids are numbered.
     """
 
+    def __init__(self):
+        self._numbers = itertools.count(1)
+
     def options(self):
-        numbers = itertools.count(1)
-        return {"max_file_bytes": LIMIT, "now_ms": lambda: NOW_MS, "new_id": lambda: f"id{next(numbers)}"}
+        return {"max_file_bytes": LIMIT, "now_ms": lambda: NOW_MS, "new_id": lambda: f"id{next(self._numbers)}"}
 
     def close(self):
         self.history.close()
@@ -66,6 +68,7 @@ class FolderMemory(WrittenMemory):
     """The memory files of a workspace."""
 
     def __init__(self, folder):
+        super().__init__()
         self.workspace = folder / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.roots = Roots(str(self.workspace))

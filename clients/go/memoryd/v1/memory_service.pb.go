@@ -2100,7 +2100,7 @@ type StatusResponse struct {
 	Service *ServiceStatus `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
 	// Agent ID.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Path of the agent's workspace.
+	// Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
 	Workspace string `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// Backend in the settings.
 	ConfiguredBackend Backend `protobuf:"varint,4,opt,name=configured_backend,json=configuredBackend,proto3,enum=memoryd.v1.Backend" json:"configured_backend,omitempty"`
@@ -5577,7 +5577,7 @@ type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Path of the agent's workspace.
+	// Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
 	Workspace string `protobuf:"bytes,2,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// Whether this is the default agent, which is used when a request names no agent and there is no agent `main`. For a
 	// caller that is limited to some agents, `main` is always the default agent.

@@ -975,7 +975,7 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   agentId: string;
 
   /**
-   * Path of the agent's workspace.
+   * Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
    *
    * @generated from field: string workspace = 3;
    */
@@ -3093,7 +3093,7 @@ export type Agent = Message<"memoryd.v1.Agent"> & {
   agentId: string;
 
   /**
-   * Path of the agent's workspace.
+   * Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
    *
    * @generated from field: string workspace = 2;
    */

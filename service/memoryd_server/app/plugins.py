@@ -1,8 +1,9 @@
-"""Drivers and plug-ins: their registration in `STORES`, `BACKENDS` and `EXTENSIONS`, and their configurations.
+"""Drivers and plug-ins: their registration in `STORES`, `DOCUMENTS`, `BACKENDS` and `EXTENSIONS`, and their settings.
 
-Only this module names drivers and plug-ins. A store keeps the indexes; `memoryd.store.url` selects it. A
-search backend answers an agent's searches in place of the builtin search; `memory.backend` selects it. An extension
-adds a service of its own. Backends and extensions convert an agent's settings into their own configuration.
+Only this module names drivers and plug-ins. A store keeps the indexes; `memoryd.store.url` selects it. Documents are
+memory files and transcripts; `memoryd.store.documents` selects where they are. A search backend answers an agent's
+searches in place of the builtin search; `memory.backend` selects it. An extension adds a service of its own. Backends
+and extensions convert an agent's settings into their own configuration.
 """
 
 import os

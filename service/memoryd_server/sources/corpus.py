@@ -20,8 +20,8 @@ from memoryd_server.sources.transcripts import SESSIONS_FOLDER, is_transcript
 class Corpus(Protocol):
     """The memory files and transcripts of one agent. Hashable and thread-safe; every method may block.
 
-    A method that is documented to raise no error for an unreadable file raises an `IndexUnavailable` or another
-    `MemorydError` nevertheless if the store of all files cannot be used.
+    Every method that looks at files, also one that is documented to raise no error, raises `IndexUnavailable` or
+    `IndexBusy` if the files are in a store that cannot be used.
     """
 
     def __hash__(self) -> int:

@@ -7,12 +7,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NoReturn
 
-from memoryd_server.errors import FileNotFound, IndexUnavailable, MemorydError, SyncCancelled
+from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile, stored
 from memoryd_server.sources import ReadStopped
 from memoryd_server.store import FileRow, PreparedFile, TranscriptPart, Writer
 from memoryd_server.sync.plan import SyncPlan
-from memoryd_server.sync.prepare import READER_VERSION, FilePreparer, MissingFile, UnchangedFile, failure_reason
+from memoryd_server.sync.prepare import (
+    READER_VERSION,
+    STORE_FAILURES,
+    FilePreparer,
+    MissingFile,
+    UnchangedFile,
+    failure_reason,
+)
 from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, SyncProgress
 
 # A transaction is committed at this many characters of text, even with fewer files than it may have.
@@ -134,7 +141,7 @@ class PlanExecutor:
                 part = next(parts, None)
             except FileNotFound:
                 return self._add_missing(known)
-            except IndexUnavailable:
+            except STORE_FAILURES:
                 raise
             except (OSError, MemorydError) as error:
                 failed = PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))

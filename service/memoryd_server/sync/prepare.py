@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from memoryd_server.chunk import TRANSCRIPT_CHUNKER_VERSION, TranscriptChunker, memory_chunks, split_front_matter
-from memoryd_server.errors import FileNotFound, IndexUnavailable, MemorydError
+from memoryd_server.errors import FileNotFound, IndexBusy, IndexUnavailable, MemorydError
 from memoryd_server.model import Chunk, FileStat, Source, SourceFile, identity_of, is_settled, settled
 from memoryd_server.sources import (
     FLATTENING_VERSION,
@@ -39,6 +39,9 @@ from memoryd_server.text import Analyzer
 PART_CHARS = 1 << 20
 """A part ends at about this much text."""
 
+STORE_FAILURES = (IndexUnavailable, IndexBusy)
+"""Errors of a corpus that are about the store of all files, and not about the file that is read."""
+
 OpenTranscript = Callable[[SourceFile, StopSign], Transcript]
 
 
@@ -58,8 +61,7 @@ class FilePreparer:
     """Prepares files, with one analyzer and one build identity.
 
     `now_ns` is the wall clock in Unix nanoseconds. `forgotten` decides which memory files get no chunks. `read` and
-    `open_transcript` are those of the corpus. If they raise `IndexUnavailable`, so do the methods: that is the state of
-    the store of all files, and not of the file.
+    `open_transcript` are those of the corpus. If they raise one of `STORE_FAILURES`, so do the methods.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class FilePreparer:
             data, stat = self._read(file, self._max_file_bytes)
         except FileNotFound:
             return MissingFile()
-        except IndexUnavailable:
+        except STORE_FAILURES:
             raise
         except (OSError, MemorydError) as error:
             return PreparedFile(file.path, file.source, file.stat, b"", error=failure_reason(error))
@@ -119,7 +121,7 @@ class FilePreparer:
             return self.transcripts.chunks(file, should_stop)
         try:
             data, _ = self._read(file, self._max_file_bytes)
-        except IndexUnavailable:
+        except STORE_FAILURES:
             raise
         except (OSError, MemorydError):
             return iter(())
@@ -257,7 +259,7 @@ class TranscriptPreparer:
             with self._open(file, should_stop) as reader:
                 for part in self._read(file, reader, _ResumePoint(START, None), "", analyzed=False):
                     yield list(part.chunks)
-        except IndexUnavailable:
+        except STORE_FAILURES:
             raise
         except (MemorydError, OSError):
             return
@@ -275,7 +277,7 @@ class TranscriptPreparer:
                     if line.message is not None:
                         message = line.message
                         yield from chunker.add(message.line, message.label, message.text, message.origin)
-        except IndexUnavailable:
+        except STORE_FAILURES:
             raise
         except (MemorydError, OSError):
             return

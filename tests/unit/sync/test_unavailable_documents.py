@@ -2,7 +2,7 @@
 
 import pytest
 
-from memoryd_server.errors import IndexUnavailable
+from memoryd_server.errors import IndexBusy, IndexUnavailable
 from memoryd_server.model import Source
 from memoryd_server.sync.progress import SyncMode
 from transcript_fixture import TranscriptFixture, user
@@ -17,13 +17,13 @@ def index(tmp_path):
     index.close()
 
 
-def unavailable(*_):
-    raise IndexUnavailable("the server is gone")
-
-
 @pytest.mark.parametrize("kind", [Source.MEMORY, Source.SESSIONS])
 @pytest.mark.parametrize("mode", [SyncMode.INCREMENTAL, SyncMode.FULL])
-def test_a_sync_fails_and_the_next_one_indexes_everything(index, kind, mode):
+@pytest.mark.parametrize("error", [IndexUnavailable, IndexBusy])
+def test_a_sync_fails_and_the_next_one_indexes_everything(index, kind, mode, error):
+    def unavailable(*_):
+        raise error("the server is gone")
+
     index.sync()
     index.write("memory/a.md", "the grey heron\n")
     index.say("s1.jsonl", user("the curlew"))
@@ -32,7 +32,7 @@ def test_a_sync_fails_and_the_next_one_indexes_everything(index, kind, mode):
         index.read_file = unavailable
     else:
         index.open_transcript = unavailable
-    with pytest.raises(IndexUnavailable, match="the server is gone"):
+    with pytest.raises(error, match="the server is gone"):
         index.sync(mode)
     rows = index.store.writer().files()
     assert [row.error for row in rows.values()] == [None, None]

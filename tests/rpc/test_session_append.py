@@ -232,7 +232,10 @@ async def test_an_agent_without_search_stores_records_that_are_found_when_it_has
 
 @pytest.mark.postgres
 async def test_a_transcript_that_has_grown_enough_is_indexed_without_a_call_and_no_other(serve, settings):
-    running = await serve(settings(), background=True)
+    given = settings()
+    # Only the append can start the sync.
+    given["memoryd"]["reconcileSeconds"] = 3_600
+    running = await serve(given, background=True)
     await running.synced()
     await push(running, user("the bittern booms"), session="short")
     await push(running, *(user(f"the godwit wades {number}") for number in range(50)), session="long")

@@ -237,6 +237,7 @@ test-browser: setup setup-http browser ## Test the inspector in a headless Chrom
 .PHONY: test-postgres
 test-postgres: setup setup-postgres ## Test the PostgreSQL driver with a real server, which `make setup-postgres` installs
 	$(PYTEST) -rs -m postgres tests/unit tests/rpc tests/e2e
+	$(PYTEST) -rs --store=postgres --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" tests/rpc
 
 .PHONY: screenshots
 screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images

@@ -33,6 +33,15 @@ settings.register_profile(FAST_PROFILE, deadline=None, max_examples=FAST_EXAMPLE
 settings.load_profile("memoryd")
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--store",
+        choices=("sqlite", "postgres"),
+        default="sqlite",
+        help="the store of the daemons in tests/rpc; a PostgreSQL server is started for the session",
+    )
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))

@@ -1,5 +1,6 @@
 import functools
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,33 @@ FAST_CASES = 1
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     keep_cases(items, Path(__file__).parent, FAST_CASES)
+
+
+def pytest_runtest_setup(item):
+    marker = item.get_closest_marker("sqlite_only")
+    if marker is not None and item.config.getoption("store") != "sqlite":
+        pytest.skip(*marker.args)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def databases(request):
+    """Give each home a database with `--store=postgres`, and none otherwise."""
+    if request.config.getoption("store") == "sqlite":
+        yield None
+        return
+    from rpc.databases import running_databases  # noqa: PLC0415 -- the extra is optional
+
+    with running_databases() as databases:
+        Home.databases = databases
+        yield databases
+        Home.databases = None
+
+
+@pytest.fixture(autouse=True)
+def databases_of_test(databases):
+    """Drop the databases of the test's homes after it."""
+    with nullcontext() if databases is None else databases.dropped():
+        yield
 
 
 @pytest.fixture
@@ -90,10 +118,11 @@ def without_lancedb(monkeypatch):
 
 
 @pytest.fixture
-def before_open(monkeypatch):
-    """Call `action(store)` before each `open` of a store class: `before_open(SqliteStore, action)`."""
+def before_open(monkeypatch, home):
+    """Call `action(store)` before each `open` of a store."""
 
-    def before_open(store_class, action):
+    def before_open(action):
+        store_class = home.store.store_class
         open_store = store_class.open
 
         def opened(store):

@@ -1,7 +1,6 @@
 """Edits of memory files over gRPC."""
 
 import hashlib
-import sqlite3
 
 from memoryd.v1 import memory_service_pb2 as pb
 from rpc.wire import TIMEOUT
@@ -68,17 +67,3 @@ def files_of(home):
         for file in home.workspace.rglob("*")
         if file.is_file() and not file.is_symlink()
     }
-
-
-def history_file(home, agent_id="main"):
-    return home.state_dir / "memory" / f"{agent_id}.history.sqlite"
-
-
-def stored_rows(home, agent_id="main"):
-    """Return the numbers of records and of contents in the history file, read by another program."""
-    connection = sqlite3.connect(f"file:{history_file(home, agent_id)}?mode=ro", uri=True)
-    try:
-        count = "SELECT (SELECT count(*) FROM records), (SELECT count(*) FROM contents)"
-        return connection.execute(count).fetchone()
-    finally:
-        connection.close()

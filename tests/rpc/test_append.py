@@ -41,7 +41,7 @@ async def test_a_key_works_across_a_restart_and_a_lost_index(serve, home):
     running = await serve()
     first = await running.append("zebra", idempotency_key="k", path="memory/log.md")
     await running.stop()
-    (home.state_dir / "memory" / "main.memoryd.sqlite").unlink()
+    home.store.lose_index()
     again = await serve()
     reply = await again.append("zebra", idempotency_key="k", path="memory/log.md")
     assert (reply.already_appended, reply.start_line) == (True, first.start_line)

@@ -41,7 +41,8 @@ async def test_every_reply_about_broken_files_is_valid_text(serve, home, seed):
         (hit,) = answer.results
         lines = hit.snippet_end_line - hit.snippet_start_line + 1
         shown = await running.get(hit.path, start_line=hit.snippet_start_line, line_count=lines)
-        assert hit.snippet in shown.text.replace("\r\n", "\n")
+        indexed = shown.text if home.store.is_sqlite else shown.text.replace("\0", "\ufffd")
+        assert hit.snippet in indexed.replace("\r\n", "\n")
         whole = (await running.get(hit.path, line_count=2_000)).text
         assert whole == (home.workspace / hit.path).read_bytes().decode("utf-8", "replace")
     assert len((await running.files(page_size=1_000)).files) == FILES + 1

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 
 import grpc
 import pytest
@@ -15,13 +14,6 @@ from waiting import eventually
 
 PAGE = 4096
 FILES = 200
-
-
-def zero_the_rest(path):
-    size = path.stat().st_size
-    with path.open("r+b") as file:
-        file.seek(PAGE)
-        file.write(bytes(size - PAGE))
 
 
 def zero_page_1(path):
@@ -37,11 +29,30 @@ def cut_log(path):
     os.truncate(path.with_name(path.name + "-wal"), 0)
 
 
-def remove_folder(path):
-    shutil.rmtree(path.parent)
+def damage_file(damage):
+    """A damage of the file of the index, after a checkpoint unless it is the log that is damaged."""
+
+    def damaged(running, store):
+        if damage is not cut_log:
+            checkpoint(running)
+        damage(store.index())
+
+    return damaged
 
 
-DAMAGES = {each.__name__: each for each in (zero_the_rest, zero_page_1, cut, cut_log, remove_folder)}
+def damage_index(running, store):
+    store.damage_index(running)
+
+
+def remove_indexes(_running, store):
+    store.remove_indexes()
+
+
+OF_FILES = pytest.mark.sqlite_only("the file of an index is damaged")
+DAMAGES = [
+    *(pytest.param(damage_file(each), id=each.__name__, marks=OF_FILES) for each in (zero_page_1, cut, cut_log)),
+    *(pytest.param(each, id=each.__name__) for each in (damage_index, remove_indexes)),
+]
 
 
 @pytest.fixture
@@ -50,10 +61,6 @@ async def running(home, serve):
     daemon = await serve()
     await daemon.synced()
     return daemon
-
-
-def index(home):
-    return home.state_dir / "memory" / "main.memoryd.sqlite"
 
 
 def checkpoint(running):
@@ -79,12 +86,10 @@ async def check_asked(running, number):
         assert "INDEX_IMPAIRED" in kinds(answer.info.degradations)
 
 
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("damage", DAMAGES)
 async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_is_automatic(running, home, damage):
     before = (await running.status()).index.revision
-    if damage is not cut_log:
-        checkpoint(running)
-    damage(index(home))
+    damage(running, home.store)
     for number in range(40):
         await check_asked(running, number)
     # A first page that every reader still remembers is met by the next one that is opened, or by a sync.
@@ -97,8 +102,11 @@ async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_i
     assert not answer.info.degradations
     (told,) = status.degradations
     assert told.kind == memory_pb2.DEGRADATION_KIND_INDEX_IMPAIRED
-    asides = list(index(home).parent.glob("main.memoryd.sqlite.damaged-*"))
-    if damage is remove_folder:
+    if not home.store.is_sqlite:
+        assert ("missing" if damage is remove_indexes else "no row") in told.reason
+        return
+    asides = list(home.store.index().parent.glob("main.memoryd.sqlite.damaged-*"))
+    if damage is remove_indexes:
         assert "removed" in told.reason
         assert asides == []
     else:
@@ -106,8 +114,7 @@ async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_i
 
 
 async def test_a_search_that_meets_the_damage_starts_the_healing_by_itself(running, home):
-    checkpoint(running)
-    zero_the_rest(index(home))
+    home.store.damage_index(running)
     await check_asked(running, 150)
     await eventually(lambda: whole(running))
     assert running.logged("complete-sync")[-1]["trigger"] == "RECONCILE"
@@ -115,12 +122,10 @@ async def test_a_search_that_meets_the_damage_starts_the_healing_by_itself(runni
 
 
 async def test_status_and_lists_meet_it_and_answer_too(running, home):
-    checkpoint(running)
-    zero_the_rest(index(home))
+    home.store.damage_index(running)
     assert (await running.status()).index.sources[0].files_on_disk == FILES
     await eventually(lambda: whole(running))
-    checkpoint(running)
-    zero_the_rest(index(home))
+    home.store.damage_index(running)
     assert (await running.files(page_size=1000)).files
     await eventually(lambda: whole(running))
 
@@ -128,17 +133,16 @@ async def test_status_and_lists_meet_it_and_answer_too(running, home):
 async def test_health_is_true_to_it(running, home):
     memory = running.memory()
     assert await memory.index.keyword_error() == ""
-    remove_folder(index(home))
-    assert "removed" in await memory.index.keyword_error()
+    home.store.remove_indexes()
+    assert ("removed" if home.store.is_sqlite else "missing") in await memory.index.keyword_error()
     await eventually(lambda: whole(running))
     assert await memory.index.keyword_error() == ""
 
 
 async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to_be_whole(running, home, pause_sync):
     revision = (await running.status()).index.revision
-    checkpoint(running)
     held = pause_sync(running, at=FILES // 2)
-    zero_the_rest(index(home))
+    home.store.damage_index(running)
     await check_asked(running, 150)
     await held.until_reached()
     request = pb.MemorySearchRequest(query="number199x", min_revision=revision)
@@ -153,7 +157,7 @@ async def test_a_caller_who_waits_for_an_old_revision_waits_for_the_new_index_to
 
 async def test_an_index_damaged_while_no_daemon_ran_is_searched_and_built_at_once(running, home, serve):
     await running.stop()
-    zero_the_rest(index(home))
+    home.store.damage_index(running)
     again = await serve(background=True)
     await eventually(lambda: whole(again))
     assert paths(await again.search("number7x")) == ["memory/n7.md"]
@@ -167,8 +171,7 @@ async def test_vectors_come_back_without_a_call_to_the_provider(home, serve):
         running = await serve({"agents": {"defaults": {"memorySearch": search}}})
         await running.synced()
         assert len(server.texts) == FILES
-        checkpoint(running)
-        zero_the_rest(index(home))
+        home.store.damage_index(running)
         await check_asked(running, 150)
         status = await eventually(lambda: whole(running))
         assert (status.index.pending_embeddings, status.index.identity.model) == (0, "words")

@@ -1,7 +1,6 @@
 """A path through many folders is refused in every call, and deep folders do not make other calls slow or fail."""
 
 import subprocess
-import sys
 
 import pytest
 
@@ -11,14 +10,6 @@ from memoryd_server.sources.roots import MOST_FOLDERS
 from rpc.wire import TIMEOUT, check_refused, paths
 
 pytestmark = pytest.mark.attacks
-
-# Makes an indexed file appear at another path, as an earlier version could index it.
-MOVE_ROW = """
-import sqlite3, sys
-index = sqlite3.connect(sys.argv[1])
-index.execute("UPDATE files SET path = ? WHERE path = ?", (sys.argv[3], sys.argv[2]))
-index.commit()
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -72,12 +63,8 @@ async def test_a_file_of_an_earlier_index_that_is_too_deep_leaves_searches_worki
     home.write(a="the heron nests by the weir\n", b="one more heron\n")
     running = await serve()
     await running.synced()
-    move_row(home, "memory/b.md", deep_path(MORE_THAN_RECURSION))
+    # As an earlier version could index it.
+    to = deep_path(MORE_THAN_RECURSION)
+    assert home.store.change(to, "memory/b.md", sqlite="UPDATE files SET path = ? WHERE path = ?") == 1
     assert paths(await running.search("heron")) == ["memory/a.md"]
     assert (await running.synced()).removed_files == 1
-
-
-def move_row(home, path, to):
-    # In a process of its own: SQLite's locks do not exclude another SQLite library of the same process.
-    index = str(home.state_dir / "memory" / "main.memoryd.sqlite")
-    subprocess.run([sys.executable, "-c", MOVE_ROW, index, path, to], check=True)

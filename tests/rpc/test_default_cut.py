@@ -1,7 +1,6 @@
 """The cut without a named least score, over vectors of chosen cosines; `minScore` still bounds the fused score."""
 
 import math
-import sqlite3
 
 import pytest
 
@@ -137,10 +136,10 @@ async def test_an_index_without_a_measured_centre_answers_and_the_next_sync_meas
     """As the index of an earlier version is."""
     daemon = await ask(0.7)
     await daemon.stop()
-    (index,) = (home.state_dir / "memory").glob("main.memoryd.sqlite")
-    with sqlite3.connect(index) as connection:
-        assert connection.execute("DELETE FROM meta WHERE key LIKE 'vector_centre%'").rowcount == 2
-    connection.close()
+    home.store.change(
+        sqlite="DELETE FROM meta WHERE key LIKE 'vector_centre%'",
+        postgres="UPDATE generations SET vector_centre = NULL, vector_centre_revision = NULL",
+    )
     daemon = await serve(using(provider))
     assert len((await daemon.search("penicillin")).results) == 3
     await daemon.synced()

@@ -8,7 +8,6 @@ import pytest
 
 from disks import unwritable
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.sqlite.history import SqliteWriteHistory
 from memoryd_server.store.history import WriteKind, WriteRecord
 from rpc.callers import bearer, new_token
 from rpc.editing import (
@@ -18,11 +17,9 @@ from rpc.editing import (
     digest,
     files_of,
     history,
-    history_file,
     kind,
     move,
     restore,
-    stored_rows,
     write,
 )
 from rpc.qmd_calls import ask, qmd_settings, ready
@@ -332,11 +329,12 @@ async def test_a_read_only_workspace_is_named_and_leaves_no_history(serve, home)
     assert files_of(home) == {PATH: THREE.encode()}
 
 
+@pytest.mark.sqlite_only("the file of a history is damaged")
 async def test_a_damaged_history_is_reported_and_does_not_stop_edits(serve, home):
     running = await serve(EDITS)
     await write(running, PATH, content="one\n")
     await running.stop()
-    history_file(home).write_bytes(b"not a database" * 1_000)
+    home.store.history_file().write_bytes(b"not a database" * 1_000)
     again = await serve(EDITS)
     done = await write(again, PATH, "one\n", content="two\n")
     (issue,) = [issue for issue in (await again.status()).source_issues if "history" in issue]
@@ -354,12 +352,14 @@ async def test_files_of_a_qmd_agent_are_edited(serve, qmd_home, fake):
     assert (await running.get(PATH)).content_sha256 == done.content_sha256
 
 
+@pytest.mark.sqlite_only("a history in PostgreSQL has no files that an idle agent closes")
 async def test_an_idle_agent_closes_its_history_and_opens_it_again(serve, home):
     running = await serve(EDITS)
     await write(running, PATH, content="one\n")
-    assert history_file(home).with_name(f"{history_file(home).name}-wal").exists()
+    log = home.store.history_file().with_name(f"{home.store.history_file().name}-wal")
+    assert log.exists()
     await running.release_memory()
-    assert not history_file(home).with_name(f"{history_file(home).name}-wal").exists()
+    assert not log.exists()
     await write(running, PATH, "one\n", content="two\n")
     assert len((await history(running)).versions) == 2
 
@@ -381,7 +381,7 @@ async def test_one_sync_indexes_both_paths_of_a_move(serve, home):
 async def test_a_write_that_a_crash_interrupted_is_settled_at_the_start(serve, home, more):
     home.put("memory/before.md", "before\n")
     home.put("memory/after.md", "after\n")
-    store = SqliteWriteHistory(history_file(home), max_age_seconds=1e6, max_bytes=2**20, now_ms=now_ms)
+    store = home.store.history(now_ms)
     for path in ("memory/before.md", "memory/after.md"):
         record = WriteRecord(
             version_id=path,
@@ -401,5 +401,5 @@ async def test_a_write_that_a_crash_interrupted_is_settled_at_the_start(serve, h
     running = await serve(more)
     (version,) = (await history(running)).versions
     assert (version.version_id, version.path) == ("memory/after.md", "memory/after.md")
-    assert stored_rows(home) == (1, 2)
+    assert home.store.history_rows() == (1, 2)
     assert files_of(home) == {"memory/before.md": b"before\n", "memory/after.md": b"after\n"}

@@ -8,29 +8,35 @@ import pytest
 
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
-from memoryd_server.sqlite.store import SqliteStore
 from rpc.agent_calls import call, for_agent
 from rpc.wire import TIMEOUT, check_refused, refused
 
 
-def newer(file):
+def newer(store):
     """Makes an index look as if a later version had written it."""
-    data = bytearray(file.read_bytes())
+    data = bytearray(store.index("other").read_bytes())
     # The user version stands at byte 60 of an SQLite file.
     data[60:64] = (9_999).to_bytes(4, "big")
-    file.write_bytes(data)
+    store.index("other").write_bytes(data)
 
 
-def blocked(file):
-    """Puts a folder where the index should be."""
-    for piece in file.parent.glob(f"{file.name}*"):
-        piece.unlink()
-    file.mkdir()
+def blocked(store):
+    """Removes an index, and keeps it from being created again."""
+    store.lose_index("other")
+    store.block("other")
 
 
 @pytest.mark.parametrize(
     ("spoil", "code", "reason"),
-    [(newer, "FAILED_PRECONDITION", "INDEX_TOO_NEW"), (blocked, "UNAVAILABLE", "INDEX_UNAVAILABLE")],
+    [
+        pytest.param(
+            newer,
+            "FAILED_PRECONDITION",
+            "INDEX_TOO_NEW",
+            marks=pytest.mark.sqlite_only("PostgreSQL's tables belong to all agents, so they have one version"),
+        ),
+        (blocked, "UNAVAILABLE", "INDEX_UNAVAILABLE"),
+    ],
 )
 async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serve, home, spoil, code, reason):
     (home.root / "other" / "memory").mkdir(parents=True)
@@ -38,7 +44,7 @@ async def test_an_index_that_cannot_be_opened_leaves_the_other_agents_alone(serv
     first = await serve(settings)
     await first.sync(agent_id="other")
     await first.stop()
-    spoil(home.state_dir / "memory" / "other.memoryd.sqlite")
+    spoil(home.store)
     running = await serve(settings)
     for method in ("MemorySearch", "Status", "Sync", "ListFiles"):
         await check_refused(call(running, method, for_agent(method, "other")), code, reason)
@@ -55,10 +61,9 @@ async def serving_what_can_be_opened_now(serve, home):
     (home.root / "other" / "memory").mkdir(parents=True)
     (home.root / "other" / "MEMORY.md").write_text("the ferry leaves at noon")
     settings = {"agents": {"list": [{"id": "main"}, {"id": "other", "workspace": str(home.root / "other")}]}}
-    index = home.state_dir / "memory" / "other.memoryd.sqlite"
-    index.mkdir(parents=True)
+    home.store.block("other")
     running = await serve(settings)
-    index.rmdir()
+    home.store.unblock("other")
     return running
 
 
@@ -77,7 +82,7 @@ async def test_an_index_that_is_opened_again_for_one_who_leaves_is_open_for_the_
     running = await serving_what_can_be_opened_now(serve, home)
     running.daemon.agents.reopen_seconds = 0.0
     go = threading.Event()
-    before_open(SqliteStore, lambda _: go.wait(TIMEOUT))
+    before_open(lambda _: go.wait(TIMEOUT))
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await running.stub.Status(pb.StatusRequest(agent_id="other"), timeout=0.1)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED

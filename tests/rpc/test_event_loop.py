@@ -105,8 +105,10 @@ def _ours():
 
 
 @pytest.fixture
-def overseer(monkeypatch):
+def overseer(monkeypatch, home):
     made = Overseer()
+    if not home.store.is_sqlite:
+        follow_psycopg(made, monkeypatch)
     for module, name in UNAUDITED:
         monkeypatch.setattr(module, name, made.wrapped(name, getattr(module, name)))
     # A hook cannot be taken away; switched off, it costs a call.
@@ -115,6 +117,24 @@ def overseer(monkeypatch):
     yield made
     made.on = False
     apsw.connection_hooks.remove(made.follow)
+
+
+def follow_psycopg(overseer, monkeypatch):
+    """Note each wait for an answer of PostgreSQL, and each connection, as SQL."""
+    import psycopg  # noqa: PLC0415 -- the extra is optional
+
+    wait, connect = psycopg.Connection.wait, psycopg.connect
+
+    def noted_wait(connection, *args, **options):
+        overseer.note("sql", "wait")
+        return wait(connection, *args, **options)
+
+    def noted_connect(*args, **options):
+        overseer.note("sql", "connect")
+        return connect(*args, **options)
+
+    monkeypatch.setattr(psycopg.Connection, "wait", noted_wait)
+    monkeypatch.setattr(psycopg, "connect", noted_connect)
 
 
 async def make_every_call(running):

@@ -9,7 +9,6 @@ import os
 import random
 from datetime import UTC, date, datetime, timedelta
 
-import apsw
 import pytest
 
 from fake_providers import vector
@@ -102,30 +101,15 @@ def check_vectors(answer, question, notes):
     check_ranks(answer, "vector_rank", "vector", answer.info.vector_candidates)
 
 
-def check_texts(answer, index_path):
+def check_texts(answer, store):
     """Each note has BM25 as SQLite computes it for the terms that were searched, as a share of the best."""
     terms = answer.info.legs[0].terms
-    found = bm25(index_path, terms) if terms else {}
+    found = store.bm25(terms) if terms else {}
     best = min(found.values(), default=-1.0)
     for hit in answer.results:
         assert hit.score_detail.text == pytest.approx(found.get(hit.path, 0.0) / best, abs=1e-4)
         assert hit.score_detail.HasField("keyword_rank") is (hit.path in found)
     check_ranks(answer, "keyword_rank", "text", answer.info.keyword_candidates)
-
-
-def bm25(index_path, terms):
-    """Negative, by path; a note's name counts half."""
-    connection = apsw.Connection(index_path, flags=apsw.SQLITE_OPEN_READONLY)
-    try:
-        return dict(
-            connection.execute(
-                "SELECT path, bm25(keyword, 1.0, 0.5) FROM keyword JOIN chunks ON chunks.id = keyword.rowid"
-                " JOIN files ON files.id = file_id WHERE keyword MATCH ?",
-                (" OR ".join(f'"{term}"' for term in terms),),
-            )
-        )
-    finally:
-        connection.close()
 
 
 def check_ranks(answer, rank, score, candidates):
@@ -289,7 +273,10 @@ RANKINGS = [
 ]
 
 
-@pytest.mark.parametrize("extension", [True, False], ids=["sqlite-vec", "exact"])
+SQLITE_VEC = pytest.param(True, id="sqlite-vec", marks=pytest.mark.sqlite_only("PostgreSQL does not use sqlite-vec"))
+
+
+@pytest.mark.parametrize("extension", [SQLITE_VEC, pytest.param(False, id="exact")])
 @pytest.mark.parametrize(("decay", "mmr"), RANKINGS)
 async def test_every_score_is_made_of_its_parts_and_the_order_of_the_scores(
     home, serve, provider, notes, *, extension, decay, mmr
@@ -297,7 +284,7 @@ async def test_every_score_is_made_of_its_parts_and_the_order_of_the_scores(
     daemon = await serve(using(provider, extension=extension, decay=decay, mmr=mmr))
     await daemon.synced()
     status = await daemon.status()
-    assert status.vector.engine == ("sqlite-vec" if extension else "exact")
+    assert status.vector.engine == ("sqlite-vec" if extension else "exact" if home.store.is_sqlite else "pgvector")
     unsorted = 0
     for question, named in {**dict.fromkeys(UNDATED), **DATED}.items():
         for mode in (HYBRID, KEYWORD, VECTOR):
@@ -314,7 +301,7 @@ async def test_every_score_is_made_of_its_parts_and_the_order_of_the_scores(
                 check_absent(answer, "text", "keyword_rank", "coverage", "window")
                 assert not answer.info.HasField("coverage")
             else:
-                check_texts(answer, status.index.path)
+                check_texts(answer, home.store)
                 if named is None:
                     check_coverage(answer, UNDATED[question], notes)
                 check_windows(answer)
@@ -358,12 +345,11 @@ async def test_a_hit_of_one_retriever_is_scored_by_both(home, serve, provider):
         home.put(path, text)
     daemon = await serve(using(provider, extension=True, decay=False, mmr=False))
     await daemon.synced()
-    index_path = (await daemon.status()).index.path
     words_alone = meanings_alone = 0
     for question in ("castle falcon", "heron ferry zeppelin", "stone river castle gondola", "engine jacket lamp soup"):
         answer = await daemon.search(question, mode=HYBRID, explain=True, min_score=0.0, max_results=20)
         assert answer.info.keyword_candidates < len(texts) > answer.info.vector_candidates
-        found = bm25(index_path, answer.info.legs[0].terms)
+        found = home.store.bm25(answer.info.legs[0].terms)
         for hit in answer.results:
             detail = hit.score_detail
             assert detail.vector == pytest.approx(cosine(vector(texts[hit.path]), vector(question)), abs=1e-5)

@@ -1,7 +1,6 @@
 """MemoryGet with `include_chunks`: the lines of the chunks that the index has of the returned lines."""
 
 import json
-import sqlite3
 import threading
 
 from rpc.qmd_calls import qmd_settings
@@ -95,9 +94,7 @@ async def test_a_file_is_read_although_the_index_is_damaged(serve, home):
     home.write(a="a heron")
     running = await serve()
     await running.synced()
-    index = running.memory().index
-    with sqlite3.connect(index.location) as connection:
-        connection.execute("DROP TABLE chunks")
+    home.store.change(sqlite="DROP TABLE chunks")
     reply = await running.get("memory/a.md", include_chunks=True)
     assert (reply.text, lines_of(reply)) == ("a heron", [])
 

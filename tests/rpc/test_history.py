@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import sqlite3
 
 import pytest
 
@@ -15,11 +14,9 @@ from rpc.editing import (
     files_of,
     forget,
     history,
-    history_file,
     kind,
     move,
     restore,
-    stored_rows,
     write,
 )
 from rpc.wire import check_refused, paths
@@ -177,7 +174,7 @@ async def test_forgetting_for_one_agent_keeps_the_history_of_the_other(two, home
     await forget(two, agent_id="main", path=PATH, delete_source=True)
     assert (await history(two, agent_id="main")).versions == []
     assert len((await history(two, agent_id="bob")).versions) == 1
-    assert stored_rows(home, "bob") == (1, 1)
+    assert home.store.history_rows("bob") == (1, 1)
 
 
 async def test_the_oldest_writes_are_removed_above_the_size_limit(serve, home):
@@ -191,7 +188,8 @@ async def test_the_oldest_writes_are_removed_above_the_size_limit(serve, home):
     kept = ids(await all_versions(running))
     assert 1 <= len(kept) < 30
     assert kept == made[::-1][: len(kept)]
-    assert history_file(home).stat().st_size < 200_000
+    if home.store.is_sqlite:
+        assert home.store.history_file().stat().st_size < 200_000
     await check_refused(restore(running, made[0], seen), "NOT_FOUND", "VERSION_NOT_FOUND")
     await restore(running, kept[-1], seen)
 
@@ -207,9 +205,11 @@ async def test_old_writes_are_removed_by_the_setting_for_days_after_a_reload(ser
     running = await serve(EDITS)
     contents, made = await writes(running, 2)
     await running.stop()
-    with sqlite3.connect(history_file(home)) as connection:
-        connection.execute("UPDATE records SET time_ms = time_ms - 3 * 86400000 WHERE version_id = ?", (made[0],))
-    connection.close()
+    home.store.change_history(
+        made[0],
+        sqlite="UPDATE records SET time_ms = time_ms - 3 * 86400000 WHERE version_id = ?",
+        postgres="UPDATE history_records SET time_ms = time_ms - 3 * 86400000 WHERE version_id = %s",
+    )
     again = await serve({"memoryd": {"writes": "edit", "history": {"days": 4}}})
     assert ids(await all_versions(again)) == made[::-1]
     settings = {"memoryd": {"writes": "edit", "history": {"days": 2}}}
@@ -231,12 +231,10 @@ async def test_forgetting_a_file_leaves_no_trace_of_it_in_the_history(serve, hom
     assert content(home, "memory/b.md") == b"harmless\n"
     assert ids(await all_versions(running, "memory/b.md")) == []
     assert len(await all_versions(running)) == 1
-    assert stored_rows(home) == (1, 1)
-    for file in history_file(home).parent.glob("main.history*"):
-        data = file.read_bytes()
-        assert word.encode() not in data
-        assert b"memory/b.md" not in data
-        assert PATH.encode() not in data
+    assert home.store.history_rows() == (1, 1)
+    for forgotten in (word, "memory/b.md", PATH):
+        assert home.store.places_of(forgotten, within="history") == []
+    assert home.store.places_of("memory/other.md", within="history")
 
 
 async def test_a_file_that_has_only_a_history_can_be_forgotten(serve, home):
@@ -255,7 +253,7 @@ async def test_forgetting_deletes_the_source_without_recording_it(serve, home):
     reply = await forget(running, path=PATH, delete_source=True)
     assert (reply.source_files, reply.history_contents) == (1, 1)
     assert files_of(home) == {}
-    assert stored_rows(home) == (0, 0)
+    assert home.store.history_rows() == (0, 0)
     await check_refused(restore(running, done.version_id), "NOT_FOUND", "VERSION_NOT_FOUND")
     # The key and the path can be used again.
     await write(running, PATH, content="one\n")
@@ -304,7 +302,7 @@ async def test_edits_during_a_forget_leave_nothing_from_before_it(serve, home):
         await asyncio.gather(edit(), forget_now())
         if content(home, PATH) is None:
             assert (await history(running, PATH)).versions == []
-            assert stored_rows(home) == (0, 0)
+            assert home.store.history_rows() == (0, 0)
 
 
 async def test_a_forgotten_file_that_is_written_again_has_a_new_history(serve, home):

@@ -7,17 +7,11 @@ import pytest
 
 from memoryd_server.agent import agents
 from memoryd_server.errors import IndexBusy
-from memoryd_server.sqlite.store import SqliteStore
-from memoryd_server.system import FileLock
 from rpc.wire import check_refused, paths, quiet, refused, start
 from waiting import eventually
 
 AGENTS = 6
 LAST = f"a{AGENTS - 1}"
-
-
-def agent_of(store):
-    return store.path.name.removesuffix(".memoryd.sqlite")
 
 
 @pytest.fixture
@@ -28,16 +22,16 @@ def few_first(monkeypatch):
 
 
 @pytest.fixture
-def gate(before_open):
+def gate(before_open, home):
     """Block the opening of the index of each agent in `gate.shut` until `gate.open`."""
     gate = Gate()
 
     def wait(store):
-        if agent_of(store) in gate.shut:
+        if home.store.agent_of(store) in gate.shut:
             gate.reached.set()
             assert gate.released.wait(30)
 
-    before_open(SqliteStore, wait)
+    before_open(wait)
     yield gate
     gate.open()
 
@@ -108,7 +102,7 @@ async def test_an_agent_that_is_asked_is_opened_before_those_that_wait(serve, ho
 async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, few_first, gate, before_open):
     gate.shut = {"a1", LAST}
     opens = []
-    before_open(SqliteStore, lambda store: opens.append(agent_of(store)))
+    before_open(lambda store: opens.append(home.store.agent_of(store)))
     running = await serve(many(home))
     asking = [asyncio.ensure_future(running.search("heron", agent_id=LAST)) for _ in range(5)]
     await eventually(lambda: LAST in opens)
@@ -121,28 +115,23 @@ async def test_many_who_ask_for_an_agent_that_waits_open_it_once(serve, home, fe
 async def test_an_agent_whose_turn_has_not_come_is_locked_all_the_same(serve, home, few_first, gate):
     gate.shut = {"a1"}
     running = await serve(many(home))
-    with pytest.raises(IndexBusy):
-        FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock").acquire()
+    with pytest.raises(IndexBusy), home.store.held(LAST):
+        pass
     gate.open()
     await running.stop()
-    lock = FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock")
-    lock.acquire()
-    lock.release()
+    with home.store.held(LAST):
+        pass
 
 
 async def test_a_daemon_does_not_start_where_one_of_the_last_indexes_is_held(serve, home, few_first):
-    (home.state_dir / "memory").mkdir()
-    lock = FileLock(home.state_dir / "memory" / f"{LAST}.memoryd.sqlite.lock")
-    lock.acquire()
-    with pytest.raises(IndexBusy, match=LAST):
+    with home.store.held(LAST), pytest.raises(IndexBusy, match=LAST):
         await start(home, quiet(many(home)))
-    lock.release()
     assert (await (await serve(many(home))).status(agent_id="a0")).agent_id == "a0"
 
 
 async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_first):
     for name in ("a0", "a2"):
-        (home.state_dir / "memory" / f"{name}.memoryd.sqlite").mkdir(parents=True)
+        home.store.block(name)
     running = await serve(many(home))
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE")
     await eventually(lambda: opened(running) == ["a1", "a3", "a4", LAST])
@@ -151,10 +140,10 @@ async def test_an_agent_that_cannot_be_opened_delays_no_other(serve, home, few_f
 
 async def test_a_bug_that_meets_one_agent_leaves_those_behind_it_alone(serve, home, few_first, before_open):
     def spoilt(store):
-        if agent_of(store) == "a2":
+        if home.store.agent_of(store) == "a2":
             raise ValueError("spoilt")
 
-    before_open(SqliteStore, spoilt)
+    before_open(spoilt)
     running = await serve(many(home))
     await eventually(lambda: opened(running) == ["a0", "a1", "a3", "a4", LAST])
     await check_refused(running.search("heron", agent_id="a2"), "UNAVAILABLE", "INDEX_UNAVAILABLE", mentions="spoilt")
@@ -172,7 +161,8 @@ async def test_a_daemon_that_is_stopped_while_it_opens_refuses_who_waits_and_ope
     gate.open()
     await stopping
     assert opened(running) == ["a0", "a1"]
-    assert not list((home.state_dir / "memory").glob("a2.memoryd.sqlite"))
+    if home.store.is_sqlite:
+        assert not home.store.index("a2").exists()
 
 
 def other_chunks(settings):
@@ -188,7 +178,7 @@ async def test_a_stop_during_a_reload_opens_no_further_agent(serve, home, gate, 
     running = await serve(settings)
     await eventually(lambda: len(opened(running)) == AGENTS)
     opens = []
-    before_open(SqliteStore, lambda store: opens.append(agent_of(store)))
+    before_open(lambda store: opens.append(home.store.agent_of(store)))
     gate.shut = {"a1"}
     reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(other_chunks(settings))))
     await asyncio.to_thread(gate.reached.wait, 10)

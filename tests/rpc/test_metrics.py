@@ -86,7 +86,7 @@ async def test_the_index_and_the_providers_are_as_status_says(home, serve, serve
     assert found[f"memoryd_index_files{agent}"] == status.index.files == 2
     assert found[f"memoryd_index_chunks{agent}"] == status.index.chunks
     assert found[f"memoryd_index_revision{agent}"] == status.index.revision
-    assert found[f"memoryd_index_bytes{agent}"] > 4096
+    assert found[f"memoryd_index_bytes{agent}"] > 100
     assert found[f"memoryd_pending_embeddings{agent}"] == 0
     assert found[f"memoryd_sync_running{agent}"] == 0
     (usage,) = status.embedding.usage

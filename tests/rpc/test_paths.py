@@ -117,6 +117,9 @@ class Recorder:
         return calls
 
 
+pytestmark = pytest.mark.sqlite_only("the files and functions of the SQLite driver are listed and counted")
+
+
 @pytest.fixture
 def recorder():
     recorder, before = Recorder(), sys.getprofile()

@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import sqlite3
 import threading
-from contextlib import closing
 
 import pytest
 
@@ -29,16 +27,19 @@ def using(server, **service):
 
 def embed_whole(home):
     """Give an index the vectors and the identity that earlier versions stored."""
-    (index,) = (home.state_dir / "memory").glob("main.memoryd.sqlite")
-    with closing(sqlite3.connect(index)) as connection, connection:
-        stored = connection.execute("SELECT value FROM meta WHERE key = 'vector_identity'").fetchone()[0]
-        identity = json.loads(stored)
-        assert identity.pop("piece_chars") == 500
-        old = json.dumps(identity, sort_keys=True)
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'vector_identity'", (old,))
-        rows = connection.execute("SELECT id, text FROM chunks").fetchall()
-        vectors = [(to_blob(word_vector(text)), chunk_id) for chunk_id, text in rows]
-        connection.executemany("UPDATE vectors SET embedding = ? WHERE chunk_id = ?", vectors)
+    query = "SELECT value FROM meta WHERE key = 'vector_identity'"
+    ((stored,),) = home.store.rows(sqlite=query, postgres="SELECT vector_identity FROM generations")
+    identity = json.loads(stored)
+    assert identity.pop("piece_chars") == 500
+    home.store.change(
+        json.dumps(identity, sort_keys=True),
+        sqlite="UPDATE meta SET value = ? WHERE key = 'vector_identity'",
+        postgres="UPDATE generations SET vector_identity = %s",
+    )
+    for chunk_id, text in home.store.rows(sqlite="SELECT id, text FROM chunks"):
+        vector = word_vector(text)
+        embedding = to_blob(vector) if home.store.is_sqlite else json.dumps([float(value) for value in vector])
+        home.store.change(embedding, chunk_id, sqlite="UPDATE vectors SET embedding = ? WHERE chunk_id = ?")
 
 
 @pytest.fixture

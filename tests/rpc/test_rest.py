@@ -100,9 +100,7 @@ async def test_an_index_removed_while_its_agent_is_idle_is_rebuilt(serve, home):
     running = await serve(RESTING, background=True)
     await running.synced()
     await eventually(lambda: running.memory().index.is_idle)
-    for file in Path(running.memory().index.location).parent.glob("main.memoryd.sqlite*"):
-        if not file.name.endswith(".lock"):
-            file.unlink()
+    home.store.lose_index()
 
     async def found():
         return paths(await running.search("ferry")) == ["memory/a.md"]

@@ -4,6 +4,7 @@ import io
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
 import grpc
 from google.rpc import error_details_pb2, status_pb2
@@ -16,6 +17,7 @@ from memoryd_server.app.daemon import Daemon
 from memoryd_server.observe.log import make_log
 from memoryd_server.settings.loading import load
 from memoryd_server.sources.watcher import open_inotify
+from rpc.sqlite_files import SqliteFiles
 
 # A machine that others use, too, may take this long for the first call that imports LanceDB.
 TIMEOUT = 60
@@ -41,13 +43,19 @@ def by_meaning(provider, **more):
 
 @dataclass
 class Home:
-    """A state directory, a workspace and a socket, all of one test's own."""
+    """A state directory, a workspace and a socket, all of one test's own.
+
+    With `databases`, which the tests with `--store=postgres` set, it has a database of its own, too.
+    """
+
+    databases: ClassVar[Any] = None
 
     root: Path
     workspace: Path = field(init=False)
     state_dir: Path = field(init=False)
     socket: Path = field(init=False)
     environ: dict = field(default_factory=dict)
+    _database: Any = field(init=False, default=None)
 
     def __post_init__(self):
         self.workspace = self.root / "workspace"
@@ -84,9 +92,24 @@ class Home:
 
     def settings(self, settings=None, **flags):
         """`settings` as memoryd.json5, on this home's folders and socket unless `flags` say otherwise."""
-        (self.state_dir / "memoryd.json5").write_text(json.dumps(settings or {}))
+        (self.state_dir / "memoryd.json5").write_text(json.dumps(self.with_store(settings or {})))
         given = {"workspace": str(self.workspace), "state_dir": str(self.state_dir), "listen": f"unix:{self.socket}"}
         return load(environ=self.environ, home=self.root, flags={**given, **flags})
+
+    @property
+    def store(self):
+        """What is stored, for tests that read or change it without the daemon."""
+        if self.databases is None:
+            return SqliteFiles(self)
+        self._database = self._database or self.databases.new()
+        return self._database
+
+    def with_store(self, settings):
+        """Return `settings` with the database of this home, if it has one and they name no other."""
+        own = settings.get("memoryd", {})
+        if self.databases is None or not isinstance(own, dict) or "store" in own:
+            return settings
+        return {**settings, "memoryd": {**own, "store": {"url": self.store.url, "documents": "folder"}}}
 
 
 def quiet(settings=None, **sync):

@@ -204,6 +204,8 @@ class DocumentCorpus:
 
     def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
         """Return the stat of each location, or None for one that is missing."""
+        if not locations:
+            return []
         paths = [_key(place) for place in locations if place.source is Source.MEMORY]
         names = [_key(place) for place in locations if place.source is Source.SESSIONS]
         with self.documents.read() as rows:

@@ -5,9 +5,11 @@ import time
 
 import pytest
 
+from memoryd_server.errors import FileNotFound
 from memoryd_server.model import identity_of
 from memoryd_server.sources.roots import Roots
-from unit.sources.corpus_contract import CorpusContract
+from memoryd_server.sources.transcripts import START
+from unit.sources.corpus_contract import CorpusContract, said
 
 pytest.importorskip("psycopg")
 
@@ -63,6 +65,19 @@ class TestDocumentCorpus(CorpusContract):
 
     def delete_session(self, session):
         self.transcripts.delete_session(session)
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_a_transcript_that_is_deleted_while_it_is_read_is_missing(self, replaced):
+        """What follows the first block is not read from another transcript of the same name."""
+        self.say("s1", *(said("user", f"{number} {'x' * 50_000}") for number in range(40)))
+        with self.corpus().open_transcript(self.corpus().transcript("s1.jsonl")) as reader:
+            lines = reader.lines(START)
+            next(lines)
+            self.delete_session("s1")
+            if replaced:
+                self.say("s1", *(said("user", f"other {'y' * 50_000}") for number in range(40)))
+            with pytest.raises(FileNotFound):
+                list(lines)
 
     def test_a_transcript_that_is_begun_again_has_another_identity(self):
         self.say("s1", b"{}")

@@ -6,7 +6,7 @@ from typing import Any
 
 from memoryd_server.errors import IndexDamaged, IndexUnavailable
 from memoryd_server.postgres.connection import Database, DatabaseUse
-from memoryd_server.postgres.session import Connection
+from memoryd_server.postgres.session import Connection, Operation
 
 Row = tuple[Any, ...]
 
@@ -67,7 +67,8 @@ class AgentDatabase:
         Raises:
             IndexUnavailable, IndexBusy: the database cannot be used.
         """
-        with self._translated(), self._database.read(self.agent_id) as connection:
+        operation = Operation.DOCUMENTS_READ
+        with self._translated(), self._database.read(self.agent_id, operation=operation) as connection:
             yield AgentRows(connection, self.agent_id)
 
     @contextmanager
@@ -78,7 +79,8 @@ class AgentDatabase:
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the transaction is not committed. If the server was
                 lost during the commit, it may be.
         """
-        with self._translated(), self._database.write(self.agent_id) as connection:
+        operation = Operation.DOCUMENTS_WRITE
+        with self._translated(), self._database.write(self.agent_id, operation=operation) as connection:
             yield AgentRows(connection, self.agent_id)
 
     @contextmanager

@@ -12,7 +12,6 @@ class DocumentMemory(WrittenMemory):
     roots = Roots("/dev/null")
 
     def __init__(self, database, agent, **options):
-        super().__init__()
         self.database = database
         self.agent = agent
         self._options = options
@@ -21,7 +20,7 @@ class DocumentMemory(WrittenMemory):
     def open(self):
         self.history = PostgresWriteHistory(self.database, self.agent, **LIMITS)
         self.documents = self.history.documents()
-        self.writer = DocumentWriter(self.roots, self.history, **{**self.options(), **self._options})
+        self.writer = DocumentWriter(self.roots, self.history, **{**self.options, **self._options})
         self.corpus = DocumentCorpus(self.documents, self.roots)
         self.transcripts = TranscriptRows(self.documents, lambda: NOW_MS)
         self.forgotten = ForgottenRows(self.documents)

@@ -1,7 +1,8 @@
 """The memory of one agent behind the protocol of a writer, for the tests that every writer has to pass."""
 
-import itertools
+import uuid
 from hashlib import sha256
+from typing import ClassVar
 
 from memoryd_server.sources import FolderCorpus, Roots
 from memoryd_server.sqlite import SqliteWriteHistory
@@ -18,16 +19,9 @@ def digest(data):
 
 
 class WrittenMemory:
-    """Writes as the daemon does for one agent. A subclass sets `writer`, `history` and `corpus`.
+    """Writes as the daemon does for one agent. A subclass sets `writer`, `history` and `corpus`."""
 
-    Ids are numbered.
-    """
-
-    def __init__(self):
-        self._numbers = itertools.count(1)
-
-    def options(self):
-        return {"max_file_bytes": LIMIT, "now_ms": lambda: NOW_MS, "new_id": lambda: f"id{next(self._numbers)}"}
+    options: ClassVar = {"max_file_bytes": LIMIT, "now_ms": lambda: NOW_MS, "new_id": lambda: uuid.uuid4().hex}
 
     def close(self):
         self.history.close()
@@ -45,17 +39,20 @@ class WrittenMemory:
 
     def write(self, path, change, **more):
         """Write with the content that the file has now as the expected one, unless another is given."""
-        more.setdefault("expected", digest(self.data(path)))
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path))
         return self.writer.edit(
             WriteJob(path=path, change=NewContent(change) if isinstance(change, bytes) else change, **more)
         )
 
     def move(self, path, new_path, **more):
-        more.setdefault("expected", digest(self.data(path)))
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path))
         return self.writer.edit(MoveJob(path=path, new_path=new_path, **more))
 
     def restore(self, version_id, path="", **more):
-        more.setdefault("expected", digest(self.data(path or self.history.get(version_id).path)))
+        if "expected" not in more:
+            more["expected"] = digest(self.data(path or self.history.get(version_id).path))
         return self.writer.edit(RestoreJob(version_id=version_id, path=path, **more))
 
     def records(self, path=""):
@@ -68,7 +65,6 @@ class FolderMemory(WrittenMemory):
     """The memory files of a workspace."""
 
     def __init__(self, folder):
-        super().__init__()
         self.workspace = folder / "workspace"
         self.workspace.mkdir(parents=True, exist_ok=True)
         self.roots = Roots(str(self.workspace))
@@ -79,7 +75,7 @@ class FolderMemory(WrittenMemory):
     def open(self):
         self.history = SqliteWriteHistory(self.state / "main.history.sqlite", **LIMITS)
         ledger = str(self.state / "main.appends")
-        self.writer = FolderWriter("main", self.roots, self.history, ledger_path=ledger, **self.options())
+        self.writer = FolderWriter("main", self.roots, self.history, ledger_path=ledger, **self.options)
         self.corpus = FolderCorpus(self.roots, agent_id="main")
 
     def put(self, path, data):

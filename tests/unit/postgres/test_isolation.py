@@ -1,5 +1,6 @@
 """Rows of an agent are visible to that agent alone, whatever its id and its texts are."""
 
+import importlib
 from dataclasses import replace
 
 import pytest
@@ -52,7 +53,18 @@ def fill(postgres, agent, word="heron"):
         b"content",
     )
     history.close()
+    fill_documents(database, agent, word)
     return store
+
+
+def fill_documents(database, agent, word):
+    """Store at least one row of the agent in every table of documents."""
+    memory = importlib.import_module("unit.postgres.document_memory").DocumentMemory(database, agent)
+    memory.append(word, idempotency_key=word)
+    memory.transcripts.append("".join(filter(str.isprintable, word)).replace("/", ""), [word.encode()])
+    memory.forgotten.add_file(word, "00")
+    memory.forgotten.add_session(word)
+    memory.close()
 
 
 # Not of the module: pytest-xdist can run other tests between those of this file, and the agents exist once.

@@ -4,6 +4,8 @@ import itertools
 import math
 from contextlib import contextmanager
 
+import psycopg
+
 from memoryd_server.postgres import Database, DatabaseConfig, PostgresStore, PostgresWriteHistory
 from postgres_server import ROLE, running_server
 
@@ -74,6 +76,9 @@ class PostgresRows:
 
     def agent_of(self, store):
         return store._agent_id
+
+    def waiting_calls(self):
+        return ((psycopg.Connection, "wait", "sql"), (psycopg, "connect", "sql"))
 
     def change(self, *values, sqlite=None, postgres=None, agent_id="main"):
         with self._connection() as connection:

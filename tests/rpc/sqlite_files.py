@@ -34,6 +34,10 @@ class SqliteFiles:
         """Return the ID of the agent of a store."""
         return store.path.name.removesuffix(".memoryd.sqlite")
 
+    def waiting_calls(self):
+        """Return (object, name, event) of functions that wait for the database; apsw has hooks for this."""
+        return ()
+
     def change(self, *values, sqlite, postgres=None, agent_id="main"):
         """Execute a statement in the index, and return how many rows it changed; the daemon may be running."""
         # Another SQLite library of the same process would ignore the locks of this one.
@@ -58,10 +62,14 @@ class SqliteFiles:
             if not file.name.endswith(".lock"):
                 file.unlink()
 
+    def checkpoint(self, running):
+        """Move the log of the index of the agent `main` into its file."""
+        running.memory().index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
     def damage_index(self, running):
         """Damage the index of the agent `main`, so that each search notices it."""
         if not running.stopped:
-            running.memory().index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            self.checkpoint(running)
         size = self.index().stat().st_size
         with self.index().open("r+b") as file:
             file.seek(PAGE)

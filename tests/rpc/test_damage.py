@@ -34,7 +34,7 @@ def damage_file(damage):
 
     def damaged(running, store):
         if damage is not cut_log:
-            checkpoint(running)
+            store.checkpoint(running)
         damage(store.index())
 
     return damaged
@@ -61,10 +61,6 @@ async def running(home, serve):
     daemon = await serve()
     await daemon.synced()
     return daemon
-
-
-def checkpoint(running):
-    running.memory().index.store._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
 
 async def whole(running):

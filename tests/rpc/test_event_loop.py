@@ -50,8 +50,8 @@ FILE_EVENTS = {
 }
 # Python raises no audit event for these. The import system calls those of `posix`, everything else those of `os`.
 UNAUDITED = [
-    *((os, name) for name in ("stat", "lstat", "access", "readlink", "statvfs", "fsync")),
-    (posix, "stat"),
+    *((os, name, f"os.{name}") for name in ("stat", "lstat", "access", "readlink", "statvfs", "fsync")),
+    (posix, "stat", "os.stat"),
 ]
 STREAMS = ("Sync", "WatchIndex")
 
@@ -72,11 +72,11 @@ class Overseer:
         else:
             self.elsewhere.append((event, what))
 
-    def wrapped(self, name, function):
+    def wrapped(self, event, function):
         @functools.wraps(function)
-        def call(path, *args, **kwargs):
-            self.note(f"os.{name}", path)
-            return function(path, *args, **kwargs)
+        def call(*args, **kwargs):
+            self.note(event, args[:1])
+            return function(*args, **kwargs)
 
         return call
 
@@ -107,34 +107,14 @@ def _ours():
 @pytest.fixture
 def overseer(monkeypatch, home):
     made = Overseer()
-    if not home.store.is_sqlite:
-        follow_psycopg(made, monkeypatch)
-    for module, name in UNAUDITED:
-        monkeypatch.setattr(module, name, made.wrapped(name, getattr(module, name)))
+    for module, name, event in [*UNAUDITED, *home.store.waiting_calls()]:
+        monkeypatch.setattr(module, name, made.wrapped(event, getattr(module, name)))
     # A hook cannot be taken away; switched off, it costs a call.
     sys.addaudithook(made.audit)
     apsw.connection_hooks.append(made.follow)
     yield made
     made.on = False
     apsw.connection_hooks.remove(made.follow)
-
-
-def follow_psycopg(overseer, monkeypatch):
-    """Note each wait for an answer of PostgreSQL, and each connection, as SQL."""
-    import psycopg  # noqa: PLC0415 -- the extra is optional
-
-    wait, connect = psycopg.Connection.wait, psycopg.connect
-
-    def noted_wait(connection, *args, **options):
-        overseer.note("sql", "wait")
-        return wait(connection, *args, **options)
-
-    def noted_connect(*args, **options):
-        overseer.note("sql", "connect")
-        return connect(*args, **options)
-
-    monkeypatch.setattr(psycopg.Connection, "wait", noted_wait)
-    monkeypatch.setattr(psycopg, "connect", noted_connect)
 
 
 async def make_every_call(running):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memoryd_server.sources.ignore import (
     IGNORE_FILE,
-    MOST_BYTES,
+    MOST_IGNORE_BYTES,
     MOST_RULES,
     NO_RULES,
     IgnoreFileUnusable,
@@ -189,7 +189,7 @@ def test_an_ignore_file_that_cannot_be_parsed_is_reported(tmp_path):
     file.symlink_to(tmp_path / "elsewhere")
     check_unusable(tmp_path, "link")
     file.unlink()
-    file.write_text("#" * (MOST_BYTES + 1))
+    file.write_text("#" * (MOST_IGNORE_BYTES + 1))
     check_unusable(tmp_path, "more than")
     file.write_text("a\n" * (MOST_RULES + 1))
     check_unusable(tmp_path, "rules")

@@ -2,7 +2,6 @@
 
 import itertools
 import threading
-import time
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -13,6 +12,7 @@ from memoryd_server.store.filters import ALL_CHUNKS, ChunkFilter, FileFilter
 from memoryd_server.store.identity import VectorIdentity
 from unit.store.contract import chunk_ids, document
 from vector_fixture import clusters
+from waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -115,15 +115,10 @@ def check_hits(store, made, *, share=0.99):
     assert found >= share * LIMIT * 20
 
 
-def scans_of_indexes(server, at_least=0):
-    """Return how often searches have used an HNSW index, as soon as it is so often; sessions report it with a delay."""
-    deadline = time.monotonic() + 10
-    while True:
-        server.admin.execute("SELECT pg_stat_clear_snapshot()")
-        (scans,) = server.admin.execute(SCANS).fetchone()
-        if scans >= at_least or time.monotonic() > deadline:
-            return scans
-        time.sleep(0.05)
+def scans_of_indexes(server):
+    """Return how often searches have used an HNSW index. A session reports it when it ends."""
+    server.admin.execute("SELECT pg_stat_clear_snapshot()")
+    return server.admin.execute(SCANS).fetchone()[0]
 
 
 def test_many_vectors_are_searched_with_an_index(server, store):
@@ -133,7 +128,7 @@ def test_many_vectors_are_searched_with_an_index(server, store):
     assert store.vector_engine().engine == "pgvector-hnsw"
     check_hits(store, made)
     store.close()
-    assert scans_of_indexes(server, at_least=20) == 20
+    wait_until(lambda: scans_of_indexes(server) == 20)
 
 
 def test_few_vectors_are_all_compared(server, store):
@@ -303,11 +298,7 @@ def test_reads_and_writes_continue_while_an_index_is_created_and_a_close_cancels
         building = threading.Thread(target=store.index_vectors)
         building.start()
         # The server waits for the end of the old transaction.
-        deadline = time.monotonic() + 30
-        while server.admin.execute(WAITING).fetchone() != (1,):
-            assert building.is_alive()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_until(lambda: server.admin.execute(WAITING).fetchone() == (1,))
         for each in (store, other):
             each.writer().write([document("more.md", ("crane", ""))])
             with each.read() as reader:

@@ -8,7 +8,7 @@ from memoryd_server.model import Degradation, Source
 from memoryd_server.providers import BatchPolicy, EmbeddingConfig
 from memoryd_server.search import CitationMode, RankingConfig
 from memoryd_server.sessions import FlushPolicy, StartupContext
-from memoryd_server.sources import FolderCorpus, GrowthLimits, Roots
+from memoryd_server.sources import GrowthLimits, Roots
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +111,6 @@ class AgentConfig:
     history_bytes: int = 256 * 2**20
     recall: RecallConfig = field(default_factory=RecallConfig)
     plugins: Mapping[str, object] = field(default_factory=dict)
-
-    @property
-    def corpus(self) -> FolderCorpus:
-        """The sources in folders."""
-        return FolderCorpus(
-            self.roots,
-            str(self.sessions_folder),
-            Source.MEMORY in self.sources,
-            str(self.session_database),
-            self.agent_id,
-            Source.SESSIONS in self.sources,
-        )
 
     @property
     def memory_location(self) -> str:

@@ -28,7 +28,7 @@ from memoryd_server.agent import (
 from memoryd_server.app.shared_store import SharedStore
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
-from memoryd_server.model import Clock
+from memoryd_server.model import Clock, Source
 from memoryd_server.observe import Log
 from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
 from memoryd_server.qmd import (
@@ -49,7 +49,7 @@ from memoryd_server.qmd import (
 )
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
 from memoryd_server.settings import AgentSettings, DatabaseSettings, QmdSettings, ResolvedSettings, fill
-from memoryd_server.sources import ForgottenFile, Roots
+from memoryd_server.sources import FolderCorpus, ForgottenFile, Roots
 from memoryd_server.sqlite import EmbeddingCache, SqliteStore, SqliteWriteHistory, VectorIndex, size_bytes
 from memoryd_server.store import BuildIdentity, WriteHistory
 from memoryd_server.writing import FolderWriter
@@ -189,7 +189,15 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
         new_id=lambda: uuid.uuid4().hex,
     )
     forgotten = ForgottenFile(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
-    return AgentDocuments(config.corpus, writer, history, forgotten)
+    corpus = FolderCorpus(
+        config.roots,
+        str(config.sessions_folder),
+        Source.MEMORY in config.sources,
+        str(config.session_database),
+        config.agent_id,
+        Source.SESSIONS in config.sources,
+    )
+    return AgentDocuments(corpus, writer, history, forgotten)
 
 
 def postgres_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> AgentDocuments:

@@ -75,6 +75,25 @@ def test_appends_at_the_same_time_are_all_written_once(new_memory, postgres_modu
         assert lines[first.start_line - 1] == f"text {number}"
 
 
+def test_appends_and_edits_at_the_same_time_lose_no_text(new_memory, postgres_module):
+    memories = [new_memory(database=postgres_module.database()) for _ in range(2)]
+    memories[0].write(NOTE, b"start\n")
+
+    def write(number):
+        memory = memories[number % 2]
+        if number % 3:
+            return memory.append(f"{number}")
+        while True:
+            data, _ = memory.corpus.read(memory.corpus.resolve(NOTE), LIMIT)
+            try:
+                return memory.write(NOTE, LineInsertion(1, b"%d" % number), expected=digest(data))
+            except ContentChanged:
+                continue
+
+    in_threads(write)
+    assert sorted(memories[0].data(NOTE).split()) == sorted([b"start", *(b"%d" % number for number in range(WRITES))])
+
+
 def test_a_key_that_is_used_by_two_requests_at_the_same_time_is_used_once(new_memory, postgres_module):
     memories = [new_memory(database=postgres_module.database()) for _ in range(2)]
     barrier = threading.Barrier(2)

@@ -325,6 +325,21 @@ def test_the_search_of_a_folder_sends_nothing_to_a_reranker(home, notes):
     assert (info["degradations"], "reranking" in info) == ([], False)
 
 
+@pytest.mark.slow
+def test_the_search_of_a_folder_uses_no_database_of_the_own_memory(home, notes):
+    # No server listens there.
+    variables = {"MEMORYD_STORE__URL": f"postgresql://memoryd@/memoryd?host={notes}"}
+    done = subprocess.run(
+        [*COMMAND, "search", "--workspace", str(notes), "tomatoes"],
+        env={**environment(home), **variables},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert "garden/tomato.md:1-" in done.stdout
+
+
 def test_a_wrong_workspace_is_an_error(home, tmp_path):
     done = memoryd("search", "--workspace", tmp_path / "nots", "tomatoes", home=home)
     assert done.returncode == 2

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.errors import SettingsError
 from postgres_server import postgres_server, running_server  # noqa: F401 -- a fixture
@@ -295,6 +296,29 @@ async def test_an_extra_path_is_reported_as_not_read(serve, url, tmp_path):
 async def test_a_daemon_with_qmd_does_not_start(serve, url):
     with pytest.raises(SettingsError, match=r"memoryd\.store\.documents"):
         await serve(with_documents(url, {"memory": {"backend": "qmd"}}))
+
+
+async def test_a_reload_with_qmd_is_refused_and_changes_nothing(serve, home, url):
+    running = await serve(with_documents(url))
+    qmd = with_documents(url, {"memory": {"backend": "qmd"}})
+    report = await running.daemon.reload(lambda: home.settings(qmd))
+    assert 'memory.backend is "qmd"' in report.error
+    await write(running, "memory/a.md", content=NOTE)
+    assert (await running.status()).configured_backend == memory_pb2.BACKEND_BUILTIN
+
+
+async def test_a_reload_keeps_the_documents_and_the_place_until_a_restart(serve, home, url):
+    running = await serve(with_documents(url))
+    await write(running, "memory/a.md", content=NOTE)
+    folder = with_documents(url, {"agents": {"defaults": {"memorySearch": {"chunking": {"tokens": 200}}}}})
+    folder["memoryd"]["store"]["documents"] = "folder"
+    report = await running.daemon.reload(lambda: home.settings(folder))
+    assert report.awaiting_restart == ("memoryd.store.documents",)
+    # The agent was opened again, because its chunks have another size.
+    await running.synced()
+    assert paths(await running.search("crane")) == ["memory/a.md"]
+    assert await text_of(running, "memory/a.md") == NOTE
+    assert not home.workspace.exists()
 
 
 async def test_writes_fail_while_the_server_is_away_and_continue_when_it_is_back(serve, home):

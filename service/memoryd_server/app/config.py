@@ -79,7 +79,7 @@ def check_backends(settings: ResolvedSettings) -> None:
         for agent in settings.agents.values():
             if needs_workspace(agent):
                 raise SettingsError(
-                    f"memory.backend is {agent.memory.backend!r}, which searches the files of a workspace, but the "
+                    f'memory.backend is "{agent.memory.backend}", which searches the files of a workspace, but the '
                     'memory files are in the database of memoryd.store.url; set memoryd.store.documents to "folder", '
                     'or memory.backend to "builtin"'
                 )

@@ -108,7 +108,8 @@ class Daemon:
         self._loop: asyncio.AbstractEventLoop | None = None
         # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
         self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
-        self.resources = _make_resources(open_native, StorageFactory(log, settings.service.store), background)
+        self._storage = StorageFactory(log, settings.service.store)
+        self.resources = _make_resources(open_native, self._storage, background)
         self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
         self._collections = FullCollections(self.resources.failures)
         check_backends(settings)
@@ -169,13 +170,12 @@ class Daemon:
         return metrics, MetricsListener(metrics, address.host, address.port)
 
     def _collect_metrics(self) -> MetricsSnapshot:
-        stage = self.resources.reranking.current
         return collect_metrics(
             self.agents,
             self._providers,
             self.authorizer.admission,
-            self.resources.failures,
-            reranker=None if stage is None else stage.status(),
+            self.resources,
+            database=self._storage.database_metrics(),
         )
 
     @property

@@ -4,10 +4,9 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from memoryd_server.access import Address, RateLimiter, parse_address
-from memoryd_server.agent import Agent, Agents, RerankStatus
-from memoryd_server.background_tasks import TaskFailures
+from memoryd_server.agent import Agent, Agents, RerankStatus, SharedResources
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.observe import AgentMetrics, MetricsSnapshot, ProviderMetrics, RerankerMetrics
+from memoryd_server.observe import AgentMetrics, DatabaseMetrics, MetricsSnapshot, ProviderMetrics, RerankerMetrics
 from memoryd_server.providers import EmbeddingProvider, ProviderPool, ProviderState
 from memoryd_server.settings import ResolvedSettings
 
@@ -34,11 +33,15 @@ def collect_metrics(
     agents: Agents,
     pool: ProviderPool,
     admission: RateLimiter,
-    failures: TaskFailures,
+    resources: SharedResources,
     *,
-    reranker: RerankStatus | None,
+    database: DatabaseMetrics | None,
 ) -> MetricsSnapshot:
-    """Return the current metrics. Blocks: reads the index of each agent in use once."""
+    """Return the current metrics. Blocks: reads the index of each agent in use once.
+
+    `database` are the metrics of the database that the agents share, as of before the call.
+    """
+    stage = resources.reranking.current
     found: list[AgentMetrics] = []
     unavailable: list[str] = []
     opened = agents.opened()
@@ -54,8 +57,9 @@ def collect_metrics(
         resting=sum(agent.index.is_idle for agent in opened.values()),
         calls=admission.calls,
         streams=admission.streams,
-        task_failures=[(each.task, each.agent_id, each.count) for each in failures.counts()],
-        reranker=None if reranker is None else _of_reranker(reranker),
+        task_failures=[(each.task, each.agent_id, each.count) for each in resources.failures.counts()],
+        reranker=None if stage is None else _of_reranker(stage.status()),
+        database=database,
     )
 
 

@@ -29,7 +29,7 @@ from memoryd_server.app.shared_store import SharedStore
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.entries import ENTRIES_PLUGIN, DatasetLocation, EntryConfig, EntryMemories
 from memoryd_server.model import Clock, Source
-from memoryd_server.observe import Log
+from memoryd_server.observe import DatabaseMetrics, Log
 from memoryd_server.providers import EmbeddingConfig, ProviderSelection, RemoteConfig, ThrottleConfig
 from memoryd_server.qmd import (
     QMD_PLUGIN,
@@ -394,6 +394,10 @@ class StorageFactory:
     def make_documents(self, config: AgentConfig, clock: Clock) -> AgentDocuments:
         """Create the memory files and transcripts of an agent."""
         return DOCUMENTS[config.documents_driver](config, clock, self._parts)
+
+    def database_metrics(self) -> DatabaseMetrics | None:
+        """Return the metrics of the database of `memoryd.store`; None if it is not used."""
+        return self._parts.shared.metrics()
 
     def _warn(self, reason: str) -> None:
         with self._lock:

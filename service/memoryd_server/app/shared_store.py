@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memoryd_server.agent import AgentConfig, AgentDocuments, AgentStorage
 from memoryd_server.errors import SettingsError
 from memoryd_server.model import Clock, Source
+from memoryd_server.observe import DatabaseMetrics
 from memoryd_server.settings import DatabaseSettings
 from memoryd_server.sqlite import EmbeddingCache
 from memoryd_server.store import BuildIdentity, VectorCache
@@ -51,6 +52,11 @@ class SharedStore:
         with self._guard:
             self._database = self._database or database_of(self._settings)
             return self._database
+
+    def metrics(self) -> DatabaseMetrics | None:
+        """Return the metrics of the database; None if no agent uses it."""
+        with self._guard:
+            return None if self._database is None else self._database.metrics()
 
     def storage(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Keep an agent's index and vector cache in the database. Raises as `_opened`."""

@@ -27,6 +27,7 @@ from prometheus_client.registry import Collector
 
 from memoryd_server import __version__
 from memoryd_server.errors import SettingsError
+from memoryd_server.observe.database import DatabaseMetrics, database_families
 
 _CALL_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _SYNC_SECONDS = (0.01, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
@@ -148,7 +149,7 @@ class MetricsSnapshot:
 
     `resting` is the number of idle agents that have released their memory. `task_failures` are the unexpected
     exceptions of background tasks since the daemon's start, as (task, agent, count); the agent is empty for the
-    daemon's own tasks. `reranker` is None if none is configured.
+    daemon's own tasks. `reranker` is None if none is configured, and `database` if no agent uses one.
     """
 
     agents: Sequence[AgentMetrics] = ()
@@ -159,6 +160,7 @@ class MetricsSnapshot:
     streams: int = 0
     task_failures: Sequence[tuple[str, str, int]] = ()
     reranker: RerankerMetrics | None = None
+    database: DatabaseMetrics | None = None
 
 
 class Metrics:
@@ -270,6 +272,8 @@ class _Gauges(Collector):
         yield from self._provider_metrics(snapshot)
         if snapshot.reranker is not None:
             yield from _reranker_metrics(snapshot.reranker)
+        if snapshot.database is not None:
+            yield from database_families(snapshot.database)
 
     def _agent_metrics(self, snapshot: MetricsSnapshot) -> Iterable[Metric]:
         known = [*((a.agent_id, 1) for a in snapshot.agents), *((agent_id, 0) for agent_id in snapshot.unavailable)]

@@ -121,6 +121,8 @@ class Database:
     def write(self, agent_id: str, *, operation: Operation = Operation.OTHER) -> Iterator[Connection]:
         """Run the body in one transaction of an agent: committed as a whole, or rolled back.
 
+        If the body sets `deletes_text` of the connection, VACUUM removes the deleted text from the tables.
+
         Raises:
             IndexTooNew: a newer memoryd has upgraded the tables.
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the transaction is not committed. If the server was
@@ -129,12 +131,15 @@ class Database:
         self._locks.restore()
         with self._measured(operation, None), self._begun(_BEGIN_WRITE, agent_id, operation, None) as connection:
             try:
+                connection.deletes_text = False
                 yield connection
                 _commit(connection)
             except BaseException:
                 with suppress(psycopg.Error):
                     connection.execute("ROLLBACK")
                 raise
+            if connection.deletes_text:
+                self.vacuums.record_deletion(agent_id)
 
     @contextmanager
     def _measured(self, operation: Operation, deadline: float | None) -> Iterator[None]:

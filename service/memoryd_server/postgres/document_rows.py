@@ -96,6 +96,7 @@ class DocumentRows:
 
     def delete(self, path: str) -> bool:
         """Delete a document; return whether there was one."""
+        self._rows.connection.deletes_text = True
         return bool(self._rows.run(_DELETE + _AT, path=path))
 
     def require_place(self, path: str) -> None:

@@ -13,6 +13,7 @@ from memoryd_server.errors import DiskFull, HistoryUnavailable, MemorydError, Sh
 from memoryd_server.postgres.agent_database import AgentDatabase, Row
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.history_rows import LATEST, HistoryRows, changed_history, decompressed
+from memoryd_server.postgres.session import Operation
 from memoryd_server.store import WriteRecord
 
 _RECORDS_PER_TRANSACTION: Final = 100
@@ -70,7 +71,7 @@ class PostgresWriteHistory:
         """Run the body in one transaction, alone among those of this history."""
         with (
             self._translated(),
-            self._database.write(self._agent_id) as connection,
+            self._database.write(self._agent_id, operation=Operation.HISTORY_WRITE) as connection,
             changed_history(connection, self._agent_id) as rows,
         ):
             yield rows
@@ -81,7 +82,7 @@ class PostgresWriteHistory:
         if not self._is_pruned:
             self._prune()
             self._is_pruned = True
-        with self._translated(), self._database.read(self._agent_id) as connection:
+        with self._translated(), self._database.read(self._agent_id, operation=Operation.HISTORY_READ) as connection:
             yield HistoryRows(connection, self._agent_id)
 
     def begin(self, record: WriteRecord, before: bytes | None, after: bytes | None) -> None:
@@ -115,7 +116,7 @@ class PostgresWriteHistory:
         """Delete some records that are too old; return whether there were any."""
         query = """SELECT sequence FROM history_records WHERE agent_id = %(agent)s AND time_ms < %(since)s AND is_done
             ORDER BY time_ms LIMIT %(limit)s"""
-        with self._translated(), self._database.read(self._agent_id) as connection:
+        with self._translated(), self._database.read(self._agent_id, operation=Operation.HISTORY_READ) as connection:
             values = {"since": self._now_ms() - self._max_age_ms, "limit": _RECORDS_PER_TRANSACTION}
             expired = HistoryRows(connection, self._agent_id).numbers(query, **values)
         if expired:
@@ -126,7 +127,7 @@ class PostgresWriteHistory:
     def _remove_oldest(self) -> bool:
         """Delete the oldest records while the size limit is exceeded; return whether there may be more to delete."""
         total = "SELECT bytes FROM histories WHERE agent_id = %(agent)s"
-        with self._translated(), self._database.read(self._agent_id) as connection:
+        with self._translated(), self._database.read(self._agent_id, operation=Operation.HISTORY_READ) as connection:
             used = HistoryRows(connection, self._agent_id).numbers(total)
         if not used or used[0] <= self._max_bytes:
             return False
@@ -199,6 +200,7 @@ class PostgresWriteHistory:
         Records that are not done stay, without the contents that no record of another file has.
         """
         with self._change() as rows:
+            rows.connection.deletes_text = True
             removed = rows.delete_records(rows.file_sequences(path, LATEST, LATEST))
             return removed + rows.delete_unfinished_contents(path)
 
@@ -219,6 +221,7 @@ class PostgresWriteHistory:
             content = self._content_of(found[0])
             if content is not None and text in content:
                 with self._change() as rows:
+                    rows.connection.deletes_text = True
                     removed += rows.delete_content(after)
         return removed
 

@@ -60,7 +60,7 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[m
 
     A wait ends `MARGIN_SECONDS` after `deadline`, in seconds of `time.monotonic`, and after `statement_seconds`.
     `check_server`, which is called every `check_seconds` of a wait without a deadline, may end it with an exception.
-    `meter` counts the statements of `operation`.
+    `meter` counts the statements of `operation`. `deletes_text` is whether the transaction deletes text for good.
     """
 
     deadline: float | None = None
@@ -69,6 +69,7 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[m
     check_server: Callable[[], None] | None = None
     operation: Operation = Operation.OTHER
     meter: DatabaseMeter | None = None
+    deletes_text: bool = False
 
     def wait(self, gen: Steps, *args: Any, **options: Any) -> Any:
         """Wait for the end of a statement, or of several that were sent together. Called by psycopg.

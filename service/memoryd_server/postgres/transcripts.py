@@ -121,6 +121,7 @@ class TranscriptRows:
             rows.lock_documents()
             found = [row[0] for row in rows.all(_NAMES, prefix=session_id)]
             names = [name for name in found if session_of(name) == session_id]
+            rows.connection.deletes_text = True
             rows.run(_DELETE_PARTS, names=names)
             return rows.run(_DELETE, names=names)
 

@@ -93,7 +93,8 @@ def test_a_recorded_deletion_is_text_that_is_still_there(postgres_module, own_da
     store = postgres_module.new_store("main", database)
     store.open()
     assert not store.has_deleted_text
-    database.vacuums.record_deletion("main")
+    with database.write("main") as connection:
+        connection.deletes_text = True
     assert store.has_deleted_text
     other = postgres_module.new_store("other", database)
     other.open()

@@ -45,6 +45,8 @@ from memoryd_server.sources import (
 _LIST = """SELECT path, size_bytes, mtime_ns, version,
         CASE WHEN path = %(ignore)s AND size_bytes <= %(most)s THEN content END
     FROM documents WHERE agent_id = %(agent)s"""
+_NOTES = f"""{_LIST} AND (path = %(ignore)s
+    OR starts_with(path, '{MEMORY_FOLDER}/') AND strpos(substr(path, {len(MEMORY_FOLDER) + 2}), '/') = 0)"""
 _WORKSPACE: Final = "."
 
 
@@ -151,10 +153,10 @@ class DocumentCorpus:
         except IgnoreFileUnusable:
             return False
 
-    def _list(self, rows: AgentRows) -> _Listing:
+    def _list(self, rows: AgentRows, query: str = _LIST) -> _Listing:
         files: list[SourceFile] = []
         rules: IgnoreRules | IgnoreFileUnusable = NO_RULES
-        for path, size, mtime_ns, version, content in rows.all(_LIST, ignore=IGNORE_FILE, most=MOST_IGNORE_BYTES):
+        for path, size, mtime_ns, version, content in rows.all(query, ignore=IGNORE_FILE, most=MOST_IGNORE_BYTES):
             if path == IGNORE_FILE:
                 rules = _parsed(size, content)
             elif path not in DREAM_NAMES:
@@ -245,12 +247,12 @@ class DocumentCorpus:
         Those that `.memoryignore` excludes are left out unless `ignored`; all are if it cannot be used.
         """
         with self.documents.read() as rows:
-            listing = self._list(rows)
+            listing = self._list(rows, _NOTES)
         try:
             rules = NO_RULES if ignored else listing.usable_rules()
         except IgnoreFileUnusable:
             return []
-        notes = [file for file in listing.files if file.parts[:-1] == (MEMORY_FOLDER,) and accepts(file.parts[-1])]
+        notes = [file for file in listing.files if accepts(file.parts[-1])]
         return [file for file in notes if not rules.ignores_file(file.parts)]
 
     def list_transcripts(self) -> Sequence[SourceFile]:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.model import Degradation
 from memoryd_server.postgres.connection import Database, DatabaseUse
-from memoryd_server.postgres.errors import storable
+from memoryd_server.postgres.errors import bounded, storable
 from memoryd_server.postgres.session import Connection, Operation
 from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
 
@@ -90,7 +90,7 @@ class CacheTransaction:
 
 
 def _key_values(key: CacheKey) -> dict[str, str]:
-    return {"provider": key.provider, "model": key.model, "provider_key": key.provider_key}
+    return {"provider": bounded(key.provider), "model": bounded(key.model), "provider_key": bounded(key.provider_key)}
 
 
 def _put(transaction: CacheTransaction, key: CacheKey, vectors: Mapping[bytes, bytes], now_ms: int) -> None:
@@ -296,7 +296,7 @@ class PostgresEmbeddingCache:
         return deleted
 
     def usage(self) -> dict[ProviderModel, Counts]:
-        """Return the usage of each provider and model, as last stored."""
+        """Return the usage of each provider and model, as last stored. Long names are those of `bounded`."""
         query = """SELECT provider, model, calls, tokens, retries, cache_hits FROM provider_usage
             WHERE agent_id = %(agent)s"""
         return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in self._tables.rows(query)}
@@ -312,8 +312,8 @@ class PostgresEmbeddingCache:
                         VALUES(%(agent)s, %(provider)s, %(model)s, %(calls)s, %(tokens)s, %(retries)s, %(hits)s)
                         ON CONFLICT (agent_id, provider, model) DO UPDATE SET calls = excluded.calls,
                             tokens = excluded.tokens, retries = excluded.retries, cache_hits = excluded.cache_hits""",
-                    provider=provider,
-                    model=model,
+                    provider=bounded(provider),
+                    model=bounded(model),
                     calls=calls,
                     tokens=tokens,
                     retries=retries,

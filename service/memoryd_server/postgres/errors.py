@@ -1,5 +1,6 @@
 """Translate the errors of psycopg into those of memoryd, and text into what PostgreSQL can store."""
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,6 +18,9 @@ from memoryd_server.errors import (
 )
 
 RETRY_SECONDS = 5.0
+
+# A row of an index has at most 2,704 bytes.
+_MAX_KEY_CHARS = 200
 
 _GONE = (errors.UndefinedTable, errors.UndefinedColumn, errors.InvalidSchemaName)
 _BUSY = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)
@@ -58,7 +62,8 @@ def _without_deadline(error: psycopg.Error, reason: str) -> MemorydError:
         return IndexReadOnly(f"the PostgreSQL server accepts no writes: {reason}")
     if isinstance(error, _GONE):
         return IndexDamaged(f"tables of the index are missing: {reason}", retry_after_seconds=1.0)
-    is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    is_limit = isinstance(error, errors.ProgramLimitExceeded)
+    is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not is_limit
     return IndexUnavailable(
         f"the PostgreSQL server cannot be used: {reason}" if is_outage else f"the index cannot be used: {reason}",
         retry_after_seconds=RETRY_SECONDS if is_outage else None,
@@ -69,6 +74,14 @@ def described(error: psycopg.Error) -> str:
     """Return the message of an error on one line. It may name host and user, and never contains the password."""
     primary = error.diag.message_primary
     return primary or "; ".join(line.strip() for line in str(error).splitlines() if line.strip()) or "no reason given"
+
+
+def bounded(text: str) -> str:
+    """Return a text that fits a row of an index with others: of a long one, the beginning and a hash."""
+    if len(text) <= _MAX_KEY_CHARS:
+        return storable(text)
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{storable(text[: _MAX_KEY_CHARS - len(digest)])}{digest}"
 
 
 def storable(text: str) -> str:

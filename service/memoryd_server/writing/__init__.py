@@ -18,6 +18,7 @@ from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, Write
 from memoryd_server.writing.edit_rules import (
     change_of,
     change_to,
+    digest_of,
     invalid,
     kind_of,
     receipt_of,
@@ -60,6 +61,7 @@ __all__ = [
     "WriteReceipt",
     "change_of",
     "change_to",
+    "digest_of",
     "invalid",
     "kind_of",
     "make_slug",

@@ -27,6 +27,21 @@ def chunk_condition(among: ChunkFilter, column: str) -> Condition:
     return query, {**values, "origins": list(among.origins)}
 
 
+def listed_condition(among: ChunkFilter, column: str) -> Condition:
+    """Return the condition of `chunk_condition` in a form that looks up each chunk of the filter by its key.
+
+    It is faster if the filter leaves a small part of the chunks.
+    """
+    if among == ALL_CHUNKS:
+        return "", {}
+    # The planner does not join arrays.
+    term, values = file_condition(among)
+    files = f" AND file_id = ANY(ARRAY(SELECT id FROM files WHERE {OWN}{term}))" if term else ""  # noqa: S608 -- constants
+    origins = " AND origin = ANY(%(origins)s)" if among.origins else ""
+    query = f" AND {column} = ANY(ARRAY(SELECT id FROM chunks WHERE {OWN}{files}{origins}))"  # noqa: S608 -- constants
+    return query, {**values, "origins": list(among.origins)}
+
+
 def row_condition(among: ChunkFilter, column: str) -> Condition:
     """Return the condition of `chunk_condition` in a form that is looked up for each row, for statements with a LIMIT.
 

@@ -18,11 +18,11 @@ import psycopg
 from psycopg import errors, sql
 
 from memoryd_server.postgres.errors import translated
-from memoryd_server.postgres.filters import row_condition
+from memoryd_server.postgres.filters import file_condition, row_condition
 from memoryd_server.postgres.scope import OWN, AgentScope, GenerationState, Row
 from memoryd_server.postgres.session import Connection
 from memoryd_server.postgres.vector_format import VectorBlob
-from memoryd_server.store import ChunkFilter
+from memoryd_server.store import ALL_CHUNKS, ChunkFilter
 
 MAX_DIMENSIONS: Final = 4_000
 """The most dimensions of a vector that pgvector has an HNSW index for, as half-precision numbers."""
@@ -32,8 +32,12 @@ MAX_DIMENSIONS: Final = 4_000
 _MOST_PENDING = 0.1
 _KEPT_ABOVE = 0.75
 
-# Candidates that a search of the graph keeps. Vectors that a filter excludes are replaced by others until so many were
-# looked at: then, comparing all vectors of the filter takes no longer.
+# If a filter leaves no more chunks, or the nearest of so many vectors include too few of them, the vectors of the
+# filter are compared, which takes no longer.
+_FEW_CHUNKS = 3_000
+_MATCHING = f"SELECT coalesce(sum(chunk_count), 0)::bigint FROM files WHERE {OWN}{{files}}"  # noqa: S608 -- a constant
+
+# Candidates that a search of the graph keeps, and the most vectors that it looks at for a filter.
 _SETTINGS = """SELECT set_config('hnsw.ef_search', '200', true), set_config('hnsw.max_scan_tuples', '2000', true),
     set_config('hnsw.iterative_scan', 'strict_order', true)"""
 
@@ -86,7 +90,14 @@ class HnswPlan:
 def candidates(
     scope: AgentScope, index: HnswIndex, query: VectorBlob, limit: int, among: ChunkFilter
 ) -> list[Row] | None:
-    """Return the ids and vectors of chunks that are probably the nearest; None if fewer than `limit` are found."""
+    """Return the ids and vectors of chunks that are probably the nearest; None if it is better to compare all vectors.
+
+    That is the case if the filter leaves few chunks, or if fewer than `limit` were found.
+    """
+    if among != ALL_CHUNKS:
+        files, of_files = file_condition(among)
+        if scope.one(_MATCHING.format(files=files), **of_files)[0] <= _FEW_CHUNKS:
+            return None
     condition, values = row_condition(among, "chunk_id")
     statement = f"""SELECT chunk_id, embedding FROM vectors
         WHERE {OWN} AND vector_set = %(set)s AND dimensions = %(dimensions)s{condition}

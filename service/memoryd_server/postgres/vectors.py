@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.postgres import hnsw
-from memoryd_server.postgres.filters import chunk_condition
+from memoryd_server.postgres.filters import Condition, chunk_condition, listed_condition
 from memoryd_server.postgres.hnsw import HnswIndex
-from memoryd_server.postgres.scope import OWN, AgentScope
+from memoryd_server.postgres.scope import OWN, AgentScope, Row
 from memoryd_server.postgres.vector_format import VectorBlob
 from memoryd_server.store import ChunkFilter, PendingChunk, StoredVector, VectorHit, VectorIdentity
 from memoryd_server.vectors import Vectors, exact_unit, from_blobs, to_blob
@@ -180,23 +180,21 @@ def nearest(
     direction = exact_unit(query)
     if limit < 1:
         return []
-    rows = None
-    if index is not None and index.is_of(scope.state) and index.dimensions == len(direction):
+    if index is None or not index.is_of(scope.state) or index.dimensions != len(direction):
+        rows = _compared(scope, direction, limit, chunk_condition(among, "chunk_id"))
+    else:
         blob = VectorBlob(to_blob(direction))
-        rows = hnsw.candidates(scope, index, blob, limit + _SPARE_CANDIDATES, among)
-    if rows is None:
-        rows = _compared(scope, direction, limit, among)
-    ids, vectors = from_blobs(rows, len(direction))
+        found = hnsw.candidates(scope, index, blob, limit + _SPARE_CANDIDATES, among)
+        rows = _compared(scope, direction, limit, listed_condition(among, "chunk_id")) if found is None else found
+    ids, vectors = from_blobs([(row[0], row[1]) for row in rows], len(direction))
     exact = np.clip((vectors.astype(np.float64) * direction).sum(axis=1), -1.0, 1.0)
     order = np.lexsort((ids, -exact))[:limit]
     return [VectorHit(*pair) for pair in zip(ids[order].tolist(), exact[order].tolist(), strict=True)]
 
 
-def _compared(
-    scope: AgentScope, direction: NDArray[np.float64], limit: int, among: ChunkFilter
-) -> list[tuple[int, bytes]]:
+def _compared(scope: AgentScope, direction: NDArray[np.float64], limit: int, selection: Condition) -> list[Row]:
     """Return the ids and vectors of all chunks that may be among the nearest, after a comparison with all vectors."""
-    condition, values = chunk_condition(among, "chunk_id")
+    condition, values = selection
     parameters = {
         **values,
         "query": VectorBlob(to_blob(direction)),
@@ -209,7 +207,7 @@ def _compared(
     distances = [row[2] for row in rows if np.isfinite(row[2])]
     if len(distances) == wanted and distances[-1] - distances[limit - 1] <= _ROUNDING:
         rows = scope.all(_WITHIN.format(among=condition), **parameters, most=distances[limit - 1] + _ROUNDING)
-    return [(row[0], row[1]) for row in rows]
+    return rows
 
 
 def cosines(scope: AgentScope, ids: Sequence[int], query: Vectors) -> dict[int, float]:

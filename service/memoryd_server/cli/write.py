@@ -149,4 +149,7 @@ def _lines(done: messages.MemoryForgetResponse) -> Iterator[str]:
     }
     yield "Removed: " + (", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing")
     if done.purge_pending:
-        yield "The deleted words are overwritten on disk within about a minute."
+        yield (
+            "The deleted words are still on disk; the daemon removes them within about a minute, or with PostgreSQL "
+            "when it next runs VACUUM."
+        )

@@ -4696,9 +4696,10 @@ type MemoryForgetResponse struct {
 	SourceFiles int32 `protobuf:"varint,6,opt,name=source_files,json=sourceFiles,proto3" json:"source_files,omitempty"`
 	// Revision of the index after the removal.
 	IndexRevision int64 `protobuf:"varint,7,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
-	// that still reads an older state of the index, or a running qmd update. The daemon overwrites the words within about
-	// a minute.
+	// True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search that
+	// still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about a
+	// minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which the
+	// daemon does every ten minutes at most. Unused space of the tables, the write-ahead log and backups keep them longer.
 	PurgePending bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
 	// Number of contents removed from the history of writes.
 	HistoryContents int32 `protobuf:"varint,9,opt,name=history_contents,json=historyContents,proto3" json:"history_contents,omitempty"`

@@ -2580,9 +2580,10 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
   indexRevision: bigint;
 
   /**
-   * True if the removed words had not yet been overwritten on disk when the deadline was reached. The cause is a search
-   * that still reads an older state of the index, or a running qmd update. The daemon overwrites the words within about
-   * a minute.
+   * True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search that
+   * still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about a
+   * minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which the
+   * daemon does every ten minutes at most. Unused space of the tables, the write-ahead log and backups keep them longer.
    *
    * @generated from field: bool purge_pending = 8;
    */

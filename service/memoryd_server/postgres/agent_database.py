@@ -79,9 +79,19 @@ class AgentDatabase:
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the transaction is not committed. If the server was
                 lost during the commit, it may be.
         """
-        operation = Operation.DOCUMENTS_WRITE
-        with self._translated(), self._database.write(self.agent_id, operation=operation) as connection:
-            yield AgentRows(connection, self.agent_id)
+        operation, is_complete = Operation.DOCUMENTS_WRITE, False
+        try:
+            with self._translated(), self._database.write(self.agent_id, operation=operation) as connection:
+                yield AgentRows(connection, self.agent_id)
+                is_complete = True
+        except IndexUnavailable as error:
+            if not is_complete or error.retry_after_seconds is None:
+                raise
+            raise IndexUnavailable(
+                f"{error.message}; the connection was lost during the commit, so the change may be stored: repeat the "
+                "request with the same idempotency key, or read before you repeat it",
+                retry_after_seconds=error.retry_after_seconds,
+            ) from error
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

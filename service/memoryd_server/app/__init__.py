@@ -2,14 +2,17 @@
 
 from memoryd_server.app.config import agent_config, check_backends, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
+from memoryd_server.app.document_copies import DocumentCopies, document_copies
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.shared_store import database_of
 
 __all__ = [
     "Daemon",
+    "DocumentCopies",
     "agent_config",
     "check_backends",
     "database_of",
+    "document_copies",
     "http_address",
     "metrics_address",
     "require_http_extra",

@@ -14,7 +14,7 @@ from memoryd_server.sqlite import EmbeddingCache
 from memoryd_server.store import BuildIdentity, VectorCache
 
 if TYPE_CHECKING:
-    from memoryd_server.postgres import Database, PostgresWriteHistory
+    from memoryd_server.postgres import Database, DocumentWriter, PostgresWriteHistory
 
 
 def database_of(settings: DatabaseSettings) -> "Database":
@@ -26,6 +26,8 @@ def database_of(settings: DatabaseSettings) -> "Database":
     try:
         from memoryd_server.postgres import Database, DatabaseConfig  # noqa: PLC0415 -- an extra
     except ImportError as error:
+        if error.name is not None and error.name.startswith("memoryd_server"):
+            raise
         # Also that psycopg finds no libpq: without its extra `binary`, it needs the library of the system.
         raise SettingsError(
             f"memoryd.store.url needs the package {error.name or 'psycopg[binary]'}: pip install 'memoryd[postgres]'"
@@ -94,26 +96,29 @@ class SharedStore:
             return clock.now_ns() // 1_000_000
 
         history = self.history(config, now_ms)
-        from memoryd_server.postgres import (  # noqa: PLC0415 -- as above
-            DocumentCorpus,
-            DocumentWriter,
-            ForgottenRows,
-            TranscriptRows,
-        )
+        from memoryd_server.postgres import DocumentCorpus, ForgottenRows, TranscriptRows  # noqa: PLC0415 -- as above
 
         database = history.documents()
         indexed = (Source.MEMORY in config.sources, Source.SESSIONS in config.sources)
-        writer = DocumentWriter(
-            config.roots,
-            history,
-            max_file_bytes=config.sync.max_file_bytes,
-            now_ms=now_ms,
-            new_id=lambda: uuid.uuid4().hex,
-        )
         return AgentDocuments(
             DocumentCorpus(database, config.roots, *indexed),
-            writer,
+            document_writer(config, history, now_ms),
             history,
             ForgottenRows(database),
             TranscriptRows(database, now_ms),
         )
+
+
+def document_writer(
+    config: AgentConfig, history: "PostgresWriteHistory", now_ms: Callable[[], int]
+) -> "DocumentWriter":
+    """Return what writes the memory files of an agent whose history is in the database."""
+    from memoryd_server.postgres import DocumentWriter  # noqa: PLC0415 -- an extra
+
+    return DocumentWriter(
+        config.roots,
+        history,
+        max_file_bytes=config.sync.max_file_bytes,
+        now_ms=now_ms,
+        new_id=lambda: uuid.uuid4().hex,
+    )

@@ -37,6 +37,8 @@ _MODULES: Mapping[str, str] = {
     "flush": "write",
     "forget": "write",
     "session": "session",
+    "import": "copies:import_",
+    "export": "copies",
     "entry": "entry",
     "watch": "index",
     "agents": "status",

@@ -2,25 +2,32 @@
 
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.connection import Database
+from memoryd_server.postgres.copy_report import CopyOptions, CopyReport
 from memoryd_server.postgres.document_writer import DocumentWriter
 from memoryd_server.postgres.documents import DocumentCorpus
 from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache, cached_bytes
+from memoryd_server.postgres.folder_copy import FolderCopy
 from memoryd_server.postgres.forgotten import ForgottenRows
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.inspection import DatabaseInspection, inspect_database
 from memoryd_server.postgres.store import PostgresStore
+from memoryd_server.postgres.transcript_copy import TranscriptCopy
 from memoryd_server.postgres.transcripts import TranscriptRows
 
 __all__ = [
+    "CopyOptions",
+    "CopyReport",
     "Database",
     "DatabaseConfig",
     "DatabaseInspection",
     "DocumentCorpus",
     "DocumentWriter",
+    "FolderCopy",
     "ForgottenRows",
     "PostgresEmbeddingCache",
     "PostgresStore",
     "PostgresWriteHistory",
+    "TranscriptCopy",
     "TranscriptRows",
     "cached_bytes",
     "inspect_database",

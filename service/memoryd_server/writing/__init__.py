@@ -27,6 +27,7 @@ from memoryd_server.writing.edit_rules import (
     require_same_request,
     require_size,
 )
+from memoryd_server.writing.files import write_new
 from memoryd_server.writing.folder_writer import FolderWriter
 from memoryd_server.writing.memory_file import TAIL_BYTES, AppendBlock, missing_newlines, request_digest
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
@@ -74,4 +75,5 @@ __all__ = [
     "require_size",
     "text_field",
     "unified_diff",
+    "write_new",
 ]

@@ -1,0 +1,147 @@
+"""`memoryd import` and `memoryd export`: copy an agent's files between a folder and the database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from memoryd_server.cli.options import (
+    FAILURE,
+    CommonOptions,
+    agent_option,
+    bytes_text,
+    complain,
+    json_option,
+    print_json,
+    printable,
+    reported,
+    settings_options,
+)
+from memoryd_server.cli.progress import progress_bar
+
+if TYPE_CHECKING:
+    from memoryd_server.app import DocumentCopies
+    from memoryd_server.postgres import CopyOptions, CopyReport
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_MOST_SHOWN = 20
+
+
+@click.group(name="import")
+def import_() -> None:
+    """Copy memory files into the database of memoryd.store.url."""
+
+
+@click.group()
+def export() -> None:
+    """Copy memory files out of the database of memoryd.store.url."""
+
+
+def _copy_options(command: _F) -> _F:
+    for option in (
+        click.argument("folder", type=_FOLDER),
+        json_option,
+        click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
+        click.option("--replace", is_flag=True, help="Replace files that differ. Default: keep them, and list them."),
+        click.option("--sessions", type=_FOLDER, help="Also copy the transcripts, from or to this folder."),
+        agent_option,
+    ):
+        command = option(command)
+    return settings_options(command)
+
+
+@import_.command(name="folder")
+@_copy_options
+def import_folder(**given: Any) -> None:
+    """Copy the memory files of FOLDER, a workspace, into the database.
+
+    These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
+    the database has already are compared and not copied, so an interrupted import can be repeated. At the end, all
+    contents are compared by their SHA-256. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd
+    index` finds them immediately.
+    """
+    _run(given, into_database=True)
+
+
+@export.command(name="folder")
+@_copy_options
+def export_folder(**given: Any) -> None:
+    """Copy the memory files of an agent from the database into FOLDER, which is created if it is missing.
+
+    Files that are equal are not written, so an interrupted export can be repeated; other files in FOLDER are left
+    alone. At the end, all contents are compared by their SHA-256. The history of edits is not exported.
+    """
+    _run(given, into_database=False)
+
+
+def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
+    from memoryd_server.app import document_copies  # noqa: PLC0415 -- not needed for help
+
+    config, state_dir, workspace = given["config"], given["state_dir"], given["workspace"]
+    common = CommonOptions(config, state_dir, workspace, None, given["token_file"])
+    folder, sessions = given["folder"], given["sessions"]
+    with reported():
+        settings = common.settings(read_secrets=False)
+        if not into_database and not given["dry_run"]:
+            for each in filter(None, (folder, sessions)):
+                each.mkdir(parents=True, exist_ok=True)
+        with document_copies(settings, given["agent"], folder, sessions) as copies:
+            reports = _copy(copies, given, into_database=into_database)
+    is_complete = all(report.is_complete for report in reports.values())
+    if given["as_json"]:
+        shown = {name: asdict(report) for name, report in reports.items()}
+        print_json({"agent": copies.agent_id, "database": copies.location, "dryRun": given["dry_run"], **shown})
+    else:
+        for name, report in reports.items():
+            for line in _lines(name, report, dry_run=given["dry_run"]):
+                click.echo(printable(line))
+            _complain(report)
+    if not is_complete:
+        sys.exit(FAILURE)
+
+
+def _copy(copies: DocumentCopies, given: Mapping[str, Any], *, into_database: bool) -> dict[str, CopyReport]:
+    from memoryd_server.postgres import CopyOptions  # noqa: PLC0415 -- an extra
+
+    reports: dict[str, CopyReport] = {}
+    with progress_bar(transient=True) as bar:
+        options = partial(CopyOptions, replace=given["replace"], dry_run=given["dry_run"])
+        files = options(progress=lambda done, total: bar.update("Files", done, total))
+        reports["files"] = _one_way(copies.files, files, into_database=into_database)
+        if copies.transcripts is not None:
+            transcripts = options(progress=lambda done, total: bar.update("Transcripts", done, total))
+            reports["transcripts"] = _one_way(copies.transcripts, transcripts, into_database=into_database)
+    return reports
+
+
+def _one_way(copy: Any, options: CopyOptions, *, into_database: bool) -> CopyReport:
+    report: CopyReport = copy.into_database(options) if into_database else copy.into_folder(options)
+    return report
+
+
+def _lines(name: str, report: CopyReport, *, dry_run: bool) -> Iterator[str]:
+    verb = "Would copy" if dry_run else "Copied"
+    text = f"{verb} {report.copied} {name} ({bytes_text(report.copied_bytes)}); {report.equal} were equal"
+    yield text + (f", {report.replaced} replaced." if report.replaced else ".")
+    if report.verified:
+        yield f"Compared {report.verified} {name} afterwards: {len(report.mismatched)} differ."
+
+
+def _complain(report: CopyReport) -> None:
+    for path in report.conflicts[:_MOST_SHOWN]:
+        complain(f"{printable(path)} differs and was kept; --replace replaces it")
+    for path, reason in list(report.skipped.items())[:_MOST_SHOWN]:
+        complain(f"{printable(path)} was skipped: {reason}")
+    for path in report.mismatched[:_MOST_SHOWN]:
+        complain(f"{printable(path)} has changed during the copy; repeat the command")
+    shown = min(len(report.conflicts), _MOST_SHOWN) + min(len(report.skipped), _MOST_SHOWN)
+    hidden = len(report.conflicts) + len(report.skipped) - shown
+    if hidden:
+        complain(f"{hidden} more files were kept or skipped; --json lists all")

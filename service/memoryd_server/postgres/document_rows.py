@@ -28,13 +28,16 @@ _PUT = """INSERT INTO documents(agent_id, path, content, sha256, size_bytes, ver
         WHERE documents.path = excluded.path"""
 _EXTEND = """UPDATE documents SET content = content || %(added)s, sha256 = %(sha256)s, size_bytes = %(size)s,
     version = %(version)s, mtime_ns = %(mtime_ns)s WHERE """
-_MOVE = "UPDATE documents SET path = %(new_path)s WHERE "
+_MOVE = "UPDATE documents SET path = %(new_path)s, version = %(version)s WHERE "
 _DELETE = "DELETE FROM documents WHERE "
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A stored document without its content. `version` is unique among the agent's documents of all times."""
+    """A stored document without its content. `version` is that of the write that stored it under this path.
+
+    No other document of the same path, at any time, has this version.
+    """
 
     path: str
     sha256: bytes
@@ -90,9 +93,9 @@ class DocumentRows:
         values = {"sha256": sha256(content).digest(), "size": len(content), "version": version, "mtime_ns": mtime_ns}
         self._rows.run(_EXTEND + _AT, path=path, added=content[len(content) - added :], **values)
 
-    def move(self, path: str, new_path: str) -> None:
-        """Change the path of a document to one that is free. It keeps its version and time, as a renamed file does."""
-        self._rows.run(_MOVE + _AT, path=path, new_path=new_path)
+    def move(self, path: str, new_path: str, version: int) -> None:
+        """Change the path of a document to one that is free. It keeps its time, as a renamed file does."""
+        self._rows.run(_MOVE + _AT, path=path, new_path=new_path, version=version)
 
     def delete(self, path: str) -> bool:
         """Delete a document; return whether there was one."""

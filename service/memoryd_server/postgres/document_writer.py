@@ -18,7 +18,7 @@ from memoryd_server.postgres.document_rows import DocumentRows
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.history_rows import HistoryRows, changed_history
-from memoryd_server.sources import DREAM_NAMES, IGNORE_FILE, Location, Roots, resolve_for_append
+from memoryd_server.sources import Location, Roots, resolve_for_append
 from memoryd_server.store import WriteKind
 from memoryd_server.writing import (
     PAUSE_SECONDS,
@@ -35,7 +35,6 @@ from memoryd_server.writing import (
     WriteReceipt,
     change_of,
     change_to,
-    digest_of,
     invalid,
     kind_of,
     missing_newlines,
@@ -285,7 +284,7 @@ class DocumentWriter:
         if taken is not None:
             raise PathTaken(new_path, taken.sha256.hex())
         edit.documents.require_place(new_path)
-        edit.documents.move(path, new_path)
+        edit.documents.move(path, new_path, edit.version)
         record = record_of(
             job,
             new_path,
@@ -308,39 +307,15 @@ class DocumentWriter:
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: as `append`.
         """
         location = resolve_for_append(self._roots, path)
-        self._require_size(path, data)
+        if len(data) > self._max_file_bytes:
+            words = f"the file would have {len(data)} bytes, more than {self._max_file_bytes}"
+            raise PathNotAllowed(path, f"{words} (memoryd.limits.maxFileBytes)")
         with self._appends, self._write() as write:
             if write.documents.find(location.path) is not None:
                 return False
             write.documents.require_place(location.path)
             write.documents.put(location.path, data, write.version, write.mtime_ns)
             return True
-
-    def store(self, path: str, data: bytes, mtime_ns: int) -> bool:
-        """Store a document in place of one at this path, without a record in the history; for imports.
-
-        `.memoryignore` and `DREAMS.md` can be stored too. Return False if the document has this content already.
-
-        Raises:
-            PathNotAllowed: no document can have this path, or the document would be too large.
-            IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: as `append`.
-        """
-        if path not in {IGNORE_FILE, *DREAM_NAMES}:
-            path = resolve_for_append(self._roots, path).path
-        self._require_size(path, data)
-        with self._appends, self._write() as write:
-            found = write.documents.find(path)
-            if found is None:
-                write.documents.require_place(path)
-            elif found.sha256 == digest_of(data):
-                return False
-            write.documents.put(path, data, write.version, mtime_ns)
-            return True
-
-    def _require_size(self, path: str, data: bytes) -> None:
-        if len(data) > self._max_file_bytes:
-            words = f"the file would have {len(data)} bytes, more than {self._max_file_bytes}"
-            raise PathNotAllowed(path, f"{words} (memoryd.limits.maxFileBytes)")
 
     def prepare_deletion(self, location: Location) -> None:
         """Do nothing: a crash interrupts no deletion halfway."""

@@ -5,7 +5,7 @@ enough to be written again, and large enough to be read efficiently.
 """
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +13,7 @@ from memoryd_server.errors import FileNotFound, PathNotAllowed, TranscriptChange
 from memoryd_server.model import FileStat
 from memoryd_server.postgres.agent_database import AgentDatabase, AgentRows
 from memoryd_server.postgres.document_rows import document_stat
-from memoryd_server.sources import SESSIONS_FOLDER, session_id_problem, transcript_name
+from memoryd_server.sources import SESSIONS_FOLDER, session_id_problem
 from memoryd_server.sources import session_id as session_of
 from memoryd_server.writing import TranscriptReceipt
 
@@ -34,7 +34,7 @@ _PUT_STATE = """INSERT INTO transcripts(agent_id, name, records, size_bytes, ver
     VALUES(%(agent)s, %(name)s, %(records)s, %(size)s, %(version)s, %(mtime_ns)s)
     ON CONFLICT (agent_id, name) DO UPDATE SET records = excluded.records, size_bytes = excluded.size_bytes,
         mtime_ns = excluded.mtime_ns"""
-_LAST_PART = """SELECT first_byte, octet_length(data), substr(data, octet_length(data)) FROM transcript_parts
+_LAST_PART = """SELECT first_byte, octet_length(data) FROM transcript_parts
     WHERE agent_id = %(agent)s AND name = %(name)s ORDER BY first_byte DESC LIMIT 1"""
 _EXTEND_PART = """UPDATE transcript_parts SET data = data || %(data)s
     WHERE agent_id = %(agent)s AND name = %(name)s AND first_byte = %(first)s"""
@@ -111,33 +111,6 @@ class TranscriptRows:
             rows.run(_PUT_STATE, name=name, records=count, size=size, **values)
             return TranscriptReceipt(path, count, size)
 
-    def store(self, file_name: str, data: Iterable[bytes], mtime_ns: int) -> int:
-        """Store a whole transcript, rotated or not, in place of one with this name; return its size. For imports.
-
-        Each piece of `data`, of some MiB at most, gets parts of its own. The last line need not have a line break.
-
-        Raises:
-            PathNotAllowed: it is not the name of a transcript.
-            IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: as `append`.
-        """
-        path = f"{SESSIONS_FOLDER}/{file_name}"
-        if transcript_name(path) is None:
-            raise PathNotAllowed(path, "it is not the name of a transcript (<session>.jsonl)")
-        with self._database.write() as rows:
-            version = rows.lock_documents()
-            rows.run(_DELETE_PARTS, names=[file_name])
-            rows.run(_DELETE, names=[file_name])
-            size = breaks = 0
-            last_byte = b"\n"
-            for piece in filter(None, data):
-                _add_parts(rows, file_name, _State(size, breaks), piece)
-                size += len(piece)
-                breaks += piece.count(b"\n")
-                last_byte = piece[-1:]
-            records = breaks + (last_byte != b"\n")
-            rows.run(_PUT_STATE, name=file_name, records=records, size=size, version=version, mtime_ns=mtime_ns)
-            return size
-
     def delete_session(self, session_id: str) -> int:
         """Delete the transcripts of a session, and return how many there were.
 
@@ -160,23 +133,15 @@ def _state(rows: AgentRows, name: str) -> _State | None:
 
 def _append(rows: AgentRows, name: str, state: _State, data: bytes) -> int:
     """Append bytes to the parts of a transcript, and return its new size."""
-    first, length, last_byte = next(iter(rows.all(_LAST_PART, name=name)), (0, 0, b"\n"))
-    if last_byte != b"\n":
-        data = b"\n" + data
+    first, length = next(iter(rows.all(_LAST_PART, name=name)), (0, 0))
     extended = min(len(data), MOST_PART_BYTES - length) if 0 < length < GROWING_PART_BYTES else 0
     if extended:
         rows.run(_EXTEND_PART, name=name, first=first, data=data[:extended])
-    breaks = state.records - (last_byte != b"\n") + data.count(b"\n", 0, extended)
-    _add_parts(rows, name, _State(state.size_bytes + extended, breaks), data[extended:])
-    return state.size_bytes + len(data)
-
-
-def _add_parts(rows: AgentRows, name: str, before: _State, data: bytes) -> None:
-    """Add parts after those of `before`, whose `records` are the records that end before `data`."""
-    for start in range(0, len(data), MOST_PART_BYTES):
-        records = before.records + data.count(b"\n", 0, start)
+    for start in range(extended, len(data), MOST_PART_BYTES):
+        before = state.records + data.count(b"\n", 0, start)
         part = data[start : start + MOST_PART_BYTES]
-        rows.run(_ADD_PART, name=name, first=before.size_bytes + start, records=records, data=part)
+        rows.run(_ADD_PART, name=name, first=state.size_bytes + start, records=before, data=part)
+    return state.size_bytes + len(data)
 
 
 def _has_records(rows: AgentRows, name: str, number: int, data: bytes) -> bool:

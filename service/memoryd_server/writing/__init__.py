@@ -18,7 +18,6 @@ from memoryd_server.writing.edit_jobs import EditJob, MoveJob, RestoreJob, Write
 from memoryd_server.writing.edit_rules import (
     change_of,
     change_to,
-    digest_of,
     invalid,
     kind_of,
     receipt_of,
@@ -62,7 +61,6 @@ __all__ = [
     "WriteReceipt",
     "change_of",
     "change_to",
-    "digest_of",
     "invalid",
     "kind_of",
     "make_slug",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memoryd_server.errors import FileNotFound, IndexUnavailable, PathNotAllowed, TranscriptChanged
 from memoryd_server.model import Source, settled
 from memoryd_server.sources import START, FileTooLarge, ForgottenSources, IgnoreFileUnusable
-from memoryd_server.writing import SeenFile
+from memoryd_server.writing import FileDeletion, SeenFile
 from postgres_server import DATABASE
 from properties import examples
 from unit.writing.written_memory import LIMIT, NOW_MS, digest
@@ -50,13 +50,21 @@ def test_every_version_of_a_document_has_a_stat_of_its_own(new_memory):
     assert memory.corpus.is_deleted(memory.corpus.resolve("memory/b.md"), 0)
 
 
-def test_a_moved_document_keeps_its_stat(new_memory):
+def test_a_moved_document_keeps_its_time_and_has_a_new_version(new_memory):
     memory = new_memory()
     memory.write("memory/a.md", b"one")
-    (before,) = memory.corpus.discover().files
+    with memory.documents.write() as rows:
+        # As an import stores several files in one transaction.
+        document_rows = importlib.import_module("memoryd_server.postgres.document_rows")
+        version = rows.lock_documents()
+        for path in ("memory/a.md", "memory/b.md"):
+            document_rows.DocumentRows(rows).put(path, path[-4:-3].encode(), version, 7)
+    stats = [file.stat for file in memory.corpus.discover().files]
+    memory.write("memory/b.md", FileDeletion())
     memory.move("memory/a.md", "memory/b.md")
     (after,) = memory.corpus.discover().files
-    assert (before.stat, after.path) == (after.stat, "memory/b.md")
+    assert (after.path, after.stat.mtime_ns) == ("memory/b.md", 7)
+    assert after.stat not in stats
 
 
 def test_a_file_that_is_missing_or_too_large_is_not_read(new_memory):
@@ -226,51 +234,6 @@ def test_a_transcript_of_any_records_is_read_in_any_ranges(new_memory, appends, 
         data = stream.read(length)
         assert data == written[start : start + min(length, 1 << 20)]
         assert stream.tell() == start + len(data)
-
-
-def test_an_imported_transcript_is_stored_byte_for_byte_and_continued(new_memory):
-    memory = new_memory()
-    memory.transcripts.append("s", [b"old"] * 9)
-    (before,) = memory.corpus.list_transcripts()
-    pieces = [b'{"n": 1}\n{"n"', b"", b": 2}\r\n", b"x" * 600_000]
-    assert memory.transcripts.store("s.jsonl", pieces, 7) == sum(map(len, pieces))
-    (file,) = memory.corpus.list_transcripts()
-    assert (file.stat.mtime_ns, file.stat.inode != before.stat.inode) == (7, True)
-    assert stream_of(memory, "s").readall() == b"".join(pieces)
-    # The last line has no line break, and is a record.
-    with pytest.raises(TranscriptChanged):
-        memory.transcripts.append("s", [b"{}"], 2)
-    records = [b"{}", b"y" * 300_000, b"z"]
-    assert memory.transcripts.append("s", records, 3).records == 6
-    assert stream_of(memory, "s").readall() == b"".join(pieces) + b"\n{}\n" + b"y" * 300_000 + b"\nz\n"
-    lines = [b'{"n": 1}', b'{"n": 2}\r', b"x" * 600_000, *records]
-    for start in range(6):
-        assert memory.transcripts.append("s", lines[start:], start).already_appended
-    memory.transcripts.store("s.jsonl.reset.1", [], 7)
-    assert memory.transcripts.delete_session("s") == 2
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a/b.jsonl", "s.jsonl.zst", "s.jsonl.lock", ".jsonl", ""])
-def test_a_file_that_is_no_transcript_is_not_imported(new_memory, name):
-    with pytest.raises(PathNotAllowed):
-        new_memory().transcripts.store(name, [b"{}"], 7)
-
-
-def test_imported_documents_are_not_in_the_history(new_memory):
-    memory = new_memory()
-    for path in ("memory/a.md", ".memoryignore", "DREAMS.md", "MEMORY.md"):
-        assert memory.writer.store(path, b"\0\xff", 7)
-        assert not memory.writer.store(path, b"\0\xff", 8)
-        place = memory.corpus.locations_for_reading(path)[0] if path != ".memoryignore" else None
-        assert place is None or memory.corpus.read(place, LIMIT)[1].mtime_ns == 7
-    memory.append("text", "memory/a.md")
-    assert memory.writer.store("memory/a.md", b"new", 9)
-    assert (memory.data("memory/a.md"), memory.records()) == (b"new", [])
-    for path in ("notes.md", "memory/.memoryignore", "memory/a.md/b.md", "memory/../MEMORY.md"):
-        with pytest.raises(PathNotAllowed):
-            memory.writer.store(path, b"text", 7)
-    with pytest.raises(PathNotAllowed, match="maxFileBytes"):
-        memory.writer.store("memory/b.md", b"x" * (LIMIT + 1), 7)
 
 
 def test_forgotten_sources_are_stored(new_memory):

@@ -2,7 +2,7 @@
 
 from memoryd_server.app.config import agent_config, check_backends, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
-from memoryd_server.app.document_copies import DocumentCopies, document_copies
+from memoryd_server.app.document_copies import DocumentCopies, open_copies
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.shared_store import database_of
 
@@ -12,9 +12,9 @@ __all__ = [
     "agent_config",
     "check_backends",
     "database_of",
-    "document_copies",
     "http_address",
     "metrics_address",
+    "open_copies",
     "require_http_extra",
     "run_daemon",
 ]

@@ -30,7 +30,7 @@ class DocumentCopies:
 
 
 @contextmanager
-def document_copies(
+def open_copies(
     settings: ResolvedSettings, agent_id: str, folder: Path, sessions: Path | None
 ) -> Iterator[DocumentCopies]:
     """Yield the copies of an agent between the database of the settings and two folders.

@@ -82,7 +82,7 @@ def export_folder(**given: Any) -> None:
 
 
 def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
-    from memoryd_server.app import document_copies  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.app import open_copies  # noqa: PLC0415 -- not needed for help
 
     config, state_dir, workspace = given["config"], given["state_dir"], given["workspace"]
     common = CommonOptions(config, state_dir, workspace, None, given["token_file"])
@@ -92,7 +92,7 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
         if not into_database and not given["dry_run"]:
             for each in filter(None, (folder, sessions)):
                 each.mkdir(parents=True, exist_ok=True)
-        with document_copies(settings, given["agent"], folder, sessions) as copies:
+        with open_copies(settings, given["agent"], folder, sessions) as copies:
             reports = _copy(copies, given, into_database=into_database)
     is_complete = all(report.is_complete for report in reports.values())
     if given["as_json"]:

@@ -133,7 +133,7 @@ serve: setup ## Start the daemon with the sample workspace
 .PHONY: serve-postgres
 serve-postgres: setup setup-postgres ## The same with a PostgreSQL server in .memoryd/postgres, for development; it ends with the daemon
 	@mkdir -p -m 700 .memoryd .memoryd/postgres
-	@$(BIN)/python tests/serve_postgres.py .memoryd/postgres $(BIN)/memoryd serve --workspace docs/sample-workspace \
+	@$(BIN)/python tests/serve_postgres.py .memoryd/postgres docs/sample-workspace $(BIN)/memoryd serve \
 		--state-dir .memoryd/postgres/state --listen unix:.memoryd/postgres/memoryd.sock \
 		--example-query "how do I fix ERR_CACHE_4017?"
 

@@ -1,7 +1,8 @@
 """Run `memoryd serve` on a PostgreSQL server of its own, which keeps its data: `make serve-postgres`.
 
-Usage: serve_postgres.py FOLDER COMMAND... FOLDER gets the data of the server, and a state directory `state` with the
-settings that select it. The server listens on a Unix socket that only this user can open, and has no passwords.
+Usage: serve_postgres.py FOLDER WORKSPACE COMMAND... FOLDER gets the data of the server, and a state directory `state`
+with the settings that select it. The memory files of WORKSPACE are imported before the daemon starts; those that the
+database has already are kept. The server listens on a Unix socket that only this user can open, and has no passwords.
 """
 
 import json
@@ -17,7 +18,7 @@ from postgres_server import IS_ROOT, PostgresServer, missing
 MAX_PATH_BYTES = 107 - len("/server/.s.PGSQL.5432")
 
 
-def main(folder, command):
+def main(folder, workspace, command):
     if reason := missing():
         return reason
     if len(os.fsencode(folder)) > MAX_PATH_BYTES:
@@ -34,9 +35,13 @@ def main(folder, command):
     except (OSError, subprocess.SubprocessError) as error:
         return f"PostgreSQL does not start: {error}. See {data}/log, or remove {data} to begin with an empty database."
     try:
-        # The memory files of the workspace, and not an empty database.
-        text = json.dumps({"memoryd": {"store": {"url": server.url, "documents": "folder"}}})
+        text = json.dumps({"memoryd": {"writes": "edit", "store": {"url": server.url}}})
         (state / "memoryd.json5").write_text(f"// `make serve-postgres` overwrites this file.\n{text}\n")
+        # A document that was edited differs from its file, and is kept.
+        subprocess.run(
+            [sys.executable, "-m", "memoryd_server", "import", "folder", workspace, "--state-dir", state],
+            stdout=sys.stderr,
+        )
         return run(command)
     finally:
         server.stop()
@@ -53,4 +58,4 @@ def run(command):
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve(), sys.argv[2:]))
+    sys.exit(main(Path(sys.argv[1]).resolve(), Path(sys.argv[2]), sys.argv[3:]))

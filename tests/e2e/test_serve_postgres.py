@@ -33,8 +33,8 @@ def test_data_is_kept_and_the_server_ends_with_the_daemon(folder, places, is_ctr
     socket = folder / "server" / ".s.PGSQL.5432"
     revisions = []
     for _ in range(2):
-        within = (sys.executable, "-c", OWN_GROUP, sys.executable, serve_postgres.__file__, folder)
-        daemon = start(workspace, folder / "state", home=home, within=within, listen=f"unix:{folder}/m.sock")
+        within = (sys.executable, "-c", OWN_GROUP, sys.executable, serve_postgres.__file__, folder, workspace)
+        daemon = start(None, folder / "state", home=home, within=within, listen=f"unix:{folder}/m.sock")
         try:
             assert "the red ferry" in daemon.memoryd("search", "ferry").stdout
             (agent,) = json.loads(daemon.memoryd("status", "--json").stdout)

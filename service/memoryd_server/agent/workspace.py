@@ -159,6 +159,8 @@ class AgentWorkspace:
         """Start no further write and no further archive, and close the history."""
         self.stop_writes()
         self._archive_thread.shutdown(wait=False)
+        # What refers to a closed agent can stay until the next full collection of garbage.
+        self.appender.release_memory()
         await asyncio.to_thread(self.history.close)
 
 

@@ -14,6 +14,8 @@ AGENTS = ("main", "heron")
 # The ledger of an agent then takes 6 MiB.
 APPENDS = 10_000
 RELOADS = 8
+# A call waits while the agents are opened again.
+CALL_SECONDS = 30.0
 # If the closed agents kept their ledgers until the next collection of garbage, it would be 96 MiB.
 MEBIBYTES_GROWN = 36
 
@@ -44,10 +46,10 @@ def test_closed_agents_keep_no_ledger_in_memory(places):
         process = psutil.Process(served.process.pid)
 
         def reload(tokens):
-            loads = client.status().service.settings_loads
+            loads = client.status(timeout=CALL_SECONDS).service.settings_loads
             write_settings(state, workspace, tokens)
             process.send_signal(signal.SIGHUP)
-            wait_until(lambda: client.status().service.settings_loads > loads)
+            wait_until(lambda: client.status(timeout=CALL_SECONDS).service.settings_loads > loads)
 
         reload(400)
         before = process.memory_info().rss

@@ -170,6 +170,8 @@ class AgentWorkspace:
         """Start no further write and no further archive, and close the history."""
         self.stop_writes()
         self._archive_thread.shutdown(wait=False)
+        # What refers to a closed agent can stay until the next full collection of garbage.
+        self.documents.writer.release_memory()
         await asyncio.to_thread(self.documents.history.close)
 
 

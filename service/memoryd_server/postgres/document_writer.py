@@ -118,6 +118,9 @@ class DocumentWriter:
     def recover(self) -> None:
         """Do nothing: a crash interrupts no write halfway."""
 
+    def release_memory(self) -> None:
+        """Do nothing: no row is kept in memory."""
+
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage of the history."""
         return tuple(filter(None, (self._history.problem,)))

@@ -154,6 +154,10 @@ class SqliteStore:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
+        # What refers to a closed store can stay until the next full collection of garbage.
+        if self._vectors is not None:
+            self._vectors.release_memory()
+        self._caches.release_memory()
         self._close_writer()
         self._lock.release()
 

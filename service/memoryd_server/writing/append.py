@@ -98,6 +98,15 @@ class Appender:
                 except FileBusy as error:
                     self._locked_out = f"{error.message}; the next append settles what a crash interrupted"
 
+    def release_memory(self) -> None:
+        """Drop the ledger's entries from memory, unless a write is running. The next append reads them again."""
+        # A disk that hangs can block a write for ever.
+        if self._mutex.acquire(blocking=False):
+            try:
+                self._ledger.release_memory()
+            finally:
+                self._mutex.release()
+
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage of the ledger, foreign locks, and texts that a crash truncated."""
         recovery = self._recovery

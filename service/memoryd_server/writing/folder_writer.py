@@ -50,6 +50,10 @@ class FolderWriter:
         self._appender.recover()
         self._editor.recover()
 
+    def release_memory(self) -> None:
+        """Drop the ledger's entries from memory, unless a write is running. The next append reads them again."""
+        self._appender.release_memory()
+
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator about appends, edits and their history."""
         return (*self._appender.issues(), *self._editor.issues())

@@ -106,7 +106,7 @@ _LINES_PER_REMOVED = 4
 
 
 class Ledger:
-    """The ledger of one agent. Its methods need the lock of `lock`.
+    """The ledger of one agent. Its methods need the lock of `lock`, except `exists` and `release_memory`.
 
     `problem` describes damage that was found since this object was created, and its repair; "" for none.
     """
@@ -140,8 +140,12 @@ class Ledger:
             self._fd = -1
 
     def exists(self) -> bool:
-        """Return whether the ledger exists. The only method that needs no lock."""
+        """Return whether the ledger exists."""
         return self._path.exists()
+
+    def release_memory(self) -> None:
+        """Drop the entries from memory; the next `lock` reads them again. Not to be called while `lock` is held."""
+        self._entries, self._position, self._lines, self._file = {}, 0, 0, None
 
     def get(self, key: str) -> LedgerEntry | None:
         """Return the entry of a key, or None."""

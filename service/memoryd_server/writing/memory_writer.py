@@ -28,6 +28,9 @@ class MemoryWriter(Protocol):
     def recover(self) -> None:
         """Settle the writes that a crash interrupted. Called at the daemon's start; raises nothing for damage."""
 
+    def release_memory(self) -> None:
+        """Release what was read from the storage; the next call reads it again."""
+
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage, and writes that could not be settled."""
 

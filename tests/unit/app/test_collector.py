@@ -1,9 +1,10 @@
 """Full garbage collections happen at calm moments, not during work."""
 
 import gc
+import weakref
 from contextlib import contextmanager
 
-from memoryd_server.app.collector import MOST_SECONDS, OBJECTS_A_SECOND, FullCollections
+from memoryd_server.app.collector import MOST_SECONDS, FullCollections
 
 
 @contextmanager
@@ -36,24 +37,25 @@ async def test_work_that_makes_many_objects_causes_no_full_collection():
     assert not gc.get_freeze_count()
 
 
-async def test_the_more_objects_there_are_the_rarer_are_collections():
+async def test_the_more_objects_are_in_use_the_rarer_are_collections():
     gc.disable()
     full, now = [], [100.0]
     collections = FullCollections(monotonic=lambda: now[0])
+    collections.start()
     try:
-        # The time of this process's own objects, and of 60,000 more.
-        own = len(gc.get_objects()) / OBJECTS_A_SECOND
         kept = [[number] for number in range(60_000)]
+        gc.collect(1)
+        await collections.step()
         gc.collect(1)
         with recorded(full):
             now[0] += 59
             await collections.step()
             assert not full
-            now[0] += min(own + 2, MOST_SECONDS)
+            # The rest is for objects of the test's own process.
+            now[0] += 6
             await collections.step()
             assert len(full) == 1
-            # Not exactly the limit, because a sum of floats may be less.
-            now[0] += MOST_SECONDS + 1
+            now[0] += MOST_SECONDS
             await collections.step()
             assert len(full) == 1, "no object has become old"
             gc.collect(1)
@@ -61,4 +63,37 @@ async def test_the_more_objects_there_are_the_rarer_are_collections():
             assert len(full) == 2
         assert len(kept) == 60_000
     finally:
+        await collections.stop()
+        gc.enable()
+
+
+class Cycle:
+    """An object that only a collection frees."""
+
+    def __init__(self):
+        self.itself = self
+
+
+async def test_garbage_does_not_delay_its_collection():
+    gc.disable()
+    now = [100.0]
+    collections = FullCollections(monotonic=lambda: now[0])
+    collections.start()
+    try:
+        kept = [[number] for number in range(20_000)]
+        gc.collect(1)
+        await collections.step()
+        garbage = [Cycle() for _ in range(200_000)]
+        last = weakref.ref(garbage[-1])
+        gc.collect(1)
+        del garbage
+        now[0] += 19
+        await collections.step()
+        assert last() is not None
+        now[0] += 10
+        await collections.step()
+        assert last() is None
+        assert len(kept) == 20_000
+    finally:
+        await collections.stop()
         gc.enable()

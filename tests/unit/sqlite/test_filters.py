@@ -222,6 +222,19 @@ def test_a_search_without_a_filter_resolves_none(tmp_path):
         assert store.vector_memory_bytes() == 0
 
 
+def test_a_closed_index_has_no_vectors_and_no_filters_in_memory(tmp_path):
+    with index_of([NOTE], tmp_path) as store:
+        with store.read() as reader:
+            # The vectors are loaded by the second search, and the filter by the first question.
+            for _ in range(2):
+                reader.vector_hits(np.ones(DIMENSIONS, np.float32), 10, ChunkFilter())
+            vectors = store.vector_memory_bytes()
+            reader.has_chunks(MAY_1)
+            assert 0 < vectors < store.vector_memory_bytes()
+        store.close()
+        assert store.vector_memory_bytes() == 0
+
+
 def test_the_cache_is_bounded_and_drops_the_least_recently_used_filter(tmp_path):
     filters = [ChunkFilter(FileFilter(path_prefixes=(name,))) for name in ("memory/", "m", "me", "mem")]
     with index_of([NOTE], tmp_path) as store, store.read() as reader:

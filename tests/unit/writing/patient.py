@@ -13,6 +13,7 @@ class PatientAppender:
     def __init__(self, workspace, ledger):
         self._appender = Appender(Roots(str(workspace), ()), str(ledger))
         self.recover, self.issues = self._appender.recover, self._appender.issues
+        self.release_memory = self._appender.release_memory
 
     def append(self, text, **request):
         job, until = AppendJob(text, **request), time.monotonic() + 60

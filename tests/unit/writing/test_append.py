@@ -96,6 +96,14 @@ def test_without_a_key_the_same_text_twice_is_two_entries(fixture):
     assert fixture.file(LOG).read_text() == "text\ntext\n"
 
 
+def test_a_retry_is_recognised_after_the_memory_was_released(fixture):
+    appender = fixture.appender()
+    first = appender.append("text", path=LOG, idempotency_key="k")
+    appender.release_memory()
+    again = appender.append("text", path=LOG, idempotency_key="k")
+    assert (again.start_line, again.already_appended) == (first.start_line, True)
+
+
 def test_a_retry_answers_as_the_first_call_did_even_when_the_file_has_grown(fixture):
     appender = fixture.appender()
     first = appender.append("text", path=LOG, idempotency_key="k")

@@ -234,10 +234,15 @@ clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is insta
 test-browser: setup setup-http browser ## Test the inspector in a headless Chromium
 	test ! -e .venv/.browser-ready || $(BIN)/pytest -q -rs -n 2 --dist loadfile --durations=10 -m browser tests/browser
 
+# The tests of the RPCs that read or write memory files and transcripts, which also run with documents in PostgreSQL.
+DOCUMENT_TESTS := $(foreach subject,append edits forget get get_chunks history ignoring lists search session_archive \
+	session_context sessions sync,tests/rpc/test_$(subject).py)
+
 .PHONY: test-postgres
 test-postgres: setup setup-postgres ## Test the PostgreSQL driver with a real server, which `make setup-postgres` installs
 	$(PYTEST) -rs -m postgres tests/unit tests/rpc tests/e2e
 	$(PYTEST) -rs --store=postgres --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" tests/rpc
+	$(PYTEST) -rs --store=documents --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" $(DOCUMENT_TESTS)
 
 .PHONY: screenshots
 screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images

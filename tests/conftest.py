@@ -36,9 +36,9 @@ settings.load_profile("memoryd")
 def pytest_addoption(parser):
     parser.addoption(
         "--store",
-        choices=("sqlite", "postgres"),
+        choices=("sqlite", "postgres", "documents"),
         default="sqlite",
-        help="the store of the daemons in tests/rpc; a PostgreSQL server is started for the session",
+        help="the store of the daemons in tests/rpc; with documents, their memory files are in PostgreSQL, too",
     )
 
 

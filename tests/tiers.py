@@ -16,7 +16,7 @@ def keep_cases(items, folder, most):
     for item in items:
         if not str(item.path).startswith(below):
             continue
-        if not any(item.get_closest_marker(name) for name in ("slow", "clients")):
+        if not any(item.get_closest_marker(name) for name in ("slow", "clients", "skip")):
             tests.setdefault((item.path, item.originalname), []).append(item)
     for cases in tests.values():
         step = max(1, (len(cases) - 1) / max(1, most - 1))

@@ -1,6 +1,7 @@
 import functools
 import os
 from contextlib import nullcontext
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -21,28 +22,28 @@ FAST_CASES = 1
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
+def pytest_collection_modifyitems(config, items):
+    store = config.getoption("store")
+    # The markers of the stores without which a test cannot run.
+    names = {"sqlite": [], "postgres": ["sqlite_only"], "documents": ["sqlite_only", "folder_only"]}[store]
+    for item, name in product(items, names):
+        for marker in item.iter_markers(name):
+            item.add_marker(pytest.mark.skip(*marker.args))
     keep_cases(items, Path(__file__).parent, FAST_CASES)
-
-
-def pytest_runtest_setup(item):
-    marker = item.get_closest_marker("sqlite_only")
-    if marker is not None and item.config.getoption("store") != "sqlite":
-        pytest.skip(*marker.args)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def databases(request):
-    """Give each home a database with `--store=postgres`, and none otherwise."""
+    """Give each home a database with `--store=postgres` or `documents`, and none otherwise."""
     if request.config.getoption("store") == "sqlite":
         yield None
         return
     from rpc.databases import running_databases  # noqa: PLC0415 -- the extra is optional
 
     with running_databases() as databases:
-        Home.databases = databases
+        Home.databases, Home.has_documents = databases, request.config.getoption("store") == "documents"
         yield databases
-        Home.databases = None
+        Home.databases, Home.has_documents = None, False
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,11 @@ import psycopg
 
 from memoryd_server.postgres import Database, DatabaseConfig, PostgresStore, PostgresWriteHistory
 from postgres_server import ROLE, running_server
+from rpc.document_mirror import DocumentMirror, Mirroring, MirroringStreams
 
 TEMPLATE = "template_with_tables"
 INDEX_TABLES = ("files", "chunks", "front_matter", "postings", "names", "vectors", "generations", "agents")
+DOCUMENT_TABLES = {"documents", "transcript_parts"}
 # Those of SQLite's FTS5.
 K1, B, LEAST_IDF = 1.2, 0.75, 1e-6
 
@@ -66,6 +68,8 @@ class PostgresRows:
         self._server = server
         self._name = name
         self.url = server.url_of(name)
+        self.location = f"postgresql://{server.folder}/{name}"
+        self.documents = DocumentMirror(self.url)
 
     @contextmanager
     def _connection(self):
@@ -76,6 +80,9 @@ class PostgresRows:
 
     def agent_of(self, store):
         return store._agent_id
+
+    def interceptors(self, home):
+        return (Mirroring(home), MirroringStreams(home)) if home.has_documents else ()
 
     def waiting_calls(self):
         return ((psycopg.Connection, "wait", "sql"), (psycopg, "connect", "sql"))
@@ -131,10 +138,11 @@ class PostgresRows:
         return self.rows(agent_id, agent_id, postgres=f"SELECT {', '.join(counts)}")[0]
 
     def places_of(self, word, *, within="", ignoring=()):
-        """Return the tables with the word, whatever its case, as text or as bytes."""
+        """Return the tables with the word, whatever its case, as text or as bytes, but not those of the documents."""
         with self._connection() as connection:
             query = "SELECT tablename FROM pg_tables WHERE schemaname = 'memoryd'"
             tables = [row[0] for row in connection.execute(query) if within in row[0]]
+            tables = [table for table in tables if table not in DOCUMENT_TABLES]
             assert connection.execute("SELECT count(*) FROM agents").fetchone()[0], "nothing is stored"
             found = "SELECT count(*) FROM {0} WHERE lower({0}::text) LIKE %s OR {0}::text LIKE %s"
             like = [f"%{word.lower()}%", f"%{word.encode().hex()}%"]

@@ -77,6 +77,7 @@ class IsolationDaemon:
     def running(self):
         # The name is the same in each daemon; without one, the history has the ID of the token.
         _, self.token = new_token(self.home, "ada", name="ada", scopes=["admin", "edit"])
+        self.home.store_files()
         self.daemon.start()
         try:
             with (
@@ -149,6 +150,7 @@ class IsolationDaemon:
 
     def current_hash(self, path):
         """Return the SHA-256 of a file of ada's workspace; of nothing if the path is none."""
+        self.home.load_files()
         file = self.home.workspace / path
         inside = bool(path) and ".." not in path and file.is_relative_to(self.home.workspace) and file.is_file()
         return hashlib.sha256(file.read_bytes() if inside else b"").hexdigest()
@@ -167,11 +169,11 @@ class IsolationDaemon:
         return copy
 
     def _plain(self, value):
-        """Replace this daemon's folder, whose name has the same length for every daemon, and random ids."""
+        """Replace this daemon's folder, whose name is of the same length for every one, its database and random ids."""
         if isinstance(value, bytes):
             return VERSION_ID.sub(b"ID", value.replace(str(self.home.root).encode(), b"ROOT"))
-        plain = VERSION_ID.sub(b"ID", value.replace(str(self.home.root), "ROOT").encode()).decode()
-        return ENTRY_PATH.sub("entries/ID", plain)
+        own = value.replace(str(self.home.root), "ROOT").replace(self.home.store.location, "DATABASE")
+        return ENTRY_PATH.sub("entries/ID", VERSION_ID.sub(b"ID", own.encode()).decode())
 
 
 def _is_passing(message):

@@ -23,6 +23,7 @@ class SqliteFiles:
     def __init__(self, home):
         self._folder = home.state_dir / "memory"
         self._state_dir = home.state_dir
+        self.location = str(self._folder)
 
     def index(self, agent_id="main"):
         return self._folder / f"{agent_id}.memoryd.sqlite"
@@ -33,6 +34,10 @@ class SqliteFiles:
     def agent_of(self, store):
         """Return the ID of the agent of a store."""
         return store.path.name.removesuffix(".memoryd.sqlite")
+
+    def interceptors(self, _home):
+        """Return the interceptors of the client."""
+        return ()
 
     def waiting_calls(self):
         """Return (object, name, event) of functions that wait for the database; apsw has hooks for this."""

@@ -162,6 +162,7 @@ async def test_a_file_of_an_extra_path_is_not_written(serve, home):
     assert (shared / "team.md").read_text() == "theirs"
 
 
+@pytest.mark.folder_only("documents in a database need no workspace")
 async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
     running = await serve(workspace=str(home.root / "absent"))
     missing = f"{home.root / 'absent'} does not exist; create it"
@@ -197,6 +198,7 @@ def tiny(home):
         yield home
 
 
+@pytest.mark.folder_only("documents in a database need no workspace")
 @pytest.mark.parametrize("path", ["memory/old.md", "memory/new.md", "memory/new/folder.md", ""])
 async def test_a_read_only_workspace_is_named(serve, read_only, path):
     running = await serve()
@@ -208,6 +210,7 @@ async def test_a_read_only_workspace_is_named(serve, read_only, path):
     assert (await running.get("memory/old.md")).text == "old\n"
 
 
+@pytest.mark.folder_only("documents in a database need no workspace")
 async def test_a_full_disk_is_named_and_leaves_nothing_behind(serve, tiny):
     running = await serve()
     await running.append("kept", path="memory/log.md")

@@ -160,6 +160,7 @@ async def test_the_budget_decides_what_is_in_memory_and_changes_no_answer(serve,
     await check_recall(daemon, notes, questions)
 
 
+@pytest.mark.sqlite_only("PostgreSQL compares vectors in the server, so the daemon keeps none in memory")
 @pytest.mark.slow
 async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provider, notes):
     notes.add(200)
@@ -175,6 +176,7 @@ async def test_an_index_that_outgrows_the_budget_answers_from_disk(serve, provid
     assert daemon.memory().index.embedding.store.vector_memory_bytes() == 0
 
 
+@pytest.mark.sqlite_only("PostgreSQL compares vectors in the server, so the daemon keeps none in memory")
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 async def test_above_ten_thousand_chunks_bits_find_the_nearest_and_follow_the_files(serve, provider, notes):

@@ -319,6 +319,7 @@ async def test_a_read_only_state_directory_refuses_edits_and_changes_nothing(ser
     await write(again, PATH, THREE, content="x")
 
 
+@pytest.mark.folder_only("documents in a database need no workspace")
 async def test_a_read_only_workspace_is_named_and_leaves_no_history(serve, home):
     home.put(PATH, THREE)
     running = await serve(EDITS)
@@ -342,6 +343,7 @@ async def test_a_damaged_history_is_reported_and_does_not_stop_edits(serve, home
     assert [version.version_id for version in (await history(again)).versions] == [done.version_id]
 
 
+@pytest.mark.folder_only("qmd searches the files of a workspace")
 async def test_files_of_a_qmd_agent_are_edited(serve, qmd_home, fake):
     running = await serve({**qmd_settings(fake.path), **EDITS})
     before = "# Harbour\n\na crane\n"
@@ -377,6 +379,7 @@ async def test_one_sync_indexes_both_paths_of_a_move(serve, home):
     assert [file.path for file in (await running.files()).files] == ["memory/b.md"]
 
 
+@pytest.mark.folder_only("a write of a document and its record are one transaction")
 @pytest.mark.parametrize("more", [{}, NO_SEARCH])
 async def test_a_write_that_a_crash_interrupted_is_settled_at_the_start(serve, home, more):
     home.put("memory/before.md", "before\n")

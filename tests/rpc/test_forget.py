@@ -133,6 +133,7 @@ async def test_the_same_text_elsewhere_is_still_found(running, home):
     assert paths(await running.search(WORD)) == ["memory/copy.md"]
 
 
+@pytest.mark.folder_only("documents in a database have no extra paths")
 async def test_a_file_of_an_extra_path_is_forgotten_and_never_deleted(serve, home):
     shared = home.root / "shared"
     shared.mkdir()
@@ -158,6 +159,7 @@ async def test_a_path_that_is_no_memory_file_cannot_be_forgotten(running, home, 
     assert (home.workspace / "notes.md").exists()
 
 
+@pytest.mark.folder_only("a document is not a link")
 async def test_nothing_is_deleted_through_a_link(running, home):
     (home.root / "outside").mkdir()
     (home.root / "outside" / "a.md").write_text("outside")
@@ -200,6 +202,7 @@ async def test_an_annotated_entry_is_forgotten_by_its_text_as_it_was_written(run
     assert (await running.status()).cache.entries == cached - 1
 
 
+@pytest.mark.folder_only("archives of transcripts are files of a gateway")
 async def test_a_session_is_forgotten_with_its_rotated_transcripts(serve, home):
     names = ("abc.jsonl", "abc.jsonl.reset.1", "abc.jsonl.deleted.2", "abcd.jsonl")
     for name in names:
@@ -262,6 +265,7 @@ async def test_words_that_cannot_be_overwritten_yet_are_reported(running, home, 
     assert on_disk(home) == []
 
 
+@pytest.mark.folder_only("the list of forgotten sources is a table")
 async def test_a_record_that_cannot_be_written_keeps_everything_as_it_is(running, home):
     (home.state_dir / "memory" / "main.forgotten").mkdir(parents=True)
     call = forget(running, path="memory/secret.md")
@@ -269,6 +273,7 @@ async def test_a_record_that_cannot_be_written_keeps_everything_as_it_is(running
     assert paths(await running.search(WORD)) == ["memory/secret.md"]
 
 
+@pytest.mark.folder_only("the list of forgotten sources is a table")
 async def test_a_damaged_record_is_reported(running, home, serve, provider):
     await forget(running, path="memory/secret.md")
     await running.stop()

@@ -127,6 +127,7 @@ async def test_bad_fields_are_all_named(serve, request_, violations):
     await check_refused(running.get(**request_), "INVALID_ARGUMENT", "INVALID_REQUEST", violations=violations)
 
 
+@pytest.mark.folder_only("documents in a database have no extra paths")
 async def test_a_file_of_an_extra_path_is_read_under_its_own_name(serve, home):
     shared = home.root / "shared"
     shared.mkdir()

@@ -3,6 +3,8 @@
 import json
 import threading
 
+import pytest
+
 from rpc.qmd_calls import qmd_settings
 
 LINE = "the heron stands near the weir and waits for a fish\n"
@@ -99,6 +101,7 @@ async def test_a_file_is_read_although_the_index_is_damaged(serve, home):
     assert (reply.text, lines_of(reply)) == ("a heron", [])
 
 
+@pytest.mark.folder_only("qmd searches the files of a workspace")
 async def test_with_qmd_a_file_is_read_and_has_no_chunks(serve, qmd_home, fake):
     running = await serve(qmd_settings(fake.path))
     reply = await running.get("memory/a.md", include_chunks=True)

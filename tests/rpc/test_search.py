@@ -338,6 +338,7 @@ async def test_a_search_on_a_dirty_index_starts_a_sync_and_does_not_wait_for_it(
     assert paths(answer) == ["memory/harbour.md"]
 
 
+@pytest.mark.folder_only("a sync does not read an unchanged document again")
 async def test_a_search_during_a_sync_that_reads_unchanged_files_again_is_not_stale(home, serve, pause_sync):
     """Files that were indexed within a second of their last change, or that failed, are read again by the next sync."""
     home.write(boat="the red ferry sails at dawn", tea="green tea without sugar")

@@ -118,6 +118,7 @@ async def test_bad_fields_are_all_named(serve, request_, violations):
     )
 
 
+@pytest.mark.folder_only("documents in a database need no workspace")
 async def test_a_workspace_that_does_not_exist_is_not_made(serve, home):
     home.say("abc.jsonl", talk("one"))
     running = await serve(workspace=str(home.root / "absent"))

@@ -92,6 +92,7 @@ async def test_appended_text_is_in_the_context_immediately(serve):
     assert (await ask(running)).files[-1].text == "just now\n"
 
 
+@pytest.mark.folder_only("a document is not a link")
 async def test_a_link_is_reported_and_not_followed(serve, home):
     (home.root / "outside").write_text("outside")
     (home.workspace / "MEMORY.md").symlink_to(home.root / "outside")

@@ -172,6 +172,7 @@ async def test_status_counts_each_source(home, serve):
     assert "SOURCE_SKIPPED" not in kinds(status.degradations)
 
 
+@pytest.mark.folder_only("documents are not watched")
 async def test_a_transcript_is_indexed_when_it_is_due_and_not_before(home, serve, monkeypatch):
     quick = functools.partial(BackgroundSync, transcript_window_seconds=0.05)
     monkeypatch.setattr("memoryd_server.agent.index.BackgroundSync", quick)
@@ -191,6 +192,7 @@ async def test_a_transcript_is_indexed_when_it_is_due_and_not_before(home, serve
     assert await eventually(found) == ["sessions/s1.jsonl"]
 
 
+@pytest.mark.folder_only("archives of transcripts are files of a gateway")
 async def test_a_rotated_transcript_is_found_under_its_new_name(home, serve):
     file = say(home, "s1.jsonl", user("The heron nests by the weir."))
     memoryd = await serve(sessions())

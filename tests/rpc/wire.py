@@ -45,10 +45,12 @@ def by_meaning(provider, **more):
 class Home:
     """A state directory, a workspace and a socket, all of one test's own.
 
-    With `databases`, which the tests with `--store=postgres` set, it has a database of its own, too.
+    With `databases`, which the tests with `--store=postgres` set, it has a database of its own, too. With
+    `--store=documents`, that also has the memory files and transcripts, which are copied from and to the folders.
     """
 
     databases: ClassVar[Any] = None
+    has_documents: ClassVar[bool] = False
 
     root: Path
     workspace: Path = field(init=False)
@@ -56,6 +58,7 @@ class Home:
     socket: Path = field(init=False)
     environ: dict = field(default_factory=dict)
     _database: Any = field(init=False, default=None)
+    _workspaces: dict = field(init=False, default_factory=dict)
 
     def __post_init__(self):
         self.workspace = self.root / "workspace"
@@ -94,7 +97,9 @@ class Home:
         """`settings` as memoryd.json5, on this home's folders and socket unless `flags` say otherwise."""
         (self.state_dir / "memoryd.json5").write_text(json.dumps(self.with_store(settings or {})))
         given = {"workspace": str(self.workspace), "state_dir": str(self.state_dir), "listen": f"unix:{self.socket}"}
-        return load(environ=self.environ, home=self.root, flags={**given, **flags})
+        settings = load(environ=self.environ, home=self.root, flags={**given, **flags})
+        self._workspaces = {agent_id: str(agent.workspace) for agent_id, agent in settings.agents.items()}
+        return settings
 
     @property
     def store(self):
@@ -109,7 +114,18 @@ class Home:
         own = settings.get("memoryd", {})
         if self.databases is None or not isinstance(own, dict) or "store" in own:
             return settings
-        return {**settings, "memoryd": {**own, "store": {"url": self.store.url, "documents": "folder"}}}
+        store = {"url": self.store.url, "documents": "database" if self.has_documents else "folder"}
+        return {**settings, "memoryd": {**own, "store": store}}
+
+    def store_files(self):
+        """Copy the files that have changed in the folders into the database, if that has the documents."""
+        for agent_id, workspace in self._workspaces.items() if self.has_documents else ():
+            self.store.documents.store(agent_id, workspace, self.state_dir)
+
+    def load_files(self):
+        """Copy the documents that have changed in the database into the folders, if it has documents."""
+        for agent_id, workspace in self._workspaces.items() if self.has_documents else ():
+            self.store.documents.load(agent_id, workspace)
 
 
 def quiet(settings=None, **sync):
@@ -223,8 +239,10 @@ async def start(home, settings=None, *, background=False, open_native=open_inoti
         background=background,
         open_native=open_native,
     )
+    home.store_files()
     address, *_ = await daemon.start()
-    return Running(home, daemon, address, grpc.aio.insecure_channel(address), log)
+    channel = grpc.aio.insecure_channel(address, interceptors=home.store.interceptors(home))
+    return Running(home, daemon, address, channel, log)
 
 
 def paths(response):

@@ -10,6 +10,7 @@ import pwd
 import signal
 import subprocess
 import tempfile
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -91,10 +92,26 @@ class PostgresServer:
         self._guard.stdin.close()
         self._guard.wait(STOP_SECONDS)
 
+    def kill(self):
+        """Kill all processes of the server, as a crash of its machine ends them; `start` starts it again."""
+        postmaster = self._postmaster()
+        # It starts no others once it is stopped.
+        os.kill(postmaster, signal.SIGSTOP)
+        killed = [postmaster, *_children(postmaster)]
+        for process in killed:
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.stop()
+        # A server does not start as long as another process has its shared memory.
+        deadline = time.monotonic() + STOP_SECONDS
+        while any(map(_is_running, killed)):
+            assert time.monotonic() < deadline, "killed processes of the server are still running"
+            time.sleep(0.005)
+
     @contextmanager
     def hanging(self):
         """Stop the processes of the server, whose connections stay open, until the block ends."""
-        postmaster = int((self._data / "postmaster.pid").read_text().split()[0])
+        postmaster = self._postmaster()
         stopped = []
         try:
             # The first one starts no others after it was stopped.
@@ -105,6 +122,9 @@ class PostgresServer:
         finally:
             for process in stopped:
                 os.kill(process, signal.SIGCONT)
+
+    def _postmaster(self):
+        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def create_database(self, name):
         """Create a database that belongs to the role of memoryd and has the extension; return its URL."""
@@ -147,10 +167,20 @@ def _children(parent):
     """Yield the running processes that a process has started."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
-            # The name, in parentheses, may contain spaces.
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            if int(fields[1]) == parent:
+            if int(_fields(folder)[1]) == parent:
                 yield int(folder.name)
+
+
+def _is_running(process):
+    """Return whether a process exists and has not ended; its parent may not have noticed the end."""
+    with suppress(OSError):
+        return _fields(Path("/proc") / str(process))[0] not in {"Z", "X"}
+    return False
+
+
+def _fields(folder):
+    """Return the state of a process in /proc, its parent, and more; its name, in parentheses, may contain spaces."""
+    return (folder / "stat").read_text().rpartition(")")[2].split()
 
 
 def missing():

@@ -192,7 +192,9 @@ class AgentHnsw:
             except psycopg.Error:
                 if self._stopped.is_set():
                     return False
-                self._retry_at = self._monotonic() + _RETRY_SECONDS
+                # A server that was restarted probably creates it.
+                if not connection.broken:
+                    self._retry_at = self._monotonic() + _RETRY_SECONDS
                 raise
 
     def _cancel_if_stopped(self, connection: Connection) -> None:

@@ -371,6 +371,11 @@ eval-hybrid: setup eval-data ## The same for hybrid search with the local model 
 		print(json.dumps({"agents": {"defaults": {"memorySearch": local}}}))' "$(MODEL)" > .memoryd/eval/hybrid.json5
 	$(call EVALUATE,eval_hybrid,--state-dir .memoryd/eval/state --config .memoryd/eval/hybrid.json5 --keep .memoryd/eval/indexes)
 
+# The same questions with files and with a PostgreSQL server, which `make setup-postgres` installs.
+.PHONY: eval-postgres
+eval-postgres: setup setup-postgres eval-data ## Fail if search quality with PostgreSQL differs; with MODEL also in hybrid search
+	$(BIN)/python benchmarks/eval_postgres.py --data "$(DATA)" $(if $(MODEL),--model "$(MODEL)")
+
 .PHONY: eval-recall
 eval-recall: setup eval-data ## Measure recall before a turn with LoCoMo in DATA; with MODEL also in hybrid search
 	$(BIN)/python benchmarks/recall_curves.py --data "$(DATA)" --state .memoryd/eval/recall $(if $(MODEL),--model "$(MODEL)")

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from memoryd_server.cli.options import CommonOptions, agent_option, json_option, settings_options
+
+if TYPE_CHECKING:
+    from pydantic import SecretStr
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -37,6 +41,12 @@ _SHARE = click.FloatRange(0, 1)
     type=click.Path(file_okay=False, path_type=Path),
     help="Folder in which to keep the indexes for the next run.",
 )
+@click.option(
+    "--database",
+    metavar="URL",
+    help="Keep the memory files and the indexes in this PostgreSQL database, for evaluations only. Each workspace is "
+    "imported as an agent of its own, and stays there. The password may be in memoryd.store.passwordFile.",
+)
 @click.option("--out", type=_FILE, help="Also write the JSON to this file.")
 @click.option(
     "--compare", type=_FILE, help="Results file of an earlier run. Print the differences, with confidence intervals."
@@ -60,6 +70,7 @@ def evaluate(
     by: str | None,
     keyword: bool,
     keep: Path | None,
+    database: str | None,
     out: Path | None,
     compare: Path | None,
     min_recall: float | None,
@@ -76,5 +87,14 @@ def evaluate(
     from memoryd_server.cli.evaluation_report import EvaluationOptions, evaluate_memory  # noqa: PLC0415
 
     common = CommonOptions(config, state_dir, workspace, None, token_file)
-    options = EvaluationOptions(data, limit, by, keyword, keep, out, compare, min_recall, max_loss)
+    url = None if database is None else _database_url(database)
+    options = EvaluationOptions(data, limit, by, keyword, keep, out, compare, min_recall, max_loss, url)
     sys.exit(evaluate_memory(common, agent, options, as_json=as_json))
+
+
+def _database_url(text: str) -> SecretStr:
+    from pydantic import SecretStr  # noqa: PLC0415 -- not needed for help
+
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise click.UsageError("--database: the value is not a URL such as postgresql://USER@HOST/DATABASE")
+    return SecretStr(text)

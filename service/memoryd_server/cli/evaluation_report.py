@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import SecretStr
 
 from memoryd_server.cli.evaluation_run import EvaluationRun, only_agent, run_evaluation
 from memoryd_server.cli.evaluation_tables import print_comparison, print_report
@@ -49,6 +50,7 @@ class EvaluationOptions:
     compare: Path | None
     min_recall: float | None
     max_loss: float | None
+    database: SecretStr | None = None
 
 
 def _labels(value: str) -> tuple[str, ...]:
@@ -64,19 +66,22 @@ def evaluate_memory(common: CommonOptions, agent: str, options: EvaluationOption
     """Run the golden set, print and write the results, and return the exit code.
 
     Raises:
-        click.UsageError: a label is unknown, or `max_loss` has nothing to be compared with.
+        click.UsageError: a label is unknown, `max_loss` has nothing to be compared with, or a folder is given for
+            indexes that are kept in a database.
     """
     labels = LABELS if options.by is None else _labels(options.by)
     compare, max_loss = options.compare, options.max_loss
     if max_loss is not None and not (compare and labels):
         raise click.UsageError("--max-loss requires --compare, and a label in --by")
+    if options.keep is not None and options.database is not None:
+        raise click.UsageError("--keep and --database exclude each other: the database keeps the indexes")
     with reported():
         settings = only_agent(common.settings(), agent)
         queries = _picked(read_golden_set(options.data), options.limit)
         # Read before the run, which can take minutes and may replace the file.
         earlier = None if compare is None else _read_comparable(compare, queries)
         began = time.monotonic()
-        run = _run(settings, queries, keyword=options.keyword, keep=options.keep)
+        run = _run(settings, queries, options)
         report = make_report(run.outcomes, labels)
         comparison = None if earlier is None else compare_runs(earlier.questions, run.outcomes, labels)
         results = _as_dict(settings.default_agent, options.keyword, run, report, time.monotonic() - began)
@@ -107,17 +112,16 @@ def _read_comparable(file: Path, queries: Sequence[GoldenQuery]) -> EarlierResul
     return earlier
 
 
-def _run(
-    settings: ResolvedSettings, queries: Sequence[GoldenQuery], *, keyword: bool, keep: Path | None
-) -> EvaluationRun:
+def _run(settings: ResolvedSettings, queries: Sequence[GoldenQuery], options: EvaluationOptions) -> EvaluationRun:
     count = len(queries)
     with progress_bar(transient=True) as bar:
         bar.update("searching", 0, count)
         return run_evaluation(
             settings,
             queries,
-            keyword=keyword,
-            keep=keep,
+            keyword=options.keyword,
+            keep=options.keep,
+            database=options.database,
             on_done=lambda done: bar.update("searching", done, count),
         )
 

@@ -24,6 +24,8 @@ from memoryd_server.evaluation import (
 from memoryd_server.settings import DatabaseSettings
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from memoryd import messages
     from memoryd.client import MemorydClient
     from memoryd_server.settings import ResolvedSettings
@@ -49,23 +51,27 @@ def run_evaluation(
     *,
     keyword: bool,
     keep: Path | None,
+    database: SecretStr | None = None,
     on_done: Callable[[int], None],
 ) -> EvaluationRun:
     """Run every query against an index of its workspace. `settings` has one agent, whose workspace is replaced.
 
-    `keep` is the folder in which the indexes are kept, or None. `on_done` is called with the number of completed
-    queries.
+    `keep` is the folder in which the indexes are kept, or None. `database` is the URL of a PostgreSQL database, into
+    which the workspaces are imported, each as an agent of its own; None for files. `on_done` is called with the number
+    of completed queries.
 
     Raises:
-        GoldenSetError: no query could be run.
+        GoldenSetError: no query could be run, or a workspace cannot be imported.
         memoryd.client.MemorydError: a sync or a search failed.
     """
     outcomes: list[QueryOutcome] = []
     left_out: list[str] = []
     degradations: dict[str, None] = {}
     done = 0
+    evaluated = _evaluated_settings(settings, keyword=keyword)
     for workspace, group in _by_workspace(queries).items():
-        with _memory_of(workspace, _evaluated_settings(settings, keyword=keyword), keep) as client:
+        own = evaluated if database is None else _in_database(evaluated, workspace, database)
+        with _memory_of(workspace, own, keep) as client:
             _sync(client)
             if reason := _reason_not_covered(client, group):
                 left_out.append(reason)
@@ -73,7 +79,7 @@ def run_evaluation(
                 on_done(done)
                 continue
             for query in group:
-                request = _request(query, settings.default_agent, keyword=keyword)
+                request = _request(query, own.default_agent, keyword=keyword)
                 answer = client.search(request, timeout=_SEARCH_SECONDS)
                 degradations |= dict.fromkeys(each.reason for each in answer.info.degradations)
                 outcomes.append(judge(query, [_hit(result) for result in answer.results]))
@@ -107,7 +113,31 @@ def _evaluated_settings(settings: ResolvedSettings, *, keyword: bool) -> Resolve
     more = {"provider": "none", "fallback": "none"} if keyword else {}
     # Extra paths belong to the agent and not to the golden set.
     search = agent.memory_search.model_copy(update={"extra_paths": (), **more})
-    return replace(settings, agents={agent.agent_id: replace(agent, memory_search=search)})
+    agents = {agent.agent_id: replace(agent, memory_search=search)}
+    store = DatabaseSettings(password_file=settings.service.store.password_file)
+    return replace(settings, agents=agents, service=settings.service.model_copy(update={"store": store}))
+
+
+def _in_database(settings: ResolvedSettings, workspace: Path, url: SecretStr) -> ResolvedSettings:
+    """Return the settings with the documents in a database, as those of an agent that is named after the workspace."""
+    agent_id = f"eval-{_digest(workspace)}"
+    agent = replace(settings.agent(settings.default_agent), agent_id=agent_id)
+    store = settings.service.store.model_copy(update={"url": url})
+    service = settings.service.model_copy(update={"store": store})
+    return replace(settings, agents={agent_id: agent}, default_agent=agent_id, service=service)
+
+
+def _import(workspace: Path, settings: ResolvedSettings) -> None:
+    """Copy the memory files and transcripts of a workspace into the database."""
+    from memoryd_server.app import open_copies  # noqa: PLC0415 -- not needed for help
+    from memoryd_server.postgres import CopyOptions  # noqa: PLC0415 -- an extra
+
+    transcripts = workspace / _TRANSCRIPTS
+    sessions = transcripts if transcripts.is_dir() else None
+    with open_copies(settings, settings.default_agent, workspace, sessions) as copies:
+        reports = [each.into_database(CopyOptions(replace=True)) for each in (copies.files, copies.transcripts) if each]
+    if not all(report.is_complete for report in reports):
+        raise GoldenSetError(f"the files of {workspace} cannot be imported completely")
 
 
 @contextmanager
@@ -123,6 +153,8 @@ def _memory_of(workspace: Path, settings: ResolvedSettings, keep: Path | None) -
         address = f"unix:{directory}/s"
         state = _state_dir(keep, workspace) if keep is not None else Path(directory)
         swapped = _settings_of(workspace, settings, state, address)
+        if swapped.service.store.has_documents:
+            _import(workspace, swapped)
         local = LocalDaemon(swapped, background=False)
         local.start()
         try:
@@ -148,9 +180,7 @@ def _settings_of(workspace: Path, settings: ResolvedSettings, state: Path, addre
         changes["sources"] = tuple(dict.fromkeys((*search.sources, "sessions")))
     search = search.model_copy(update=changes)
     agent = replace(agent, workspace=workspace, memory_search=search, index_path=state / "memory" / "index.sqlite")
-    service = settings.service.model_copy(
-        update={"listen": (address,), "token_file": None, "store": DatabaseSettings()}
-    )
+    service = settings.service.model_copy(update={"listen": (address,), "token_file": None})
     # The store replaces that of the agent, whose own sessions do not belong to the golden set.
     store = str(transcripts / "sessions.json")
     return replace(settings, state_dir=state, service=service, agents={agent.agent_id: agent}, session_store=store)
@@ -158,8 +188,11 @@ def _settings_of(workspace: Path, settings: ResolvedSettings, state: Path, addre
 
 def _state_dir(keep: Path, workspace: Path) -> Path:
     """Return the folder below `keep` for the index of this workspace."""
-    digest = hashlib.sha256(bytes(workspace)).hexdigest()[:12]
-    return keep / f"{workspace.name}-{digest}"
+    return keep / f"{workspace.name}-{_digest(workspace)}"
+
+
+def _digest(workspace: Path) -> str:
+    return hashlib.sha256(bytes(workspace)).hexdigest()[:12]
 
 
 def _sync(client: MemorydClient) -> None:

@@ -23,7 +23,7 @@ class SqliteFiles:
     def __init__(self, home):
         self._folder = home.state_dir / "memory"
         self._state_dir = home.state_dir
-        self.location = str(self._folder)
+        self.location = str(self.index())
 
     def index(self, agent_id="main"):
         return self._folder / f"{agent_id}.memoryd.sqlite"

@@ -305,6 +305,7 @@ async def test_an_agent_without_memory_search_edits_without_a_revision(serve, ho
     assert not list(home.state_dir.rglob("main.memoryd.sqlite"))
 
 
+@pytest.mark.sqlite_only("a history in PostgreSQL is not in the state directory")
 async def test_a_read_only_state_directory_refuses_edits_and_changes_nothing(serve, home):
     home.put(PATH, THREE)
     running = await serve(EDITS)

@@ -266,6 +266,7 @@ async def test_a_reload_ends_the_requests_of_a_sync_that_is_running(home, serve,
     assert (await running.status()).embedding.provider == ""
 
 
+@pytest.mark.sqlite_only("the path of an index does not count with PostgreSQL")
 async def test_an_agent_that_cannot_be_opened_with_the_new_settings_keeps_no_provider(home, serve, openai):
     with_openclaw(home, openai, {})
     running = await serve()

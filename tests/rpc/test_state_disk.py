@@ -34,6 +34,7 @@ async def indexed_once(serve):
     await daemon.stop()
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_read_only_state_directory_answers_and_takes_nothing_up(filled, serve):
     await indexed_once(serve)
     with unwritable(filled.state_dir / "memory"):
@@ -59,6 +60,7 @@ async def test_a_read_only_state_directory_answers_and_takes_nothing_up(filled, 
     assert "INDEX_IMPAIRED" not in kinds((await running.search("kestrel")).info.degradations)
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_read_only_state_directory_without_an_index_is_refused_with_the_reason(filled, serve):
     (filled.state_dir / "memory").mkdir()
     with unwritable(filled.state_dir / "memory"), pytest.raises(IndexReadOnly, match="no index yet"):
@@ -74,6 +76,7 @@ async def test_a_read_only_workspace_is_searched_and_synced_and_not_appended_to(
         assert not (await running.status()).index.dirty
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_full_disk_is_said_so_and_room_alone_heals(filled, serve):
     with small_disk(filled.state_dir / "memory", 1_500):
         running = await serve()
@@ -98,6 +101,7 @@ async def test_a_full_disk_is_said_so_and_room_alone_heals(filled, serve):
         await running.stop()
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_full_disk_heals_in_the_background(filled, serve):
     with small_disk(filled.state_dir / "memory", 1_500):
         search = {"sync": {"watchDebounceMs": 20}}
@@ -113,6 +117,7 @@ async def test_a_full_disk_heals_in_the_background(filled, serve):
         await running.stop()
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_start_on_a_full_disk_answers_from_what_is_there(filled, serve):
     with small_disk(filled.state_dir / "memory", 1_500):
         await indexed_once(serve)
@@ -128,6 +133,7 @@ async def test_a_start_on_a_full_disk_answers_from_what_is_there(filled, serve):
         await running.stop()
 
 
+@pytest.mark.sqlite_only("an index in PostgreSQL is not on the disk of the state directory")
 async def test_a_remote_disk_is_reported_to_the_operator_and_everything_works(filled, serve, monkeypatch):
     table = filled.root / "mountinfo"
     table.write_text(f"30 25 0:30 / {filled.state_dir} rw shared:1 - virtiofs source rw\n")

@@ -64,7 +64,7 @@ async def test_a_status_holds_what_the_contract_names(serve, home):
     assert status.index.schema_version > 0
     assert status.index.size_bytes > 0
     assert status.index.analyzer_version
-    assert status.index.path == str(home.state_dir / "memory" / "main.memoryd.sqlite")
+    assert status.index.path == home.store.location
     (source,) = status.index.sources
     assert (source.source, source.files_on_disk, source.files_indexed, source.chunks, source.files_failed) == (
         memory_pb2.SOURCE_MEMORY,
@@ -111,6 +111,7 @@ async def test_sessions_without_their_flag_are_a_warning_that_names_the_flag(ser
     assert [memory_pb2.Source.Name(counts.source) for counts in status.index.sources] == ["SOURCE_MEMORY"]
 
 
+@pytest.mark.sqlite_only("PostgreSQL does not use sqlite-vec")
 async def test_sqlite_vec_that_does_not_load_is_one_warning_in_the_log(serve, home, provider):
     home.write(a="one")
     settings = by_meaning(provider, store={"vector": {"extensionPath": str(home.root / "no-such-extension")}})
@@ -149,11 +150,15 @@ async def test_a_deep_status_shows_the_probe_and_the_vector_engine(serve, provid
     dimensions = len(provider.vector("ping"))
     assert (probe.ok, probe.dimensions, probe.error) == (True, dimensions, "")
     assert probe.elapsed.ToNanoseconds() > 0
-    assert (engine.engine, engine.load_error) == ("sqlite-vec", "")
-    assert is_file(engine.extension_path)
+    name = "sqlite-vec" if running.home.store.is_sqlite else "pgvector"
+    assert (engine.engine, engine.load_error) == (name, "")
+    # PostgreSQL loads its extension itself.
+    assert is_file(engine.extension_path) is running.home.store.is_sqlite
     text = await shown(running, "--deep")
     assert f"Probe answered with {dimensions} dimensions, in 0." in line(text, "Probe")
-    assert f"Vector sqlite-vec {engine.version}, {engine.extension_path}" in line(text, "Vector")
+    assert f"Vector {', '.join(filter(None, (f'{name} {engine.version}', engine.extension_path)))}" in line(
+        text, "Vector"
+    )
     (report,) = json.loads(await shown(running, "--deep", "--json"))
     assert report["status"]["embedding"]["probe"]["dimensions"] == dimensions
     assert report["status"]["vector"]["extensionPath"] == engine.extension_path
@@ -172,8 +177,9 @@ async def test_a_status_without_a_provider_says_why_and_a_deep_one_names_the_vec
     running = await serve()
     plain, deep = await running.status(), await running.status(probe=True)
     assert (plain.vector.engine, plain.vector.version, plain.vector.extension_path) == ("none", "", "")
-    assert (deep.vector.engine, deep.vector.load_error) == ("sqlite-vec", "")
-    assert (bool(deep.vector.version), is_file(deep.vector.extension_path)) == (True, True)
+    is_sqlite = running.home.store.is_sqlite
+    assert (deep.vector.engine, deep.vector.load_error) == ("sqlite-vec" if is_sqlite else "pgvector", "")
+    assert (bool(deep.vector.version), is_file(deep.vector.extension_path)) == (True, is_sqlite)
     for options in ((), ("--deep",)):
         text = await shown(running, *options)
         assert "Provider none (requested: auto): no embedding provider is configured" in line(text, "Provider")

@@ -239,7 +239,7 @@ DOCUMENT_TESTS := $(foreach subject,append edits forget get get_chunks history i
 	session_context sessions sync,tests/rpc/test_$(subject).py)
 
 .PHONY: test-postgres
-test-postgres: setup setup-postgres ## Test the PostgreSQL driver with a real server, which `make setup-postgres` installs
+test-postgres: setup setup-postgres ## Test the PostgreSQL driver, and the RPCs on it, with a real server
 	$(PYTEST) -rs -m postgres tests/unit tests/rpc tests/e2e
 	$(PYTEST) -rs --store=postgres --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" tests/rpc
 	$(PYTEST) -rs --store=documents --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" $(DOCUMENT_TESTS)

@@ -41,9 +41,12 @@ _BUILD_CANDIDATES = 64
 _FEW_CHUNKS = 3_000
 _MATCHING = f"SELECT coalesce(sum(chunk_count), 0)::bigint FROM files WHERE {OWN}{{files}}"  # noqa: S608 -- a constant
 
-# Candidates that a search of the graph keeps, and the most vectors that it looks at for a filter.
-_SETTINGS = """SELECT set_config('hnsw.ef_search', '200', true), set_config('hnsw.max_scan_tuples', '2000', true),
-    set_config('hnsw.iterative_scan', 'strict_order', true)"""
+# Candidates that a search of the graph keeps, which a larger graph needs more of for the same recall; and the most
+# vectors that it looks at for a filter.
+_LEAST_CANDIDATES, _MOST_CANDIDATES = 200, 1_000
+_CHUNKS_PER_CANDIDATE = 250
+_SETTINGS = """SELECT set_config('hnsw.ef_search', %(candidates)s, true),
+    set_config('hnsw.max_scan_tuples', '2000', true), set_config('hnsw.iterative_scan', 'strict_order', true)"""
 
 # Two sessions that each create an index of the same table wait for one another. Parallel workers need shared memory,
 # which containers often limit.
@@ -107,7 +110,8 @@ def candidates(
         WHERE {OWN} AND vector_set = %(set)s AND dimensions = %(dimensions)s{condition}
         ORDER BY embedding::{index.type} <=> %(query)s::{index.type} LIMIT %(limit)s"""  # noqa: S608 -- constants and a number
     numbers = {"set": index.vector_set, "dimensions": index.dimensions, "limit": limit}
-    scope.run(_SETTINGS)
+    searched = min(max(_LEAST_CANDIDATES, scope.state.chunk_count // _CHUNKS_PER_CANDIDATE), _MOST_CANDIDATES)
+    scope.run(_SETTINGS, candidates=str(searched))
     rows = scope.all(statement, **values, **numbers, query=query)
     return rows if len(rows) == limit else None
 

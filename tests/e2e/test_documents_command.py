@@ -50,7 +50,11 @@ def test_a_workspace_of_the_command_line_is_not_read_and_the_log_says_so(places,
     try:
         daemon.memoryd("index")
         assert "ferry" not in daemon.memoryd("search", "ferry").stdout
+        checks = json.loads(daemon.memoryd("doctor", "--json").stdout)
     finally:
         end(daemon.process)
     logged = (home / "daemon.log").read_text("utf-8")
     assert f"{workspace} is not read, because the memory files are in the database" in logged
+    command = f"memoryd import folder {workspace} --agent main"
+    assert command in logged
+    assert [check["name"] for check in checks if command in check["detail"]] == ["memory of main"]

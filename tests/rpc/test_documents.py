@@ -284,6 +284,31 @@ async def test_status_names_the_database_without_credentials_and_no_watcher(serv
     assert kinds(status.degradations) == []
 
 
+async def test_a_workspace_with_files_is_reported_while_the_database_has_none(serve, home, url):
+    home.put("memory/a.md", NOTE)
+    running = await serve(with_documents(url))
+    await running.synced()
+    (issue,) = (await running.status()).source_issues
+    assert f"`memoryd import folder {home.workspace} --agent main`" in issue
+    assert 'memoryd.store.documents to "folder"' in issue
+    chunks = with_documents(url, {"agents": {"defaults": {"memorySearch": {"chunking": {"tokens": 200}}}}})
+    await running.daemon.reload(lambda: home.settings(chunks))
+    # The agent was opened again.
+    await running.synced()
+    assert [(line["agent"], line["problem"]) for line in running.logged("warn-workspace")] == [("main", issue)]
+    await write(running, "memory/b.md", content=NOTE)
+    assert list((await running.status()).source_issues) == []
+
+
+async def test_an_empty_workspace_is_not_reported(serve, home, url):
+    home.put("memory/a.txt", NOTE)
+    home.put("notes.md", NOTE)
+    running = await serve(with_documents(url))
+    await running.synced()
+    assert list((await running.status()).source_issues) == ["no memory files found"]
+    assert running.logged("warn-workspace") == []
+
+
 async def test_an_extra_path_is_reported_as_not_read(serve, url, tmp_path):
     extra = {"agents": {"defaults": {"memorySearch": {"extraPaths": [str(tmp_path)]}}}}
     running = await serve(with_documents(url, extra))

@@ -66,7 +66,7 @@ class AgentConfig:
     `edits_enabled` is whether memory files may be edited; the contents that edits replace are kept for
     `history_seconds`, and at most `history_bytes` of them. `documents_driver` is "folder" if the memory files are in
     the workspace, else the kind of database that has them; `documents_location` then names the database, without a
-    user and password.
+    user and password, and `unread_workspace` is the workspace of the settings, which is not read.
     """
 
     agent_id: str
@@ -104,6 +104,7 @@ class AgentConfig:
     store_driver: str = "sqlite"
     documents_driver: str = "folder"
     documents_location: str = ""
+    unread_workspace: str = ""
     searched_sources: tuple[Source, ...] = ()
     read_chars: int | None = None
     edits_enabled: bool = False

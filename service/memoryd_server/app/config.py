@@ -126,6 +126,7 @@ def agent_config(agent: AgentSettings, settings: ResolvedSettings) -> AgentConfi
         sync=_sync_config(agent, settings.service),
         store_driver=search.store.driver if settings.service.store.url is None else "postgres",
         documents_driver="postgres" if in_database else "folder",
+        unread_workspace=str(agent.workspace) if in_database else "",
         configured_backend=agent.memory.backend,
         ranking=_ranking(agent, settings.service),
         # Without an index of its own, memoryd embeds nothing.

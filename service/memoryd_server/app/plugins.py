@@ -125,11 +125,12 @@ class Extension(Protocol):
 class StorageParts:
     """What drivers need in addition to an agent's configuration.
 
-    `on_load_error` is called on any thread with the reason why sqlite-vec does not load. `shared` is the database of
-    `memoryd.store`.
+    `on_load_error` is called on any thread with the reason why sqlite-vec does not load, and `on_unread_files` with an
+    agent and the reason why the files in its workspace are not read. `shared` is the database of `memoryd.store`.
     """
 
     on_load_error: Callable[[str], None]
+    on_unread_files: Callable[[str, str], None]
     shared: SharedStore
 
 
@@ -202,7 +203,7 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
 
 def postgres_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> AgentDocuments:
     """Keep an agent's memory files and transcripts in the database of `memoryd.store`."""
-    return parts.shared.documents(config, clock)
+    return parts.shared.documents(config, clock, parts.on_unread_files)
 
 
 class QmdPlugin:
@@ -378,14 +379,15 @@ EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 class StorageFactory:
     """Creates the storage of agents with the configured drivers.
 
-    The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library.
+    The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library, and
+    one for each agent whose files are not read.
     """
 
     def __init__(self, log: Log, database: DatabaseSettings) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._warned: set[str] = set()
-        self._parts = StorageParts(self._warn, SharedStore(database))
+        self._parts = StorageParts(self._warn_load_error, self._warn_unread_files, SharedStore(database))
 
     def make(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Create the storage of an agent."""
@@ -399,12 +401,19 @@ class StorageFactory:
         """Return the metrics of the database of `memoryd.store`; None if it is not used."""
         return self._parts.shared.metrics()
 
-    def _warn(self, reason: str) -> None:
+    def _is_new(self, reason: str) -> bool:
         with self._lock:
             is_new = reason not in self._warned
             self._warned.add(reason)
-        if is_new:
+            return is_new
+
+    def _warn_load_error(self, reason: str) -> None:
+        if self._is_new(reason):
             self._log.warning("skip-sqlite-vec", error=reason, used="exact")
+
+    def _warn_unread_files(self, agent_id: str, reason: str) -> None:
+        if self._is_new(reason):
+            self._log.warning("warn-workspace", agent=agent_id, problem=reason)
 
 
 def plugin_configs(

@@ -1,5 +1,6 @@
 """SharedStore: the storage and documents of agents in one PostgreSQL database. Imports the driver when it is used."""
 
+import shlex
 import threading
 import uuid
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from memoryd_server.errors import SettingsError
 from memoryd_server.model import Clock, Source
 from memoryd_server.observe import DatabaseMetrics
 from memoryd_server.settings import DatabaseSettings
+from memoryd_server.sources import has_memory_files
 from memoryd_server.sqlite import EmbeddingCache
 from memoryd_server.store import BuildIdentity, VectorCache
 
@@ -89,11 +91,20 @@ class SharedStore:
             now_ms=now_ms,
         )
 
-    def documents(self, config: AgentConfig, clock: Clock) -> AgentDocuments:
-        """Keep the memory files and transcripts of an agent in the database. Raises as `_opened`."""
+    def documents(self, config: AgentConfig, clock: Clock, report: Callable[[str, str], None]) -> AgentDocuments:
+        """Keep the memory files and transcripts of an agent in the database. Raises as `_opened`.
+
+        `report(agent_id, reason)` is called each time when the database has no memory files, but the workspace has.
+        """
 
         def now_ms() -> int:
             return clock.now_ns() // 1_000_000
+
+        def unread_files() -> str:
+            reason = unread_workspace(config.agent_id, config.unread_workspace)
+            if reason:
+                report(config.agent_id, reason)
+            return reason
 
         history = self.history(config, now_ms)
         from memoryd_server.postgres import DocumentCorpus, ForgottenRows, TranscriptRows  # noqa: PLC0415 -- as above
@@ -101,12 +112,23 @@ class SharedStore:
         database = history.documents()
         indexed = (Source.MEMORY in config.sources, Source.SESSIONS in config.sources)
         return AgentDocuments(
-            DocumentCorpus(database, config.roots, *indexed),
+            DocumentCorpus(database, config.roots, *indexed, unread_files),
             document_writer(config, history, now_ms),
             history,
             ForgottenRows(database),
             TranscriptRows(database, now_ms),
         )
+
+
+def unread_workspace(agent_id: str, workspace: str) -> str:
+    """Return what to do with the memory files in a workspace that is not read; empty if it has none. Blocks."""
+    if not has_memory_files(workspace):
+        return ""
+    command = f"memoryd import folder {shlex.quote(workspace)} --agent {shlex.quote(agent_id)}"
+    return (
+        "the database of memoryd.store.url has no memory files of this agent, and those in its workspace are not read: "
+        f'run `{command}`, or set memoryd.store.documents to "folder"'
+    )
 
 
 def document_writer(

@@ -271,7 +271,7 @@ _EXPLAINED: Mapping[str, tuple[str, str]] = {
     ),
     "SOURCE_SKIPPED": (
         "a source is not searched; files of an unavailable folder stay in the index, but are not in search results",
-        "mount or create the folder; if it is gone for good, remove it from the settings",
+        "do what the reason says; mount or create a missing folder, or remove it from the settings",
     ),
     "DEADLINE_CUT": ("a search reached its deadline before it was complete", "allow calls more time"),
     "WATCHER_IMPAIRED": (

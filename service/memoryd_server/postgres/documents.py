@@ -72,7 +72,8 @@ class DocumentCorpus:
     """The sources of one agent in the database. Thread-safe. Every method blocks.
 
     `memory` and `indexes_sessions` are whether memory files and transcripts are indexed; they can be read in either
-    case.
+    case. `unread_files` is called if the agent has no memory files, and returns where it has some that are not read;
+    empty if there are none.
 
     Raises:
         IndexUnavailable, IndexBusy: the database cannot be used; raised by every method that reads.
@@ -82,6 +83,7 @@ class DocumentCorpus:
     roots: Roots
     memory: bool = True
     indexes_sessions: bool = True
+    unread_files: Callable[[], str] = str
 
     @property
     def agent_id(self) -> str:
@@ -123,7 +125,8 @@ class DocumentCorpus:
             return Discovery(transcripts, (failure,), (), (unseen,))
         rules = listing.rules
         found = [file for file in listing.files if not rules.ignores_file(file.parts)]
-        issues = () if found else ("no memory files found",)
+        unread = "" if listing.files else self.unread_files()
+        issues = () if found else (unread or "no memory files found",)
         return Discovery(tuple(sorted((*found, *transcripts), key=lambda file: file.path)), (), issues)
 
     def excluded(self) -> list[ExcludedPlace]:

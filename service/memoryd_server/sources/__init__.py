@@ -7,6 +7,7 @@ from memoryd_server.sources.discover import (
     Discovery,
     UnreadableFolder,
     discover_files,
+    has_memory_files,
 )
 from memoryd_server.sources.exclusions import (
     MOST_EXCLUDED,
@@ -141,6 +142,7 @@ __all__ = [
     "discover_files",
     "file_stat",
     "file_system_of",
+    "has_memory_files",
     "is_curated",
     "is_named_by",
     "is_remote",

@@ -15,6 +15,7 @@ import os
 import posixpath
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed
@@ -98,6 +99,19 @@ def discover_files(roots: Roots) -> Discovery:
     if not scan.files and not scan.failures:
         scan.issues.append("no memory files found")
     return scan.result()
+
+
+def has_memory_files(workspace: str) -> bool:
+    """Return whether a workspace has a memory file, also one that is ignored. Stops at the first one.
+
+    Links are not followed, and folders that cannot be read are skipped.
+    """
+    for name in CURATED_NAMES:
+        with suppress(OSError):
+            if stat.S_ISREG(os.lstat(posixpath.join(workspace, name)).st_mode):
+                return True
+    below_memory = os.walk(posixpath.join(workspace, MEMORY_FOLDER))
+    return any(name.endswith(SUFFIX) for _, _, names in below_memory for name in names)
 
 
 def excluded_places(roots: Roots, most: int = MOST_EXCLUDED) -> list[ExcludedPlace]:

@@ -9,7 +9,7 @@ import pytest
 from deep_folders import MORE_THAN_RECURSION, deep_folders
 from memoryd_server.errors import FileNotFound, PathNotAllowed
 from memoryd_server.model import Source
-from memoryd_server.sources.discover import discover_files
+from memoryd_server.sources.discover import discover_files, has_memory_files
 from memoryd_server.sources.files import read_file
 from memoryd_server.sources.roots import MOST_FOLDERS, ExtraPath, Roots, resolve_path
 
@@ -32,6 +32,31 @@ def check(roots: Roots, *paths: str, issues: tuple[str, ...] = ()) -> None:
 def test_the_memory_files_of_a_workspace_are_found_in_path_order(workspace, roots):
     write(workspace, "MEMORY.md", "memory.md", "memory/b.md", "memory/a/z.md", "memory/a.md", "README.md", "src/x.md")
     check(roots, "MEMORY.md", "memory.md", "memory/a.md", "memory/a/z.md", "memory/b.md")
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("MEMORY.md", True),
+        ("USER.md", True),
+        ("memory/a/b/z.md", True),
+        ("memory/a.txt", False),
+        ("README.md", False),
+        ("src/memory/a.md", False),
+    ],
+)
+def test_whether_a_workspace_has_memory_files(workspace, name, found):
+    write(workspace, name)
+    assert has_memory_files(str(workspace)) is found
+
+
+def test_a_workspace_without_memory_files_or_with_links_alone_has_none(workspace, tmp_path):
+    assert not has_memory_files(str(tmp_path / "missing"))
+    write(tmp_path, "elsewhere/a.md")
+    (workspace / "MEMORY.md").symlink_to(tmp_path / "elsewhere" / "a.md")
+    (workspace / "memory").mkdir(exist_ok=True)
+    (workspace / "memory" / "linked").symlink_to(tmp_path / "elsewhere")
+    assert not has_memory_files(str(workspace))
 
 
 def test_a_file_s_entry_says_where_it_is_and_what_stat_says(workspace, roots):

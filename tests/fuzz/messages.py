@@ -68,6 +68,7 @@ POOLS = {
     "entry_id": ("@entry_id:0", "@entry_id:5", "00000000-0000-0000-0000-000000000000", "x"),
     "idempotency_key": ("", "k1", "k2", "k3"),
     "tools": ("memory_search", "memory_get"),
+    "records": ("{}", "", "[]", "{", '{"type": "message", "message": {"role": "user", "content": "a heron"}}'),
     "service": ("", "memoryd.v1.MemoryService", "memoryd.v1.EntryService", "absent"),
 }
 LEARNED_FIELDS = {"cursor", "next_page_token", "entry_id", "path", "content_sha256", "version_id"}

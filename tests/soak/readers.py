@@ -129,7 +129,22 @@ async def lists(world):
                 timeout=10.0,
             )
             await world.call("MemoryForget", client.forget, agent_id=agent.agent_id, text=world.sentence())
+            await refused_records(world, client, agent)
             await world.pause(0.1, 0.6)
+
+
+async def refused_records(world, client, agent):
+    """Send records of a transcript, which are refused because the transcripts are files."""
+    answer = await world.call(
+        "SessionAppend",
+        client.session_append,
+        ("NOT_IMPLEMENTED",),
+        agent_id=agent.agent_id,
+        session_id="soak",
+        records=['{"type": "message"}'],
+        expected_records=0,
+    )
+    world.evidence.check("append of records", answer is None, "accepted", agent=agent.agent_id)
 
 
 async def all_files(world, client, agent, page_size):

@@ -198,7 +198,7 @@ async def test_a_reload_that_waits_for_a_call_ends_when_the_daemon_stops(serve, 
     settings = many(home)
     running = await serve({**settings, "memoryd": {"limits": {"shutdownGraceSeconds": 60}}})
     call = asyncio.ensure_future(running.search("heron", agent_id="a1", min_revision=10**12))
-    await eventually(lambda: running.daemon.agents._uses["a1"]._count)
+    await eventually(lambda: running.daemon.agents._uses.is_used("a1"))
     reloading = asyncio.ensure_future(running.daemon.reload(lambda: home.settings(other_chunks(settings))))
     await eventually(lambda: opened(running) == [])
     stopping = asyncio.ensure_future(running.stop_daemon())

@@ -8,8 +8,9 @@ imports no package below this one.
 """
 
 from memoryd_server.agent.agent import Agent
-from memoryd_server.agent.agents import Agents, AgentSummary
+from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
+from memoryd_server.agent.configured import AgentSummary
 from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.edit_requests import HistoryRequest, MoveRequest, RestoreRequest, WriteRequest
 from memoryd_server.agent.embedding import EmbeddingStatus

@@ -3,35 +3,22 @@
 import asyncio
 import math
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import MappingProxyType
 
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.lifecycle import DetachedTasks, InUseCounter, OpeningQueue, RequestResolver
+from memoryd_server.agent.configured import AgentSummary, ConfiguredAgents, by_id, in_database, opened_in_database
+from memoryd_server.agent.lifecycle import AgentUses, DetachedTasks, OpeningQueue, RequestResolver
 from memoryd_server.agent.search import SearchBackend
 from memoryd_server.agent.session_requests import FlushRequest
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.workspace import AgentWorkspace, Workspaces
-from memoryd_server.background_tasks import TaskFailures
-from memoryd_server.errors import (
-    AgentNotFound,
-    FieldViolation,
-    IndexBusy,
-    IndexUnavailable,
-    InvalidRequest,
-    MemorydError,
-    MemoryDisabled,
-    ShuttingDown,
-)
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
+from memoryd_server.errors import IndexBusy, IndexUnavailable, MemorydError, ShuttingDown
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sessions import FlushDecision, decide_flush
-
-DEFAULT_AGENT = "main"
 
 # Opening an index mostly waits for the disk.
 MOST_OPENING = 8
@@ -44,6 +31,13 @@ OPENED_DURING_CALLS = 3
 
 MOST_CLOSING = 16
 
+MOST_OPEN = 500
+"""How many agents with their memory files in a database are open at the same time.
+
+If there are more, a call opens its agent, and the one that was not used for the longest time is closed. An agent whose
+memory files are in a folder stays open, because file events start its syncs.
+"""
+
 REOPEN_SECONDS = 10.0
 """How long after a failure the next call tries to open the index again."""
 
@@ -54,19 +48,12 @@ OPENING_SECONDS = 10.0
 """How long a stop waits for an index that is being opened."""
 
 
-@dataclass(frozen=True, slots=True)
-class AgentSummary:
-    """One configured agent. `state` is None for a disabled one, and UNAVAILABLE if its index is not open."""
-
-    config: AgentConfig
-    state: IndexState | None
-
-
-class Agents:
+class Agents(ConfiguredAgents):
     """The agents by id.
 
     `make_agent` makes an enabled one, and `make_backend` the search backend in front of it; None if it has none. `now`
-    returns the time in UTC. `make_workspace` makes what answers for an agent whose memory search is disabled.
+    returns the time in UTC. `make_workspace` makes what answers for an agent whose memory search is disabled. If there
+    are more agents than `most_open`, those with documents in a database are opened when a call uses them.
     """
 
     def __init__(
@@ -78,24 +65,39 @@ class Agents:
         make_workspace: Callable[[AgentConfig], AgentWorkspace],
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         failures: TaskFailures | None = None,
+        most_open: int = MOST_OPEN,
     ) -> None:
-        # In the order of ids.
-        self._configs = _by_id(configs)
+        super().__init__(configs)
+        self._most_open = most_open
+        self._opens_on_use = opened_in_database(self._configs) > most_open
         self._make_agent, self._make_backend = make_agent, make_backend
         self._resolver = RequestResolver(now)
         # Replaced and never changed, because other threads iterate over it.
-        self._agents = {config.agent_id: self._with_backend(make_agent(config)) for config in configs if config.enabled}
+        self._agents = {config.agent_id: self._with_backend(make_agent(config)) for config in self._opened_at_start()}
         self._workspaces = Workspaces(make_workspace)
         self._unopened: dict[str, MemorydError] = {}
         self._tried_at: dict[str, float] = {}
-        self._uses: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
+        self._uses = AgentUses()
+        self._closed_states: dict[str, IndexState] = {}
+        self._closings = BackgroundTasks(failures)
         self._changing: dict[str, asyncio.Event] = {}
+        self._reload_ended = asyncio.Event()
+        self._reload_ended.set()
         self._tasks = DetachedTasks("opening of an index", failures)
         self._queue = OpeningQueue(self._open_first_time, failures)
         self.reopen_seconds = REOPEN_SECONDS
         self.stopping = asyncio.Event()
         self._never_opened: list[Agent] = []
         self._background = False
+
+    def _opened_at_start(self) -> list[AgentConfig]:
+        """Return the agents that are opened without a call: those that do not stay closed, or one of all."""
+        enabled = [config for config in self._configs.values() if config.enabled]
+        enabled.sort(key=lambda config: not config.default)
+        return [config for config in enabled if not self._may_stay_closed(config)] or enabled[:1]
+
+    def _may_stay_closed(self, config: AgentConfig) -> bool:
+        return self._opens_on_use and in_database(config)
 
     def _with_backend(self, agent: Agent) -> Agent:
         backend = self._make_backend(agent)
@@ -122,7 +124,7 @@ class Agents:
             await asyncio.to_thread(self._reserve, [self._agents[agent_id] for agent_id in waiting])
             while self._queue and not self._open():
                 await self._queue.open_some(OPENED_FIRST, most_concurrent=MOST_OPENING)
-            if self._unopened and len(self._unopened) == len(self._agents):
+            if self._agents and len(self._unopened) == len(self._agents):
                 raise next(iter(self._unopened.values()))  # noqa: TRY301 -- the opened ones are closed below
         except BaseException:
             await self.stop()
@@ -142,6 +144,7 @@ class Agents:
         done = self._changing[agent_id]
         try:
             await self._start(agent_id, self._agents[agent_id], requested=requested)
+            self._uses.note(agent_id)
         finally:
             del self._changing[agent_id]
             done.set()
@@ -170,15 +173,24 @@ class Agents:
         configuration. A stop of the daemon ends this once the agent that is being opened is open; calls to agents that
         are closed by then fail with `ShuttingDown`.
         """
-        while self._changing:
-            await next(iter(self._changing.values())).wait()
-        if self.stopping.is_set():
-            return ()
-        wanted = _by_id(configs)
+        self._reload_ended.clear()
+        try:
+            while self._changing:
+                await next(iter(self._changing.values())).wait()
+            return () if self.stopping.is_set() else await self._change(configs, grace_seconds)
+        finally:
+            self._reload_ended.set()
+
+    async def _change(self, configs: Sequence[AgentConfig], grace_seconds: float) -> tuple[str, ...]:
+        wanted = by_id(configs)
+        self._opens_on_use = opened_in_database(wanted) > self._most_open
+        # The next call opens an agent that is closed now.
+        self._unopened = {agent_id: error for agent_id, error in self._unopened.items() if agent_id in self._agents}
         kept = {agent_id for agent_id in wanted if self._stays_open(agent_id, wanted[agent_id])}
         closing = [agent_id for agent_id in self._agents if agent_id not in kept]
         outdated = self._workspaces.outdated(wanted)
-        opening = [config for agent_id, config in wanted.items() if config.enabled and agent_id not in kept]
+        may_open = [config for config in wanted.values() if config.enabled and config.agent_id not in kept]
+        opening = [each for each in may_open if each.agent_id in self._agents or not self._may_stay_closed(each)]
         changing = {
             agent_id: asyncio.Event() for agent_id in (*closing, *outdated, *(config.agent_id for config in opening))
         }
@@ -223,20 +235,50 @@ class Agents:
         return opened and config.enabled and self._agents[agent_id].config.can_become(config)
 
     async def _close(self, agent_id: str, grace_seconds: float) -> None:
-        await self._uses[agent_id].end(grace_seconds, self.stopping)
+        await self._uses.end(agent_id, grace_seconds, self.stopping)
         if self.stopping.is_set():
             # Its calls get the grace of the stop, which then closes it.
             return
-        agent = self._agents[agent_id]
-        self._agents = dict(self._agents)
-        del self._agents[agent_id]
+        agent = self._remove(agent_id)
         await agent.stop_backend()
         if self._unopened.pop(agent_id, None) is None:
             # A stop of the daemon that waits for this change has no time to lose.
             await agent.stop(-math.inf if self.stopping.is_set() else time.monotonic() + PURGE_SECONDS)
 
+    def _remove(self, agent_id: str) -> Agent:
+        agents = dict(self._agents)
+        agent = agents.pop(agent_id)
+        self._agents = agents
+        self._uses.forget(agent_id)
+        return agent
+
+    async def _close_unused(self) -> None:
+        """Close the agents that were not used for the longest time, until no more than allowed are open."""
+        while len(self._agents) > self._most_open and not self.stopping.is_set():
+            agent_id = next(filter(self._is_unused, self._uses.unused()), None)
+            if agent_id is None:
+                # The next call tries again.
+                return
+            done = self._changing[agent_id] = asyncio.Event()
+            try:
+                agent = self._agents[agent_id]
+                self._closed_states[agent_id] = agent.snapshot.state
+                self._remove(agent_id)
+                await agent.stop_backend()
+                await agent.stop()
+            finally:
+                del self._changing[agent_id]
+                done.set()
+
+    def _is_unused(self, agent_id: str) -> bool:
+        return (
+            self._is_open(agent_id)
+            and self._may_stay_closed(self._configs[agent_id])
+            and self._agents[agent_id].index.coordinator.active is None
+        )
+
     async def _close_workspace(self, agent_id: str, grace_seconds: float) -> None:
-        await self._uses[agent_id].end(grace_seconds, self.stopping)
+        await self._uses.end(agent_id, grace_seconds, self.stopping)
         if not self.stopping.is_set():
             await self._workspaces.remove(agent_id)
 
@@ -275,7 +317,18 @@ class Agents:
             AgentNotFound, MemoryDisabled, MemorydError: as `agent`.
         """
         agent = await self.wait_for(agent_id)
-        with self._uses[agent.config.agent_id].count():
+        with self._uses.call(agent.config.agent_id):
+            yield agent
+
+    @asynccontextmanager
+    async def follow(self, agent_id: str) -> AsyncIterator[Agent]:
+        """Yield an agent for a stream, which ends if a reload closes it. Waits while the agent is being opened.
+
+        Raises:
+            AgentNotFound, MemoryDisabled, MemorydError: as `agent`.
+        """
+        agent = await self.wait_for(agent_id)
+        with self._uses.stream(agent.config.agent_id):
             yield agent
 
     @asynccontextmanager
@@ -296,38 +349,53 @@ class Agents:
             async with self.use(agent_id) as agent:
                 yield agent
             return
-        with self._uses[config.agent_id].count():
+        with self._uses.call(config.agent_id):
             yield self._workspaces[config.agent_id]
 
     async def wait_for(self, agent_id: str) -> Agent:
-        """Return an agent, for a stream, which does not keep it open. Waits while the agent is being opened.
+        """Return an agent, open until the caller's next `await`. Opens it if it is closed until a call uses it.
 
         Raises:
             AgentNotFound, MemoryDisabled, MemorydError: as `agent`.
         """
-        while changing := self._changing.get(self.enabled_config(agent_id).agent_id):
-            self._queue.open_now(self.enabled_config(agent_id).agent_id)
-            await changing.wait()
-        await self._open_again(self.enabled_config(agent_id).agent_id)
-        return self.agent(agent_id)
+        while True:
+            wanted = self.enabled_config(agent_id).agent_id
+            if changing := self._changing.get(wanted):
+                self._queue.open_now(wanted)
+                await changing.wait()
+            elif self._needs_opening(wanted):
+                if self.stopping.is_set():
+                    raise _shutting_down()
+                if not self._reload_ended.is_set():
+                    await self._reload_ended.wait()
+                    continue
+                self._changing[wanted] = asyncio.Event()
+                await self._tasks.run(self._open_now(wanted))
+            else:
+                self._uses.note(wanted)
+                if self._opens_on_use and len(self._agents) > self._most_open and not self._closings.running:
+                    # It begins when the caller has counted its use.
+                    self._closings.spawn("closing of unused agents", self._close_unused(), expected=(MemorydError,))
+                return self.agent(agent_id)
 
-    async def _open_again(self, agent_id: str) -> None:
-        """Try again to open an index that could not be opened, if `REOPEN_SECONDS` have passed since."""
-        if agent_id not in self._unopened or time.monotonic() - self._tried_at[agent_id] < self.reopen_seconds:
-            return
-        if self.stopping.is_set():
-            raise _shutting_down()
-        self._changing[agent_id] = asyncio.Event()
-        await self._tasks.run(self._open_now(agent_id))
+    def _needs_opening(self, agent_id: str) -> bool:
+        """Return whether an agent is closed, or could not be opened and `REOPEN_SECONDS` have passed since."""
+        if agent_id in self._unopened:
+            return time.monotonic() - self._tried_at[agent_id] >= self.reopen_seconds
+        return agent_id not in self._agents
 
     async def _open_now(self, agent_id: str) -> None:
         done = self._changing[agent_id]
         try:
-            error = await self._try_to_open(self._configs[agent_id])
+            config = self._configs[agent_id]
+            error = await self._try_to_open(config)
             if error is None:
-                del self._unopened[agent_id]
+                self._unopened.pop(agent_id, None)
+                self._uses.note(agent_id)
             else:
                 self._record_failure(agent_id, error)
+                if self._may_stay_closed(config):
+                    self._remove(agent_id)
         finally:
             del self._changing[agent_id]
             done.set()
@@ -364,6 +432,7 @@ class Agents:
         await asyncio.to_thread(self._release)
         await self._queue.end(OPENING_SECONDS)
         await self._tasks.end(OPENING_SECONDS)
+        await self._closings.wait(OPENING_SECONDS)
         await self._stop_backends()
         await self._workspaces.stop()
         turn = asyncio.Semaphore(MOST_CLOSING)
@@ -393,56 +462,6 @@ class Agents:
             raise self._unopened[config.agent_id]
         return self._agents[config.agent_id]
 
-    def enabled_config(self, agent_id: str) -> AgentConfig:
-        """Return the configuration of an agent whose memory search is enabled. Needs no open index.
-
-        Raises:
-            AgentNotFound: there is no such agent; the message lists the configured ones.
-            MemoryDisabled: its memory, or only its memory search, is disabled.
-        """
-        config = self.memory_config(agent_id)
-        if not config.enabled:
-            raise MemoryDisabled(f"memory search is disabled for agent {config.agent_id!r}: {config.disabled_reason}")
-        return config
-
-    def memory_config(self, agent_id: str) -> AgentConfig:
-        """Return the configuration of an agent whose memory is enabled, with or without memory search.
-
-        Raises:
-            AgentNotFound: there is no such agent; the message lists the configured ones.
-            MemoryDisabled: its memory is disabled.
-        """
-        config = self.config(agent_id)
-        if not config.memory_enabled:
-            raise MemoryDisabled(f"memory is disabled for agent {config.agent_id!r}: {config.disabled_reason}")
-        return config
-
-    def config(self, agent_id: str) -> AgentConfig:
-        """Return the configuration of an agent, enabled or not.
-
-        Raises:
-            AgentNotFound: there is no such agent; the message lists the configured ones.
-            InvalidRequest: the id is empty, and there is no default agent.
-        """
-        wanted = agent_id.strip().lower() or self._default()
-        if not wanted:
-            named = ", ".join(self._configs)
-            raise InvalidRequest([FieldViolation("agent_id", f"must name one of {named}: no agent is the default")])
-        try:
-            return self._configs[wanted]
-        except KeyError:
-            known = ", ".join(sorted(self._configs))
-            raise AgentNotFound(f"there is no agent {agent_id[:64]!r}; configured are: {known}") from None
-
-    def _default(self) -> str:
-        """Return the id that an empty id means; empty if no agent is the default."""
-        default = next((c.agent_id for c in self._configs.values() if c.default), "")
-        return DEFAULT_AGENT if default and DEFAULT_AGENT in self._configs else default
-
-    def configs(self) -> Mapping[str, AgentConfig]:
-        """Return every agent's configuration by id, in the order of ids."""
-        return MappingProxyType(self._configs)
-
     async def flush_decision(self, agent_id: str, request: FlushRequest) -> FlushDecision:
         """Return whether a session of an agent should write its notes now. Needs no open index.
 
@@ -458,6 +477,8 @@ class Agents:
         config = self._configs[agent_id]
         if self._is_open(agent_id):
             return AgentSummary(config, self._agents[agent_id].snapshot.state)
+        if self._may_stay_closed(config) and agent_id not in self._unopened:
+            return AgentSummary(config, self._closed_states.get(agent_id))
         return AgentSummary(config, IndexState.UNAVAILABLE if config.enabled else None)
 
     def _is_open(self, agent_id: str) -> bool:
@@ -466,10 +487,6 @@ class Agents:
     def opened(self) -> Mapping[str, Agent]:
         """Return the agents whose index is open, by id. May be called on any thread."""
         return {agent_id: agent for agent_id, agent in self._agents.items() if self._is_open(agent_id)}
-
-
-def _by_id(configs: Iterable[AgentConfig]) -> dict[str, AgentConfig]:
-    return {config.agent_id: config for config in sorted(configs, key=lambda config: config.agent_id)}
 
 
 def _shutting_down() -> ShuttingDown:

@@ -6,6 +6,7 @@ Everything here belongs to the event loop's thread.
 import asyncio
 import math
 import time
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -178,6 +179,11 @@ class InUseCounter:
         self._none = asyncio.Event()
         self._none.set()
 
+    @property
+    def is_used(self) -> bool:
+        """Whether a call uses the agent."""
+        return self._count > 0
+
     @contextmanager
     def count(self) -> Iterator[None]:
         """Count one use until the block ends."""
@@ -199,6 +205,59 @@ class InUseCounter:
             for wait in waits:
                 wait.cancel()
         return self._none.is_set()
+
+
+class AgentUses:
+    """The calls and streams that use each agent, and the order in which the agents were used last.
+
+    A reload waits for the end of calls, and not for streams, which end by themselves when the agent is closed.
+    """
+
+    def __init__(self) -> None:
+        self._calls: defaultdict[str, InUseCounter] = defaultdict(InUseCounter)
+        self._streams: Counter[str] = Counter()
+        # The agents in the order of their last use.
+        self._recent: dict[str, None] = {}
+
+    def note(self, agent_id: str) -> None:
+        """Record that an agent is used now."""
+        self._recent.pop(agent_id, None)
+        self._recent[agent_id] = None
+
+    @contextmanager
+    def call(self, agent_id: str) -> Iterator[None]:
+        """Count a call until the block ends."""
+        with self._calls[agent_id].count():
+            yield
+
+    @contextmanager
+    def stream(self, agent_id: str) -> Iterator[None]:
+        """Count a stream until the block ends."""
+        self._streams[agent_id] += 1
+        try:
+            yield
+        finally:
+            self._streams[agent_id] -= 1
+
+    async def end(self, agent_id: str, seconds: float, stopping: asyncio.Event) -> None:
+        """Wait for the last call to end, as `InUseCounter.end`."""
+        if agent_id in self._calls:
+            await self._calls[agent_id].end(seconds, stopping)
+
+    def forget(self, agent_id: str) -> None:
+        """Forget an agent that was closed, unless a call or a stream still uses it."""
+        self._recent.pop(agent_id, None)
+        if not self.is_used(agent_id):
+            self._calls.pop(agent_id, None)
+            self._streams.pop(agent_id, None)
+
+    def unused(self) -> list[str]:
+        """Return the agents that nothing uses, the one that was used least recently first."""
+        return [agent_id for agent_id in self._recent if not self.is_used(agent_id)]
+
+    def is_used(self, agent_id: str) -> bool:
+        """Return whether a call or a stream uses an agent."""
+        return self._streams.get(agent_id, 0) > 0 or (agent_id in self._calls and self._calls[agent_id].is_used)
 
 
 class DetachedTasks:

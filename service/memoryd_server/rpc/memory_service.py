@@ -66,15 +66,19 @@ class MemoryService(MemoryServiceServicer):
 
     async def Sync(self, request: pb.SyncRequest, context: Context) -> AsyncIterator[pb.SyncResponse]:
         """Start or join a sync run, and follow it to its end."""
-        agent = await self._agents.wait_for(request.agent_id)
-        async with aclosing(agent.sync(requests.sync_request(request))) as events:
+        async with (
+            self._agents.follow(request.agent_id) as agent,
+            aclosing(agent.sync(requests.sync_request(request))) as events,
+        ):
             async for event in events:
                 yield responses.sync_response(event)
 
     async def WatchIndex(self, request: pb.WatchIndexRequest, context: Context) -> AsyncIterator[pb.WatchIndexResponse]:
         """Follow an agent's index without starting anything."""
-        agent = await self._agents.wait_for(request.agent_id)
-        async with aclosing(agent.watch(requests.watch_request(request))) as updates:
+        async with (
+            self._agents.follow(request.agent_id) as agent,
+            aclosing(agent.watch(requests.watch_request(request))) as updates,
+        ):
             async for update in updates:
                 yield responses.watch_response(agent.config.agent_id, update)
 

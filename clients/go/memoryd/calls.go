@@ -175,9 +175,8 @@ func (c *Client) SessionArchive(
 	return call(ctx, c, c.service.SessionArchive, archiveDeadline, request, options)
 }
 
-// SessionAppend appends records to the transcript of a session. Retries are safe if ExpectedRecords is set; without it,
-// a repeated call, such as a retry of this client after UNAVAILABLE, can append the records twice. The default deadline
-// is 5 seconds.
+// SessionAppend appends records to the transcript of a session. It is not retried after UNAVAILABLE. Repeat it with
+// ExpectedRecords; without it, a repeated call can append the records twice. The default deadline is 5 seconds.
 func (c *Client) SessionAppend(
 	ctx context.Context, request *memorydv1.SessionAppendRequest, options ...grpc.CallOption,
 ) (*memorydv1.SessionAppendResponse, error) {

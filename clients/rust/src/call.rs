@@ -54,6 +54,7 @@ pub(crate) fn cancelled() -> Error {
 /// closed.
 pub(crate) async fn call<Message, Answer, Attempt, Attempting>(
     connection: &Connection,
+    policy: &RetryPolicy,
     deadline: Option<Deadline>,
     message: Message,
     attempt: Attempt,
@@ -63,7 +64,7 @@ where
     Attempt: FnMut(Request<Message>) -> Attempting,
     Attempting: Future<Output = Result<Response<Answer>, Status>>,
 {
-    let trying = persist(RetryPolicy::shared(), deadline, message, attempt);
+    let trying = persist(policy, deadline, message, attempt);
     connection.closed.run_until_cancelled(trying).await.unwrap_or_else(|| Err(cancelled()))
 }
 

@@ -15,6 +15,7 @@ use crate::environment::Environment;
 use crate::error::{ConnectError, Error};
 use crate::events::Events;
 use crate::options::Options;
+use crate::policy::RetryPolicy;
 use crate::random;
 use crate::v1::entry_service_client::EntryServiceClient;
 use crate::v1::memory_service_client::MemoryServiceClient;
@@ -131,8 +132,11 @@ impl Client {
         Attempt: FnMut(Request<Message>) -> Attempting,
         Attempting: Future<Output = Result<Response<Answer>, Status>>,
     {
-        let within = self.timeout.or(self.unary_timeout).unwrap_or(documented);
-        call(&self.connection, Some(Deadline::after(within)), message, attempt).await
+        call(&self.connection, RetryPolicy::shared(), Some(self.deadline(documented)), message, attempt).await
+    }
+
+    fn deadline(&self, documented: Duration) -> Deadline {
+        Deadline::after(self.timeout.or(self.unary_timeout).unwrap_or(documented))
     }
 
     async fn follow<Message, Event, Attempt, Attempting>(
@@ -146,7 +150,7 @@ impl Client {
         Attempting: Future<Output = Result<Response<Streaming<Event>>, Status>>,
     {
         let deadline = self.timeout.map(Deadline::after);
-        let events = call(&self.connection, deadline, message, attempt).await?;
+        let events = call(&self.connection, RetryPolicy::shared(), deadline, message, attempt).await?;
         Ok(Events::new(events, deadline, &self.connection.closed))
     }
 }
@@ -260,10 +264,12 @@ impl Client {
 
     /// Appends `records` to the transcript of `session_id`.
     ///
-    /// Retries are safe if `expected_records` is set. Without it, a repeated call, such as a retry of this client after
-    /// UNAVAILABLE, can append the records twice.
+    /// It is not retried after UNAVAILABLE. Repeat it with `expected_records`; without it, a repeated call can append
+    /// the records twice.
     pub async fn session_append(&self, request: SessionAppendRequest) -> Result<SessionAppendResponse, Error> {
-        self.unary(APPEND, request, attempt!(self, memory_stub, session_append)).await
+        let deadline = Some(self.deadline(APPEND));
+        let attempt = attempt!(self, memory_stub, session_append);
+        call(&self.connection, &RetryPolicy::none(), deadline, request, attempt).await
     }
 
     /// Returns one page of the agents that the caller is allowed to use.

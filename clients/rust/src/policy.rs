@@ -22,12 +22,17 @@ pub(crate) struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The policy of every call.
+    /// The policy of every call that is retried.
     pub(crate) fn shared() -> &'static Self {
         static POLICY: LazyLock<RetryPolicy> = LazyLock::new(|| {
             RetryPolicy::parse(include_str!("../service_config.json")).expect("service_config.json has a retry policy")
         });
         &POLICY
+    }
+
+    /// One attempt, for `SessionAppend`, which the config excludes from the policy of the services.
+    pub(crate) fn none() -> Self {
+        Self { max_attempts: 1, ..Self::shared().clone() }
     }
 
     /// Reads the first retry policy of a service config, which is that of the services; None if there is none.
@@ -90,6 +95,11 @@ mod tests {
             let share = pause.as_secs_f64() / middle;
             assert!((0.79..=1.21).contains(&share), "{pauses:?}");
         }
+    }
+
+    #[test]
+    fn without_retries_there_is_no_pause() {
+        assert_eq!(RetryPolicy::none().pauses().count(), 0);
     }
 
     #[test]

@@ -222,8 +222,8 @@ export class MemorydClient {
   }
 
   /**
-   * Appends `records` to the transcript of `sessionId`. Retries are safe if `expectedRecords` is set; without it, a
-   * repeated call, such as a retry of this client after UNAVAILABLE, can append the records twice.
+   * Appends `records` to the transcript of `sessionId`. It is not retried after UNAVAILABLE. Repeat it with
+   * `expectedRecords`; without it, a repeated call can append the records twice.
    */
   sessionAppend(
     request: MessageInitShape<typeof SessionAppendRequestSchema>,

@@ -130,7 +130,7 @@ class MemoryMethods:
         pb.SessionAppendRequest,
         pb.SessionAppendResponse,
         5.0,
-        "Append `records` to the transcript of `session_id`; a retry is safe if `expected_records` is set.",
+        "Append `records` to the transcript of `session_id`. Not retried; repeat it with `expected_records`.",
     )
     list_agents = Unary(
         "ListAgents",

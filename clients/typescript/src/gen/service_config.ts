@@ -26,6 +26,11 @@ export const serviceConfig = {
         "backoffMultiplier": 2,
         "retryableStatusCodes": ["UNAVAILABLE"]
       }
+    },
+    {
+      "name": [
+        { "service": "memoryd.v1.MemoryService", "method": "SessionAppend" }
+      ]
     }
   ]
 }

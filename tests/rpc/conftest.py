@@ -120,10 +120,9 @@ def without_lancedb(monkeypatch):
 
 @pytest.fixture
 def before_open(monkeypatch, home):
-    """Call `action(store)` before each `open` of a store."""
+    """Call `action(store)` before each `open` of a store: one of an index, unless `store_class` is another."""
 
-    def before_open(action):
-        store_class = home.store.store_class
+    def before_open(action, store_class=home.store.store_class):
         open_store = store_class.open
 
         def opened(store):

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import psycopg
 
 from memoryd_server.postgres import Database, DatabaseConfig, PostgresStore, PostgresWriteHistory
+from memoryd_server.postgres.session import Operation
 from postgres_server import ROLE, running_server
 from rpc.document_mirror import DocumentMirror, Mirroring, MirroringStreams
 
@@ -63,6 +64,7 @@ class PostgresRows:
     is_sqlite = False
     store_class = PostgresStore
     vector_engines = frozenset({"pgvector"})
+    operations = frozenset(Operation)
 
     def __init__(self, server, name):
         self._server = server

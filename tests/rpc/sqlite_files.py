@@ -19,6 +19,7 @@ class SqliteFiles:
     is_sqlite = True
     store_class = SqliteStore
     vector_engines = frozenset({"sqlite-vec", "exact"})
+    operations = frozenset()
 
     def __init__(self, home):
         self._folder = home.state_dir / "memory"

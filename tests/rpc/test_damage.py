@@ -99,7 +99,7 @@ async def test_every_search_on_a_damaged_index_is_right_or_degraded_and_repair_i
     (told,) = status.degradations
     assert told.kind == memory_pb2.DEGRADATION_KIND_INDEX_IMPAIRED
     if not home.store.is_sqlite:
-        assert ("missing" if damage is remove_indexes else "no row") in told.reason
+        assert ("missing" if damage is remove_indexes else "has no index") in told.reason
         return
     asides = list(home.store.index().parent.glob("main.memoryd.sqlite.damaged-*"))
     if damage is remove_indexes:

@@ -368,7 +368,7 @@ async def test_switching_entries_on_needs_no_restart(serve, home):
 @needs_lancedb
 async def test_a_caller_that_leaves_while_entries_are_opened_blocks_no_other(serve, before_open):
     go_on = threading.Event()
-    before_open(EntryStore, lambda _: go_on.wait(TIMEOUT))
+    before_open(lambda _: go_on.wait(TIMEOUT), EntryStore)
     running = await serve(ON)
     with pytest.raises(grpc.aio.AioRpcError) as left:
         await running.entries.ListEntries(pb.ListEntriesRequest(), timeout=0.3)
@@ -380,7 +380,7 @@ async def test_a_caller_that_leaves_while_entries_are_opened_blocks_no_other(ser
 @needs_lancedb
 async def test_a_stop_while_entries_are_opened_lets_them_go(serve, before_open):
     opening, go_on = threading.Event(), threading.Event()
-    before_open(EntryStore, lambda _: (opening.set(), go_on.wait(TIMEOUT)))
+    before_open(lambda _: (opening.set(), go_on.wait(TIMEOUT)), EntryStore)
     first = await serve(ON)
     asked = asyncio.create_task(check_refused(listed(first), "UNAVAILABLE", "SHUTTING_DOWN", retry=True))
     await eventually(opening.is_set)
@@ -403,7 +403,7 @@ async def test_callers_that_wait_for_a_failed_opening_share_the_failure(serve, b
         if away:
             raise EntriesUnavailable("the object store is away", retry_after_seconds=1.0)
 
-    before_open(EntryStore, fail)
+    before_open(fail, EntryStore)
     running = await serve(ON)
     calls = [
         asyncio.create_task(check_refused(listed(running), "UNAVAILABLE", "ENTRIES_UNAVAILABLE", retry=True))

@@ -17,6 +17,7 @@ from memoryd_server.cli.options import (
     agent_option,
     bytes_text,
     complain,
+    fail,
     json_option,
     print_json,
     printable,
@@ -50,7 +51,11 @@ def _copy_options(command: _F) -> _F:
         json_option,
         click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
         click.option("--replace", is_flag=True, help="Replace files that differ. Default: keep them, and list them."),
-        click.option("--sessions", type=_FOLDER, help="Also copy the transcripts, from or to this folder."),
+        click.option(
+            "--sessions",
+            type=_FOLDER,
+            help="Also copy the transcripts, from or to this folder. They are continued, never replaced.",
+        ),
         agent_option,
     ):
         command = option(command)
@@ -64,7 +69,8 @@ def import_folder(**given: Any) -> None:
 
     These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
     the database has already are compared and not copied, so an interrupted import can be repeated. At the end, all
-    contents are compared by their SHA-256. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd
+    contents are compared by their SHA-256. If a file was kept, skipped or changed during the import, it is named, and the
+    exit status is 1. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd
     index` finds them immediately.
     """
     _run(given, into_database=True)
@@ -76,7 +82,8 @@ def export_folder(**given: Any) -> None:
     """Copy the memory files of an agent from the database into FOLDER, which is created if it is missing.
 
     Files that are equal are not written, so an interrupted export can be repeated; other files in FOLDER are left
-    alone. At the end, all contents are compared by their SHA-256. The history of edits is not exported.
+    alone. At the end, all contents are compared by their SHA-256. If a file was kept, skipped or changed during the
+    export, it is named, and the exit status is 1. The history of edits is not exported.
     """
     _run(given, into_database=False)
 
@@ -89,10 +96,10 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
     folder, sessions = given["folder"], given["sessions"]
     with reported():
         settings = common.settings(read_secrets=False)
-        if not into_database and not given["dry_run"]:
-            for each in filter(None, (folder, sessions)):
-                each.mkdir(parents=True, exist_ok=True)
         with open_copies(settings, given["agent"], folder, sessions) as copies:
+            if not into_database and not given["dry_run"]:
+                for each in filter(None, (folder, sessions)):
+                    _create(each)
             reports = _copy(copies, given, into_database=into_database)
     is_complete = all(report.is_complete for report in reports.values())
     if given["as_json"]:
@@ -102,9 +109,16 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
         for name, report in reports.items():
             for line in _lines(name, report, dry_run=given["dry_run"]):
                 click.echo(printable(line))
-            _complain(report)
+            _complain(name, report)
     if not is_complete:
         sys.exit(FAILURE)
+
+
+def _create(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"{printable(str(folder))} cannot be created: {error.strerror}", FAILURE)
 
 
 def _copy(copies: DocumentCopies, given: Mapping[str, Any], *, into_database: bool) -> dict[str, CopyReport]:
@@ -132,16 +146,19 @@ def _lines(name: str, report: CopyReport, *, dry_run: bool) -> Iterator[str]:
     yield text + (f", {report.replaced} replaced." if report.replaced else ".")
     if report.verified:
         yield f"Compared {report.verified} {name} afterwards: {len(report.mismatched)} differ."
+    if report.others:
+        yield f"Left out {len(report.others)} other files below memory/: they are not Markdown."
 
 
-def _complain(report: CopyReport) -> None:
-    for path in report.conflicts[:_MOST_SHOWN]:
-        complain(f"{printable(path)} differs and was kept; --replace replaces it")
-    for path, reason in list(report.skipped.items())[:_MOST_SHOWN]:
-        complain(f"{printable(path)} was skipped: {reason}")
-    for path in report.mismatched[:_MOST_SHOWN]:
-        complain(f"{printable(path)} has changed during the copy; repeat the command")
-    shown = min(len(report.conflicts), _MOST_SHOWN) + min(len(report.skipped), _MOST_SHOWN)
-    hidden = len(report.conflicts) + len(report.skipped) - shown
-    if hidden:
-        complain(f"{hidden} more files were kept or skipped; --json lists all")
+def _complain(name: str, report: CopyReport) -> None:
+    """Print what keeps a copy from being complete."""
+    hint = "--replace replaces it" if name == "files" else "transcripts are never replaced"
+    messages = {
+        **{path: f"was skipped: {reason}" for path, reason in report.skipped.items()},
+        **dict.fromkeys(report.conflicts, f"differs and was kept; {hint}"),
+        **dict.fromkeys(report.mismatched, "has changed during the copy; repeat the command"),
+    }
+    for path, message in list(messages.items())[:_MOST_SHOWN]:
+        complain(printable(f"{path} {message}"))
+    if len(messages) > _MOST_SHOWN:
+        complain(f"{len(messages) - _MOST_SHOWN} more {name} were kept, skipped or changed; --json lists all")

@@ -81,9 +81,16 @@ class TranscriptRows:
         self._now_ms = now_ms
 
     def append(
-        self, session_id: str, records: Sequence[bytes], expected_records: int | None = None
+        self,
+        session_id: str,
+        records: Sequence[bytes],
+        expected_records: int | None = None,
+        *,
+        mtime_ns: int | None = None,
     ) -> TranscriptReceipt:
         """Append records, without their line breaks, to the transcript of a session.
+
+        `mtime_ns` is the new time of the transcript; by default it is the current one.
 
         Raises:
             PathNotAllowed: the session id cannot be the name of a transcript.
@@ -107,8 +114,8 @@ class TranscriptRows:
                 return TranscriptReceipt(path, state.records, state.size_bytes)
             size = _append(rows, name, state, data)
             count = state.records + len(records)
-            values = {"version": state.version, "mtime_ns": max(1, self._now_ms() * 1_000_000)}
-            rows.run(_PUT_STATE, name=name, records=count, size=size, **values)
+            time_ns = max(1, self._now_ms() * 1_000_000) if mtime_ns is None else mtime_ns
+            rows.run(_PUT_STATE, name=name, records=count, size=size, version=state.version, mtime_ns=time_ns)
             return TranscriptReceipt(path, count, size)
 
     def delete_session(self, session_id: str) -> int:

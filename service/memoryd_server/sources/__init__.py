@@ -66,6 +66,7 @@ from memoryd_server.sources.session_source import (
 )
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
+    MOST_LINE_BYTES,
     SESSIONS_FOLDER,
     START,
     ReadPosition,
@@ -96,6 +97,7 @@ __all__ = [
     "MEMORY_FOLDER",
     "MOST_EXCLUDED",
     "MOST_IGNORE_BYTES",
+    "MOST_LINE_BYTES",
     "MOUNT_TABLE",
     "NO_RULES",
     "OTHER_TRANSCRIPT",

@@ -70,7 +70,9 @@ def sync_folders(root: str, folders: tuple[str, ...] = ()) -> None:
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def write_new(location: Location, data: bytes, draft: str, renames: Renames | None = None) -> bool:
+def write_new(
+    location: Location, data: bytes, draft: str, renames: Renames | None = None, *, mtime_ns: int | None = None
+) -> bool:
     """Write a durable new file, creating the folders above it. Return False if the name is taken. Blocks.
 
     When this returns True, the path names the file: if a folder above it is moved away during the write, the file is
@@ -78,7 +80,7 @@ def write_new(location: Location, data: bytes, draft: str, renames: Renames | No
     system has neither hard links nor renames to free names.
 
     `draft` is the temporary name during the write; an older file of this name is removed. Only one thread may write
-    with it at a time.
+    with it at a time. `mtime_ns` is the time of the file; by default it is the current one.
 
     Raises:
         PathNotAllowed: a component is a link or not a folder.
@@ -92,8 +94,8 @@ def write_new(location: Location, data: bytes, draft: str, renames: Renames | No
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
-            created = _create(folder, location.parts[-1], data, draft, renames)
-            if not created:
+            _write(folder, draft, data, mtime_ns)
+            if not _give_name(folder, location.parts[-1], draft, renames):
                 return False
             if _sync_names(location, folder):
                 return True
@@ -127,9 +129,8 @@ def leads_to(location: Location, folder: int) -> bool:
         os.close(current)
 
 
-def _create(folder: int, name: str, data: bytes, draft: str, renames: Renames) -> bool:
-    """Create a file by writing it under the name `draft`; return whether the name was free."""
-    _write(folder, draft, data)
+def _give_name(folder: int, name: str, draft: str, renames: Renames) -> bool:
+    """Give a file with the name `draft` another one instead; return whether that name was free."""
     try:
         if not _rename_in_one_step(folder, draft, name, renames):
             _rename_over_empty_file(folder, draft, name)
@@ -157,10 +158,14 @@ def _rename_over_empty_file(folder: int, draft: str, name: str) -> None:
         raise
 
 
-def _write(folder: int, name: str, data: bytes) -> None:
+def _write(folder: int, name: str, data: bytes, mtime_ns: int | None = None) -> None:
     descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
     try:
         write_all(descriptor, data)
+        if mtime_ns is not None:
+            # Not every file system has every time.
+            with suppress(OSError):
+                os.utime(descriptor, ns=(mtime_ns, mtime_ns))
         os.fsync(descriptor)
     except BaseException:
         # Another program may have put a file of its own in its place.

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.errors import FileNotFound
+from disks import small_disk, unwritable
+from memoryd_server.errors import DiskFull, FileBusy, FileNotFound, PathNotAllowed
 from memoryd_server.postgres import CopyOptions, FolderCopy, TranscriptCopy
 from postgres_server import missing
 from properties import examples
@@ -62,7 +63,7 @@ def test_an_imported_folder_is_exported_byte_for_byte_with_its_times(new_memory,
     memory, out = new_memory(), tmp_path / "out"
     report = copy_of(memory, folder).into_database(CopyOptions())
     assert (report.copied, report.verified, report.mismatched) == (len(FILES), len(FILES), [])
-    assert list(report.skipped) == ["memory/picture.png"]
+    assert (report.others, report.is_complete) == (["memory/picture.png"], True)
     out.mkdir()
     exported = copy_of(memory, out).into_folder(CopyOptions())
     assert exported.is_complete
@@ -128,7 +129,7 @@ def test_links_and_large_files_are_skipped_and_named(new_memory, folder, tmp_pat
     (folder / "memory" / "link.md").symlink_to(secret)
     write(folder / "memory" / "large.md", b"x" * (MAX_BYTES + 1))
     report = copy_of(memory, folder).into_database(CopyOptions())
-    assert set(report.skipped) == {"memory/link.md", "memory/large.md", "memory/picture.png"}
+    assert set(report.skipped) == {"memory/link.md", "memory/large.md"}
     assert b"outside" not in b"".join(memory.data(file.path) for file in memory.corpus.discover().files)
 
 
@@ -171,31 +172,165 @@ def test_any_names_and_bytes_survive_both_ways(new_memory, tmp_path_factory, con
     assert files_of(out) == files_of(origin)
 
 
-def test_transcripts_are_copied_both_ways_and_continue_where_they_ended(new_memory, tmp_path):
-    memory, origin, out = new_memory(), tmp_path / "sessions", tmp_path / "out"
-    lines = b"".join(b'{"type": "message", "number": %d}\n' % number for number in range(30_000))
-    write(origin / "one.jsonl", lines)
-    write(origin / "two.jsonl", b'{"a": 1}\n{"half": ')
-    write(origin / "one.jsonl.reset.2026-01-01T00-00-00.000Z", b"{}\n")
-    copy = TranscriptCopy(memory.documents, memory.transcripts, origin)
-    report = copy.into_database(CopyOptions())
-    assert report.copied == 2
-    assert set(report.skipped) == {"two.jsonl", "one.jsonl.reset.2026-01-01T00-00-00.000Z"}
-    write(origin / "two.jsonl", b'{"a": 1}\n{"half": 2}\n')
-    write(origin / "one.jsonl", lines + b'{"more": true}\n')
-    again = copy.into_database(CopyOptions())
-    assert (again.copied, again.conflicts) == (2, [])
-    assert copy.into_database(CopyOptions()).equal == 2
+def test_the_error_for_a_missing_folder_names_it(new_memory, tmp_path):
+    memory, missing_folder = new_memory(), tmp_path / "missing"
+    for copy in (
+        copy_of(memory, missing_folder),
+        TranscriptCopy(memory.documents, memory.transcripts, missing_folder),
+    ):
+        for direction in (copy.into_database, copy.into_folder):
+            with pytest.raises(FileNotFound, match=str(missing_folder)):
+                direction(CopyOptions())
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(PathNotAllowed, match=str(file)):
+        copy_of(memory, file).into_database(CopyOptions())
+
+
+def test_special_files_and_names_that_are_not_utf8_are_skipped_and_named(new_memory, folder):
+    os.mkfifo(folder / "memory" / "pipe.md")
+    os.mkfifo(folder / "memory.md")
+    (folder / "MEMORY.md").unlink()
+    (folder / "MEMORY.md").symlink_to(folder / "USER.md")
+    (folder / "memory" / "loop").symlink_to(folder / "memory")
+    write(Path(os.fsdecode(os.fsencode(folder) + b"/memory/\xff.md")), b"text")
+    write(folder / "memory" / ("d/" * 70) / "deep.md", b"text")
+    report = copy_of(new_memory(), folder).into_database(CopyOptions())
+    places = {
+        "memory/pipe.md",
+        "memory.md",
+        "MEMORY.md",
+        "memory/loop",
+        "memory/\\xff.md",
+        f"memory/{'d/' * 70}deep.md",
+    }
+    assert set(report.skipped) == places
+    assert (report.copied, report.is_complete) == (len(FILES) - 1, False)
+
+
+def test_a_link_to_the_folder_is_followed(new_memory, folder, tmp_path):
+    link = tmp_path / "link"
+    link.symlink_to(folder)
+    memory = new_memory()
+    assert copy_of(memory, link).into_database(CopyOptions()).copied == len(FILES)
+    assert copy_of(memory, link).into_folder(CopyOptions()).equal == len(FILES)
+
+
+@pytest.mark.parametrize("seconds", [-5_000_000_000, -1, 0, 9_000_000_000, 15_000_000_000])
+def test_every_time_of_a_file_is_copied_or_is_the_latest(new_memory, tmp_path, seconds):
+    origin, out = tmp_path / "origin", tmp_path / "out"
+    write(origin / "MEMORY.md", b"text")
+    os.utime(origin / "MEMORY.md", ns=(seconds * 1_000_000_000 + 5,) * 2)
+    time_ns = (origin / "MEMORY.md").stat().st_mtime_ns
+    memory = new_memory()
+    assert copy_of(memory, origin).into_database(CopyOptions()).is_complete
     out.mkdir()
-    assert TranscriptCopy(memory.documents, memory.transcripts, out).into_folder(CopyOptions()).is_complete
-    assert files_of(out) == {name: (origin / name).read_bytes() for name in ("one.jsonl", "two.jsonl")}
+    assert copy_of(memory, out).into_folder(CopyOptions()).is_complete
+    assert (out / "MEMORY.md").stat().st_mtime_ns == min(time_ns, (1 << 63) - 1)
 
 
-def test_a_transcript_that_differs_is_a_conflict(new_memory, tmp_path):
-    memory, origin = new_memory(), tmp_path / "sessions"
-    memory.transcripts.append("one", [b'{"pushed": 1}'])
-    write(origin / "one.jsonl", b'{"other": 1}\n')
-    copy = TranscriptCopy(memory.documents, memory.transcripts, origin)
-    assert copy.into_database(CopyOptions(replace=True)).conflicts == ["one.jsonl"]
-    assert copy.into_folder(CopyOptions(replace=True)).conflicts == ["one.jsonl"]
-    assert (origin / "one.jsonl").read_bytes() == b'{"other": 1}\n'
+def test_a_file_that_is_changed_during_the_import_is_a_mismatch_or_a_conflict(new_memory, folder):
+    memory, path = new_memory(), "memory/2026-01-02.md"
+
+    def write_meanwhile(_done, _total):
+        memory.put(path, b"written by an agent during the import")
+
+    report = copy_of(memory, folder).into_database(CopyOptions(progress=write_meanwhile))
+    assert report.mismatched == [path]
+    report = copy_of(memory, folder).into_database(CopyOptions())
+    assert report.conflicts == [path]
+    assert memory.data(path) == b"written by an agent during the import"
+
+
+def test_a_document_that_is_deleted_during_the_export_is_skipped(new_memory, tmp_path):
+    memory, out = new_memory(), tmp_path / "out"
+    for name in "ab":
+        memory.put(f"memory/{name}.md", b"text")
+    out.mkdir()
+
+    def delete_other(_done, _total):
+        with memory.documents.write() as rows:
+            rows.run("DELETE FROM documents WHERE agent_id = %(agent)s AND path = 'memory/b.md'")
+
+    report = copy_of(memory, out).into_folder(CopyOptions(progress=delete_other))
+    assert list(report.skipped) == ["memory/b.md"]
+    assert files_of(out) == {"memory/a.md": b"text"}
+
+
+def test_files_that_the_file_system_refuses_are_skipped_and_others_are_exported(new_memory, folder, tmp_path):
+    memory, out = new_memory(), tmp_path / "out"
+    copy_of(memory, folder).into_database(CopyOptions())
+    (out / "memory").mkdir(parents=True)
+    (out / "MEMORY.md").mkdir()
+    os.mkfifo(out / "USER.md")
+    write(out / "memory" / "deep", b"a file where a folder is needed")
+    report = copy_of(memory, out).into_folder(CopyOptions(replace=True))
+    places = {"MEMORY.md", "USER.md", next(path for path in FILES if "deep" in path)}
+    assert set(report.skipped) == places
+    expected = {path: data for path, data in FILES.items() if path not in places}
+    assert files_of(out) == {**expected, "memory/deep": b"a file where a folder is needed"}
+
+
+def test_a_full_disk_ends_the_export_and_a_repeated_one_continues(new_memory, folder, tmp_path):
+    memory = new_memory()
+    write(folder / "memory" / "long.md", b"x" * 90_000)
+    copy_of(memory, folder).into_database(CopyOptions())
+    with small_disk(tmp_path / "out", 100) as out:
+        with pytest.raises(DiskFull, match=r"memory/long\.md"):
+            copy_of(memory, out).into_folder(CopyOptions())
+        assert "memory/long.md" not in files_of(out)
+        assert not [path for path in files_of(out) if path not in FILES]
+
+
+def test_an_export_to_a_disk_that_cannot_be_written_names_each_file(new_memory, folder, tmp_path):
+    memory, out = new_memory(), tmp_path / "out"
+    copy_of(memory, folder).into_database(CopyOptions())
+    out.mkdir()
+    with unwritable(out):
+        report = copy_of(memory, out).into_folder(CopyOptions())
+    assert set(report.skipped) == set(FILES)
+    assert "Read-only file system" in report.skipped["MEMORY.md"]
+
+
+def test_a_replaced_file_keeps_its_permissions_and_gets_the_time_of_the_document(new_memory, folder, tmp_path):
+    memory, out = new_memory(), tmp_path / "out"
+    copy_of(memory, folder).into_database(CopyOptions())
+    write(out / "MEMORY.md", b"private")
+    (out / "MEMORY.md").chmod(0o600)
+    assert copy_of(memory, out).into_folder(CopyOptions(replace=True)).is_complete
+    status = (out / "MEMORY.md").stat()
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o600, TIME_NS)
+
+
+def test_a_path_of_a_damaged_table_does_not_lead_out_of_the_folder(new_memory, tmp_path):
+    memory, out = new_memory(), tmp_path / "a" / "out"
+    out.mkdir(parents=True)
+    for path in ("../escaped.md", "memory/../../escaped.md", str(tmp_path / "escaped.md"), "memory/x.txt"):
+        memory.put(path, b"text")
+    report = copy_of(memory, out).into_folder(CopyOptions(replace=True))
+    assert (len(report.skipped), report.copied) == (4, 0)
+    assert files_of(tmp_path) == {}
+
+
+def test_two_exports_into_one_folder_at_the_same_time_are_refused(new_memory, folder, tmp_path):
+    memory, out = new_memory(), tmp_path / "out"
+    copy_of(memory, folder).into_database(CopyOptions())
+    out.mkdir()
+    refused = []
+
+    def export_too(_done, _total):
+        with pytest.raises(FileBusy, match=str(out)):
+            copy_of(memory, out).into_folder(CopyOptions())
+        refused.append(True)
+
+    assert copy_of(memory, out).into_folder(CopyOptions(progress=export_too)).is_complete
+    assert len(refused) == len(FILES)
+
+
+def test_a_document_above_a_lowered_limit_is_not_replaced(new_memory, folder):
+    memory = new_memory(max_file_bytes=100)
+    memory.put("MEMORY.md", b"x" * 101)
+    report = copy_of(memory, folder).into_database(CopyOptions(replace=True))
+    assert list(report.skipped) == ["MEMORY.md"]
+    assert memory.data("MEMORY.md") == b"x" * 101
+    assert report.copied == len(FILES) - 1

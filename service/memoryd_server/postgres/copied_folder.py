@@ -1,0 +1,213 @@
+"""CopiedFolder: the folder of a copy, whose memory files are listed, hashed and written. Follows no link below it."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from memoryd_server.errors import FileBusy, FileNotFound, FileReplaced, MemorydError, PathNotAllowed
+from memoryd_server.foreign_text import shown_path
+from memoryd_server.sources import (
+    CURATED_NAMES,
+    DREAM_NAMES,
+    IGNORE_FILE,
+    MEMORY_FOLDER,
+    REPAIR_FOLDER,
+    SUFFIX,
+    Location,
+    Roots,
+    open_directory,
+    open_file,
+    resolve_for_append,
+)
+from memoryd_server.writing import write_new
+
+NAMES_WITHOUT_HISTORY: Final = frozenset({IGNORE_FILE, *DREAM_NAMES})
+"""The files that are copied although memory cannot be written to them."""
+
+_NAMES: Final = NAMES_WITHOUT_HISTORY | frozenset(CURATED_NAMES)
+
+# Constant, so that the next export into the folder removes what a killed one has left.
+_DRAFT: Final = ".memoryd-export"
+_NEW_DRAFT: Final = ".memoryd-export.new"
+
+
+@dataclass(slots=True)
+class FolderListing:
+    """The files that a copy can have, sorted; those it cannot have, with reasons; and those that are no Markdown."""
+
+    paths: list[str] = field(default_factory=list)
+    skipped: dict[str, str] = field(default_factory=dict)
+    others: list[str] = field(default_factory=list)
+
+
+def open_folder(folder: Path) -> int:
+    """Return a descriptor of the folder of a copy, which may be a link to it. The caller closes it.
+
+    Raises:
+        FileNotFound: it does not exist.
+        PathNotAllowed: it is not a folder.
+        PermissionError: it cannot be read.
+    """
+    try:
+        return open_directory(str(folder), ())
+    except FileNotFound as error:
+        shown = shown_path(str(folder))
+        raise FileNotFound(f"the folder {shown!r} does not exist", metadata={"path": shown}) from error
+    except PathNotAllowed as error:
+        raise PathNotAllowed(shown_path(str(folder)), "it is not a folder") from error
+
+
+class CopiedFolder:
+    """The memory files in a folder. Blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._roots = Roots(str(folder))
+
+    def files(self) -> FolderListing:
+        """Return the files in the folder that can be memory, with the `.memoryignore`.
+
+        Raises:
+            FileNotFound, PathNotAllowed, PermissionError: as `open_folder`.
+        """
+        os.close(open_folder(self._folder))
+        listing = FolderListing()
+        waiting = self._add_folder((), listing)
+        while waiting:
+            waiting += self._add_folder(waiting.pop(), listing)
+        listing.paths.sort()
+        return listing
+
+    def _add_folder(self, parts: tuple[str, ...], listing: FolderListing) -> list[tuple[str, ...]]:
+        """Add the files of a folder to the listing; return the folders in it."""
+        folders: list[tuple[str, ...]] = []
+        try:
+            folder = open_directory(str(self._folder), parts)
+        except FileNotFound:
+            return []
+        except PathNotAllowed as error:
+            listing.skipped[shown_path("/".join(parts))] = error.message
+            return []
+        except OSError as error:
+            listing.skipped[shown_path("/".join(parts))] = f"it cannot be read: {error.strerror}"
+            return []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    if parts or entry.name in _NAMES or entry.name == MEMORY_FOLDER:
+                        folders += self._add(parts, entry, listing)
+        except OSError as error:
+            listing.skipped[shown_path("/".join(parts))] = f"it cannot be read: {error.strerror}"
+        finally:
+            os.close(folder)
+        return folders
+
+    def _add(self, parts: tuple[str, ...], entry: "os.DirEntry[str]", listing: FolderListing) -> list[tuple[str, ...]]:
+        path = "/".join((*parts, entry.name))
+        if entry.is_dir(follow_symlinks=False):
+            return [] if entry.name == REPAIR_FOLDER or path in _NAMES else [(*parts, entry.name)]
+        if parts and not entry.name.endswith(SUFFIX) and not entry.is_symlink():
+            listing.others.append(shown_path(path))
+        elif not entry.is_file(follow_symlinks=False):
+            listing.skipped[shown_path(path)] = "it is a link or a special file"
+        elif problem := self.problem(path):
+            listing.skipped[shown_path(path)] = problem
+        else:
+            listing.paths.append(path)
+        return []
+
+    def problem(self, path: str) -> str:
+        """Return why a path cannot be that of a copied file; empty if it can."""
+        if path in _NAMES:
+            return ""
+        try:
+            resolve_for_append(self._roots, path)
+        except PathNotAllowed as error:
+            return error.message
+        return ""
+
+    def location(self, path: str) -> Location:
+        """Return the location of a path without a `problem`."""
+        return Location(path, str(self._folder), tuple(path.split("/")))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Let no other process export into the folder until the block ends, where the file system has locks.
+
+        Raises:
+            FileBusy: another process exports into it.
+            FileNotFound, PathNotAllowed, PermissionError: as `open_folder`.
+        """
+        folder = open_folder(self._folder)
+        try:
+            try:
+                fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                words = "is the folder of another export that is running; wait until it has ended"
+                raise FileBusy(shown_path(str(self._folder)), words) from error
+            except OSError:
+                pass
+            yield
+        finally:
+            os.close(folder)
+
+    def remove_drafts(self, paths: Iterable[str]) -> None:
+        """Remove the temporary files next to some files, which an export that was killed has left."""
+        for parts in {tuple(path.split("/")[:-1]) for path in paths}:
+            with suppress(MemorydError, OSError):
+                folder = open_directory(str(self._folder), parts)
+                try:
+                    for draft in (_DRAFT, _NEW_DRAFT):
+                        with suppress(FileNotFoundError):
+                            os.unlink(draft, dir_fd=folder)
+                finally:
+                    os.close(folder)
+
+    def sha256(self, path: str) -> bytes | None:
+        """Return the hash of a file, None if there is none. Reads it in steps.
+
+        Raises:
+            PathNotAllowed: it is a link, leads through one, or is not a regular file.
+            OSError: it cannot be read.
+        """
+        location = self.location(path)
+        try:
+            descriptor = open_file(location.root, location.parts)
+        except FileNotFound:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return hashlib.file_digest(file, "sha256").digest()
+
+    def create(self, path: str, data: bytes, mtime_ns: int) -> bool:
+        """Write a durable new file with a time; return False if there is one. It appears as a whole, or not at all.
+
+        Raises:
+            PathNotAllowed, FileNotFound, FileReplaced: a folder above it is a link or a file, or is being replaced.
+            OSError: the file system refuses it.
+        """
+        return write_new(self.location(path), data, _DRAFT, mtime_ns=mtime_ns)
+
+    def replace(self, path: str, data: bytes, mtime_ns: int) -> None:
+        """Replace a file in one step by a durable one with a time and with the same permissions. Raises as `create`."""
+        location = self.location(path)
+        *folders, name = location.parts
+        draft = Location(path, location.root, (*folders, _DRAFT))
+        folder = open_directory(location.root, folders)
+        try:
+            mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            with suppress(FileNotFoundError):
+                os.unlink(_DRAFT, dir_fd=folder)
+            if not write_new(draft, data, _NEW_DRAFT, mtime_ns=mtime_ns):
+                raise FileReplaced(path)
+            os.chmod(_DRAFT, mode & 0o777, dir_fd=folder)
+            os.rename(_DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        finally:
+            with suppress(OSError):
+                os.unlink(_DRAFT, dir_fd=folder)
+            os.close(folder)

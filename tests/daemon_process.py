@@ -62,6 +62,12 @@ def memoryd(*arguments, home, stdin=None):
     )
 
 
+def begin(*arguments, home):
+    """Start the command and return its process; `end` ends it. Its errors go to `command.log` in the home."""
+    with (Path(home) / "command.log").open("ab") as errors:
+        return _started(list(COMMAND), list(map(str, arguments)), environment(home), errors)
+
+
 def start(workspace, state, *arguments, home, listen=None, within=(), variables=(), memoryd=COMMAND):
     """Starts `memoryd serve` and waits until it says that it listens. `within` is a command that runs it.
 

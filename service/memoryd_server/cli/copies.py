@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _MOST_SHOWN = 20
+_SESSIONS_HELP = "Also copy the transcripts, from or to this folder. They are continued, never replaced."
 
 
 @click.group(name="import")
@@ -51,11 +52,7 @@ def _copy_options(command: _F) -> _F:
         json_option,
         click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
         click.option("--replace", is_flag=True, help="Replace files that differ. Default: keep them, and list them."),
-        click.option(
-            "--sessions",
-            type=_FOLDER,
-            help="Also copy the transcripts, from or to this folder. They are continued, never replaced.",
-        ),
+        click.option("--sessions", type=_FOLDER, help=_SESSIONS_HELP),
         agent_option,
     ):
         command = option(command)
@@ -69,9 +66,9 @@ def import_folder(**given: Any) -> None:
 
     These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
     the database has already are compared and not copied, so an interrupted import can be repeated. At the end, all
-    contents are compared by their SHA-256. If a file was kept, skipped or changed during the import, it is named, and the
-    exit status is 1. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd
-    index` finds them immediately.
+    contents are compared by their SHA-256. If a file was kept, skipped or changed during the import, it is named, and
+    the exit status is 1. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd index` finds them
+    immediately.
     """
     _run(given, into_database=True)
 

@@ -195,7 +195,8 @@ def test_without_a_daemon_the_index_is_updated_first(tmp_path):
 def test_without_a_memory_the_reason_says_how_to_set_one_up(tmp_path):
     done = memoryd("recall", "where is the ferry?", home=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
-    assert "no memory file is indexed. To set up a memory: " in done.stderr
+    assert "no memory file is indexed; " in done.stderr
+    assert "To set up a memory: " in done.stderr
     assert "init FOLDER" in done.stderr
 
 

@@ -83,7 +83,7 @@ def main() -> None:
     """Long-term memory for AI agents: Markdown files, indexed and searched over gRPC.
 
     Commands call the running daemon. If no daemon is running, most commands do the work in their own process. `reload`
-    and `health` need a running daemon; `config`, `token` and `eval` do not call it.
+    and `health` need a running daemon; `config`, `token`, `eval`, `import` and `export` do not call it.
     """
 
 

@@ -17,10 +17,9 @@ from memoryd_server.cli.options import (
     complain,
     enum_word,
     json_option,
-    program_name,
     show,
 )
-from memoryd_server.cli.searched_memory import complain_about, searched_memory, session_key_option
+from memoryd_server.cli.searched_memory import complain_about, nothing_indexed, searched_memory, session_key_option
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -115,7 +114,7 @@ def _lines(answer: messages.MemoryRecallResponse, *, explain: bool) -> Iterator[
 def _silence(answer: messages.MemoryRecallResponse) -> str:
     reason = enum_word(answer, "silent_reason")
     if reason == "empty index":
-        return f"no memory file is indexed. To set up a memory: {program_name()} init FOLDER"
+        return nothing_indexed()
     return f"{reason}: {answer.silent_explanation}"
 
 

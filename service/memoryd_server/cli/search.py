@@ -17,10 +17,9 @@ from memoryd_server.cli.options import (
     connected,
     enum_word,
     json_option,
-    program_name,
     show,
 )
-from memoryd_server.cli.searched_memory import complain_about, searched_memory, session_key_option
+from memoryd_server.cli.searched_memory import complain_about, nothing_indexed, searched_memory, session_key_option
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -77,7 +76,7 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
             yield f"    score: {', '.join(parts)}"
         yield ""
     if not answer.results and enum_word(answer.info, "empty_reason") == "empty index":
-        yield f"No matches: no memory file is indexed. To set up a memory: {program_name()} init FOLDER"
+        yield f"No matches: {nothing_indexed()}"
     elif not answer.results:
         yield f"No matches: {answer.info.empty_explanation}."
     elif answer.info.matched_any_word:

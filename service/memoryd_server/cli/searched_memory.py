@@ -73,6 +73,12 @@ def searched_memory(
             complain(_permanent_text(common.workspace))
 
 
+def nothing_indexed() -> str:
+    """Return what to do if a search finds an empty index."""
+    name = program_name()
+    return f"no memory file is indexed; `{name} status` shows why. To set up a memory: {name} init FOLDER"
+
+
 def complain_about(info: messages.SearchInfo, *, explain: bool = False) -> None:
     """Print on standard error in which ways a search was degraded; with `explain`, also the reranking."""
     for degradation in info.degradations:

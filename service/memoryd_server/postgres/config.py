@@ -54,14 +54,16 @@ class DatabaseConfig:
         parameters = {**self._url_parameters(), "connect_timeout": self.connect_seconds}
         if self.password_file is not None:
             try:
-                content = read_private(self.password_file, "the password file of the database")
+                content = read_private(self.password_file, "memoryd.store.passwordFile")
                 parameters["password"] = content.decode().rstrip("\r\n")
             except FileNotFoundError as error:
-                raise IndexUnavailable(f"the password file of the database cannot be read: {error}") from error
+                raise IndexUnavailable(
+                    f"cannot read memoryd.store.passwordFile {self.password_file}: {error.strerror}"
+                ) from error
             except SettingsError as error:
                 raise IndexUnavailable(error.message) from error
             except UnicodeDecodeError:
-                raise IndexUnavailable("the password file of the database is not UTF-8") from None
+                raise IndexUnavailable("memoryd.store.passwordFile is not UTF-8") from None
         return parameters
 
     def _url_parameters(self) -> dict[str, Any]:
@@ -69,7 +71,9 @@ class DatabaseConfig:
             found = conninfo.conninfo_to_dict(self.url)
         except psycopg.Error:
             # The reason would contain parts of the URL.
-            raise IndexUnavailable("the URL of the store is not a PostgreSQL URL: memoryd.store.url") from None
+            raise IndexUnavailable(
+                "memoryd.store.url is not a URL of PostgreSQL, or has a parameter that libpq does not know"
+            ) from None
         if "@" in f"{found.get('host')}{found.get('dbname')}":
             # They contain a part of the password, and would be shown.
             raise IndexUnavailable(

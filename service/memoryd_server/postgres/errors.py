@@ -64,9 +64,12 @@ def _without_deadline(error: psycopg.Error, reason: str) -> MemorydError:
         return IndexDamaged(f"tables of the index are missing: {reason}", retry_after_seconds=1.0)
     is_limit = isinstance(error, errors.ProgramLimitExceeded)
     is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not is_limit
+    if not is_outage:
+        return IndexUnavailable(f"the index cannot be used: {reason}")
+    # psycopg has no SQLSTATE for a refused connection.
+    advice = "; check memoryd.store.passwordFile" if "password" in reason else ""
     return IndexUnavailable(
-        f"the PostgreSQL server cannot be used: {reason}" if is_outage else f"the index cannot be used: {reason}",
-        retry_after_seconds=RETRY_SECONDS if is_outage else None,
+        f"the PostgreSQL server cannot be used: {reason}{advice}", retry_after_seconds=RETRY_SECONDS
     )
 
 

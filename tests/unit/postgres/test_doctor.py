@@ -114,6 +114,7 @@ def test_a_wrong_password(postgres_server, new_role, name, tmp_path):
     (check,) = checks(url, password_file=password)
     assert check.verdict is FAILED
     assert "password authentication failed" in check.detail
+    assert "check memoryd.store.passwordFile" in check.detail
     assert "memoryd.store.passwordFile" in check.advice
     assert "wrong-password" not in repr(check)
     password.write_text("right\n")

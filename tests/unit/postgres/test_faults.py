@@ -136,11 +136,11 @@ def test_the_password_file_is_read_for_each_connection(postgres_module, tmp_path
     password = tmp_path / "password"
     database = postgres_module.database(password_file=password)
     store = postgres_module.new_store("passwords", database)
-    with pytest.raises(IndexUnavailable, match="password file"):
+    with pytest.raises(IndexUnavailable, match="passwordFile"):
         store.open()
     password.write_text("secret\n")
     password.chmod(0o644)
-    with pytest.raises(IndexUnavailable, match="password file"):
+    with pytest.raises(IndexUnavailable, match="passwordFile"):
         store.open()
     password.chmod(0o600)
     store.open()

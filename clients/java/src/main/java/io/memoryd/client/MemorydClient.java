@@ -24,8 +24,8 @@ import java.util.concurrent.TimeUnit;
  *
  * <p>Every unary call has its default deadline, unless the caller sets one with {@code withDeadlineAfter} or with the
  * deadline of an {@link io.grpc.Context}. A call that fails with UNAVAILABLE is retried within its deadline. Appends,
- * edits and entries get an {@code idempotency_key} if they have none, so that retries are safe;
- * {@code SessionAppend} is not retried.
+ * edits and entries get an {@code idempotency_key} if they have none, so that retries are safe; {@code SessionAppend}
+ * is not retried.
  */
 public final class MemorydClient implements AutoCloseable {
     private static final long CLOSING_SECONDS = 5;

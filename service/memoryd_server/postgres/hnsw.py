@@ -32,9 +32,10 @@ MAX_DIMENSIONS: Final = 4_000
 _MOST_PENDING = 0.1
 _KEPT_ABOVE = 0.75
 
-# Twice as many links as pgvector's default, which misses whole clusters of vectors; they take little time and space.
+# pgvector's defaults, 16 and 64, connect the vectors of one cluster with too few of the others, so that some searches
+# miss a whole cluster. More candidates double the time of the creation, more links take little time and space.
 _LINKS = 32
-_BUILD_CANDIDATES = 64
+_BUILD_CANDIDATES = 200
 
 # If a filter leaves no more chunks, or the nearest of so many vectors include too few of them, the vectors of the
 # filter are compared, which takes no longer.

@@ -139,15 +139,16 @@ class Agent:
         """Release the lock that `reserve` took, if no `start` follows. Blocks."""
         self.index.release()
 
-    async def start(self, *, background: bool = True, requested: bool = True) -> None:
+    async def start(self, *, background: bool = True, requested: bool = True, answers_first: bool = False) -> None:
         """Open the index and, if `background`, start watching and a first sync; then start the search backend.
 
-        An agent that no caller has `requested` releases its memory after this sync.
+        An agent that no caller has `requested` releases its memory after this sync. If the agent `answers_first`, the
+        sync starts after the call for which it is opened.
 
         Raises:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
         """
-        await self.index.open(background=background, requested=requested)
+        await self.index.open(background=background, requested=requested, answers_first=answers_first)
         if self._backend is None:
             return
         try:

@@ -52,8 +52,8 @@ class Agents(ConfiguredAgents):
     """The agents by id.
 
     `make_agent` makes an enabled one, and `make_backend` the search backend in front of it; None if it has none. `now`
-    returns the time in UTC. `make_workspace` makes what answers for an agent whose memory search is disabled. If there
-    are more agents than `most_open`, those with documents in a database are opened when a call uses them.
+    returns the time in UTC. `make_workspace` makes what answers for an agent whose memory search is disabled. Of more
+    than `most_open` agents with documents in a database, each is opened by a call; `closed_agents` counts the closings.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class Agents(ConfiguredAgents):
         self._tried_at: dict[str, float] = {}
         self._uses = AgentUses()
         self._closed_states: dict[str, IndexState] = {}
+        self.closed_agents = 0
         self._closings = BackgroundTasks(failures)
         self._changing: dict[str, asyncio.Event] = {}
         self._reload_ended = asyncio.Event()
@@ -264,6 +265,7 @@ class Agents(ConfiguredAgents):
                 agent = self._agents[agent_id]
                 self._closed_states[agent_id] = agent.snapshot.state
                 self._remove(agent_id)
+                self.closed_agents += 1
                 await agent.stop_backend()
                 await agent.stop()
             finally:
@@ -297,12 +299,12 @@ class Agents(ConfiguredAgents):
         self._record_failure(agent_id, error)
         return f"the memory of agent {agent_id} cannot be opened: {error.message}"
 
-    async def _try_to_open(self, config: AgentConfig) -> MemorydError | None:
+    async def _try_to_open(self, config: AgentConfig, *, by_call: bool = False) -> MemorydError | None:
         # On a thread: it looks for a model's file and reads certificates.
         agent = await asyncio.to_thread(self._make_agent, config)
         self._agents = {**self._agents, config.agent_id: self._with_backend(agent)}
         try:
-            await agent.start(background=self._background)
+            await agent.start(background=self._background, answers_first=by_call)
         except MemorydError as error:
             return error
         except Exception as error:  # noqa: BLE001 -- the other agents go on, and the caller reports it
@@ -388,7 +390,7 @@ class Agents(ConfiguredAgents):
         done = self._changing[agent_id]
         try:
             config = self._configs[agent_id]
-            error = await self._try_to_open(config)
+            error = await self._try_to_open(config, by_call=True)
             if error is None:
                 self._unopened.pop(agent_id, None)
                 self._uses.note(agent_id)

@@ -55,6 +55,7 @@ class BackgroundSync:
         clean_up: Callable[[], Awaitable[None]] | None = None,
         first_turns: asyncio.Semaphore | None = None,
         idle_at_first: bool = False,
+        first_delay_seconds: float = 0.0,
         transcript_window_seconds: float = TRANSCRIPT_WINDOW_SECONDS,
         first_turn_seconds: float = FIRST_TURN_SECONDS,
         tasks: BackgroundTasks | None = None,
@@ -75,6 +76,7 @@ class BackgroundSync:
         self._clean_up = clean_up
         self._first_turns = first_turns or asyncio.Semaphore()
         self._idle_at_first = idle_at_first
+        self._first_delay_seconds = first_delay_seconds
         self.watcher = make_watcher(self.note_change, self.note_transcripts) if config.watch else None
         self._loop = asyncio.get_running_loop()
         self._tasks = tasks or BackgroundTasks()
@@ -208,6 +210,7 @@ class BackgroundSync:
         await sync
 
     async def _first_sync(self) -> None:
+        await asyncio.sleep(self._first_delay_seconds)
         await self._sync_in_turn(SyncTrigger.STARTUP)
         if self._idle_at_first:
             await self._clean_up_soon()

@@ -48,6 +48,9 @@ _T = TypeVar("_T")
 _PROBE = QueryTerm("memoryd")
 
 
+FIRST_SYNC_DELAY_SECONDS = 0.5
+"""How long after the opening for a call the first sync starts, if no search has started one before."""
+
 OWN_EVENT_SECONDS = 2.0
 """How long after a write of an agent file events may be those of the write. The events themselves arrive earlier."""
 
@@ -163,10 +166,11 @@ class AgentIndex:
         """Release the lock that `reserve` took, if no `open` follows. Blocks."""
         self.store.close()
 
-    async def open(self, *, background: bool, requested: bool) -> None:
+    async def open(self, *, background: bool, requested: bool, answers_first: bool = False) -> None:
         """Open the index and, if `background`, start watching and a first sync.
 
-        An index that no caller has `requested` releases its memory after this sync.
+        An index that no caller has `requested` releases its memory after this sync. If it `answers_first`, the sync
+        starts later, so that it does not delay the call for which the index is opened.
 
         Raises:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
@@ -179,7 +183,7 @@ class AgentIndex:
             self.writer_thread.shutdown(wait=False)
             raise
         self._starts_syncs, self._requested = background, requested
-        self._background = self._new_background()
+        self._background = self._new_background(FIRST_SYNC_DELAY_SECONDS if answers_first else 0.0)
         self._recovery = DamageRecovery(self.store.health, self.monitor, lambda: self.sync_soon(SyncTrigger.RECONCILE))
         if background:
             await self._background.start()
@@ -204,7 +208,7 @@ class AgentIndex:
             return
         raise IndexDamaged(f"the index {self.location} is damaged, and so is the one that was created in its place")
 
-    def _new_background(self) -> BackgroundSync:
+    def _new_background(self, first_delay_seconds: float = 0.0) -> BackgroundSync:
         sync, corpus = self.config.sync, self._documents.corpus
         if not corpus.watches:
             sync = replace(sync, watch=False)
@@ -218,6 +222,7 @@ class AgentIndex:
             clean_up=self.clean_up,
             first_turns=self._threads.first_syncs,
             idle_at_first=not self._requested,
+            first_delay_seconds=first_delay_seconds,
             tasks=BackgroundTasks(self._threads.failures, self.config.agent_id),
             database=corpus.database,
         )

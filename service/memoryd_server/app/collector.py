@@ -5,7 +5,7 @@ files of an agent with 30,000 files were listed, the automatic ones blocked the 
 for each list. Such work makes hundreds of thousands of objects without cycles, which are freed by their reference
 counts. The collections of young objects, which take milliseconds, are left as they are.
 
-Only a full collection frees an agent that a reload has closed, because its parts refer to each other.
+Only a full collection frees an agent that was closed, because its parts refer to each other.
 """
 
 import gc
@@ -23,16 +23,28 @@ MOST_SECONDS = 600.0
 OBJECTS_A_SECOND = 1_000
 """The objects in use that are visited per second on average, which takes about .1 % of the time."""
 
+CLOSED_AGENTS = 100
+"""How many agents are closed before a full collection frees them, which are some megabytes."""
+
 _NEVER = 1_000_000_000
 _MIDDLE = 10
 
 
 class FullCollections:
-    """The policy from `start` to `stop`. `monotonic` returns seconds."""
+    """The policy from `start` to `stop`.
+
+    `monotonic` returns seconds, and `closed_agents` how many agents have been closed since the start.
+    """
 
     def __init__(
-        self, failures: TaskFailures | None = None, *, monotonic: Callable[[], float] = time.monotonic
+        self,
+        failures: TaskFailures | None = None,
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+        closed_agents: Callable[[], int] = lambda: 0,
     ) -> None:
+        self._closed_agents = closed_agents
+        self._freed_agents = 0
         self._monotonic = monotonic
         self._tasks = BackgroundTasks(failures)
         self._collected_at = monotonic()
@@ -51,11 +63,14 @@ class FullCollections:
         Objects that became old since then are not counted, because they may be garbage: with them, the more garbage
         there was, the longer it stayed.
         """
-        if not gc.get_count()[2]:
+        closed = self._closed_agents()
+        if closed - self._freed_agents < CLOSED_AGENTS and not gc.get_count()[2]:
             return
         in_use = min(self._survivors, _old_objects())
         waited = self._monotonic() - self._collected_at
-        if waited >= min(MOST_SECONDS, in_use / OBJECTS_A_SECOND):
+        is_due = waited >= min(MOST_SECONDS, in_use / OBJECTS_A_SECOND)
+        if is_due or closed - self._freed_agents >= CLOSED_AGENTS:
+            self._freed_agents = closed
             gc.collect()
             self._survivors = _old_objects()
             self._collected_at = self._monotonic()

@@ -111,7 +111,7 @@ class Daemon:
         self._storage = StorageFactory(log, settings.service.store)
         self.resources = _make_resources(open_native, self._storage, background)
         self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
-        self._collections = FullCollections(self.resources.failures)
+        self._collections = FullCollections(self.resources.failures, closed_agents=lambda: self.agents.closed_agents)
         check_backends(settings)
         configs = agent_configs(settings)
         bound_page_caches(len(configs))

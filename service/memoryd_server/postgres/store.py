@@ -123,7 +123,8 @@ class PostgresStore:
             if not self._has_generation(connection, generation):
                 self._create_generation(connection, generation, last.revision if last else 0)
             scope = AgentScope.load(connection, self._agent_id)
-            _delete_generations(scope, "generation <> %(generation)s")
+            if _has_other_generations(scope):
+                _delete_generations(scope, "generation <> %(generation)s")
             self._set_facts(scope)
             self._hnsw.open(connection)
         self._indexed = -1
@@ -399,6 +400,12 @@ class PostgresStore:
     def vector_memory_bytes(self) -> int:
         """Return 0: vectors are in the memory of the server."""
         return 0
+
+
+def _has_other_generations(scope: AgentScope) -> bool:
+    """Return whether a rebuild has left rows: its generation is created before its rows, and deleted after them."""
+    query = "SELECT 1 FROM generations WHERE agent_id = %(agent)s AND generation <> %(generation)s LIMIT 1"
+    return bool(scope.all(query))
 
 
 def _delete_generations(scope: AgentScope, condition: str) -> None:

@@ -4,7 +4,7 @@ import gc
 import weakref
 from contextlib import contextmanager
 
-from memoryd_server.app.collector import MOST_SECONDS, FullCollections
+from memoryd_server.app.collector import CLOSED_AGENTS, MOST_SECONDS, FullCollections
 
 
 @contextmanager
@@ -94,6 +94,26 @@ async def test_garbage_does_not_delay_its_collection():
         await collections.step()
         assert last() is None
         assert len(kept) == 20_000
+    finally:
+        await collections.stop()
+        gc.enable()
+
+
+async def test_closed_agents_are_freed_without_a_wait():
+    gc.disable()
+    full, closed = [], [0]
+    collections = FullCollections(monotonic=lambda: 100.0, closed_agents=lambda: closed[0])
+    collections.start()
+    try:
+        with recorded(full):
+            closed[0] = CLOSED_AGENTS
+            await collections.step()
+            assert len(full) == 1
+            closed[0] += CLOSED_AGENTS - 1
+            kept = [[number] for number in range(60_000)]
+            gc.collect(1)
+            await collections.step()
+            assert (len(kept), len(full)) == (60_000, 1)
     finally:
         await collections.stop()
         gc.enable()

@@ -83,13 +83,14 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
     base = _memory_search(checker, SHARED_SEARCH)
     providers = model_providers(checker)
     entries = lancedb_settings(checker, context.state_dir, context.variables.values)
+    # Agents without settings of their own share one object: with thousands of agents, that saves most of the memory.
+    common = _resolved_search(base, {}, checker, context.layout)
     searches, workspaces, unset = {}, {}, {}
     for agent_id, place in places.items():
         _check_entry(checker, place)
         own = _memory_search(checker, search_of(place))
-        searches[agent_id] = _resolved_search(base, own, checker, context.layout).with_index(
-            agent_id, context.state_dir
-        )
+        search = _resolved_search(base, own, checker, context.layout) if own else common
+        searches[agent_id] = search.with_index(agent_id, context.state_dir)
         _warn_of_ignored_sessions(
             checker, search_of(place) if "sources" in own else SHARED_SEARCH, searches[agent_id].search
         )

@@ -1,7 +1,8 @@
 """Where each setting in force was written: the file, variable or flag, and the key with its layout."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from memoryd_server.settings.environment import SourcedValue
@@ -39,8 +40,17 @@ class Origins:
         service: ServiceSettings,
         agents: Mapping[str, AgentSettings],
         rerank_access: ProviderAccess,
-    ) -> dict[str, Written]:
+    ) -> Mapping[str, Written]:
         """Return where each key of `ResolvedSettings.describe` was written."""
+        return _OriginTable(lambda: self._table(state_dir, service, agents, rerank_access))
+
+    def _table(
+        self,
+        state_dir: Path,
+        service: ServiceSettings,
+        agents: Mapping[str, AgentSettings],
+        rerank_access: ProviderAccess,
+    ) -> dict[str, Written]:
         keys = effective(state_dir, service, agents, rerank_access=rerank_access)
         found = {dotted(path): self._written((path,)) for path, _ in keys}
         found["stateDir"] = Written(self.state_dir.origin)
@@ -86,6 +96,26 @@ class Origins:
             if origin is not None:
                 return Written(origin, dotted(path), _layout(path))
         return Written(DEFAULT)
+
+
+class _OriginTable(Mapping[str, Written]):
+    """Where each key was written. Made when it is first read: for many agents, it is larger than their settings."""
+
+    def __init__(self, make: Callable[[], dict[str, Written]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _written(self) -> dict[str, Written]:
+        return self._make()
+
+    def __getitem__(self, key: str) -> Written:
+        return self._written[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._written)
+
+    def __len__(self) -> int:
+        return len(self._written)
 
 
 def _layout(path: KeyPath) -> str:

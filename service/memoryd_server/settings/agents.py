@@ -89,8 +89,8 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
     for agent_id, place in places.items():
         _check_entry(checker, place)
         own = _memory_search(checker, search_of(place))
-        search = _resolved_search(base, own, checker, context.layout) if own else common
-        searches[agent_id] = search.with_index(agent_id, context.state_dir)
+        resolved = _resolved_search(base, own, checker, context.layout) if own else common
+        searches[agent_id] = resolved.with_index(agent_id, context.state_dir)
         _warn_of_ignored_sessions(
             checker, search_of(place) if "sources" in own else SHARED_SEARCH, searches[agent_id].search
         )

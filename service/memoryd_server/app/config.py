@@ -65,8 +65,20 @@ def agent_configs(settings: ResolvedSettings) -> list[AgentConfig]:
     """
     in_database = settings.service.store.has_documents
     location = database_of(settings.service.store).location if in_database else ""
-    agents = settings.agents.values()
-    return [replace(agent_config(agent, settings), documents_location=location) for agent in agents]
+    configs: list[AgentConfig] = []
+    for agent in settings.agents.values():
+        config = replace(agent_config(agent, settings), documents_location=location)
+        configs.append(_sharing(config, configs[-1]) if configs else config)
+    return configs
+
+
+_SHARED = ("flush", "startup", "sync", "ranking", "embedding", "recall", "batch", "plugins")
+
+
+def _sharing(config: AgentConfig, before: AgentConfig) -> AgentConfig:
+    """Return the configuration with the parts of another one that are equal: with many agents, most parts are."""
+    same = {name: getattr(before, name) for name in _SHARED if getattr(config, name) == getattr(before, name)}
+    return replace(config, **same)
 
 
 def check_backends(settings: ResolvedSettings) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from memoryd_server.credentials import SecretSources, UnresolvedSecret
 from memoryd_server.settings.auth_profiles import ProfileReader, Profiles
@@ -37,6 +37,8 @@ from memoryd_server.settings.rules import KeyPath, dotted, keys, nearest
 from memoryd_server.settings.service import check_timezone
 from memoryd_server.settings.substitution import unset_variable
 from memoryd_server.settings.variables import Variables
+
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,11 +100,15 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
         workspaces[agent_id] = workspace
         unset[agent_id] = unset_variable(str(workspace), context.variables.values)
     all_sources = _access_sources(checker, context, searches, providers, entries, unset=unset)
-    agents = {}
+    agents: dict[str, AgentSettings] = {}
+    access: Mapping[str, ProviderAccess] = {}
+    fallback = ProviderAccess()
     for agent_id, place in places.items():
         search, sources = searches[agent_id].search, all_sources[agent_id]
         reason = _disabled_reason(checker, place, search, unset[agent_id])
         own_limits = _context_limits(checker, place.path_of(checker.tree, "contextLimits")[:-1])
+        # Equal accesses are shared, as the settings are.
+        access, fallback = _same(sources.usable(search), access), _same(sources.fallback(search), fallback)
         agents[agent_id] = AgentSettings(
             agent_id=agent_id,
             workspace=workspaces[agent_id],
@@ -116,8 +122,8 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
             user_timezone=timezone,
             index_path=Path(search.store.path),
             default=agent_id == default,
-            provider_access=sources.usable(search),
-            fallback_access=sources.fallback(search),
+            provider_access=access,
+            fallback_access=fallback,
             entries_enabled=entries_are_enabled(checker),
             entries=entries,
             entry_access=entry_access(entries, sources),
@@ -132,6 +138,11 @@ def resolve_agents(checker: Checker, context: ResolveContext) -> ResolvedAgents:
         check_providers(checker, agents, context.variables.values)
         warn_of_missing_secret(checker, reranker)
     return ResolvedAgents(agents, default, reranker)
+
+
+def _same(value: _T, before: _T) -> _T:
+    """Return `before` if it equals the value."""
+    return before if value == before else value
 
 
 def _memory_block(checker: Checker) -> MemoryBlock:

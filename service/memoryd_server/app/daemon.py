@@ -280,7 +280,8 @@ class Daemon:
             self._fault_log.stop()
             raise
         self._collections.start()
-        self._log.info("start-daemon", listen=self.server.addresses, agents=list(self.agents.configs()))
+        agents = list(self.agents.configs())
+        self._log.info("start-daemon", listen=self.server.addresses, agents=agents[:20], agent_count=len(agents))
         return self.server.addresses
 
     async def reload(self, load: Callable[[], ResolvedSettings]) -> SettingsReport:
@@ -303,9 +304,9 @@ class Daemon:
                 if isinstance(error, RefusedSettings) and error.blockers:
                     await self._block_remote(error)
                 return self._settings_report
-            changed = changed_keys(self._settings, settings)
+            changed = await asyncio.to_thread(changed_keys, self._settings, settings)
             problems = await self._try_to_apply(settings)
-            waiting = changed_keys(settings, loaded)
+            waiting = await asyncio.to_thread(changed_keys, settings, loaded)
             self._settings_report = SettingsReport(time.time_ns(), loads, "; ".join(problems), changed, waiting)
         self._log.info("reload-settings", changed=changed, awaiting_restart=waiting, problems=problems)
         for warning in settings.warnings:
@@ -328,7 +329,7 @@ class Daemon:
         found = [blocker.warning for blocker in refused.blockers]
         warnings = tuple(dict.fromkeys((*self._settings.warnings, *found)))
         kept = replace(self._settings, remote_embeddings_blocked_by=refused.blockers, warnings=warnings)
-        changed = changed_keys(self._settings, kept)
+        changed = await asyncio.to_thread(changed_keys, self._settings, kept)
         problems = await self._try_to_apply(kept)
         error = "; ".join((self._settings_report.error, *problems))
         self._settings_report = replace(self._settings_report, error=error, changed=changed)

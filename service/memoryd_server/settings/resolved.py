@@ -268,7 +268,7 @@ def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...
 
     An agent that was added or removed is one key.
     """
-    before, after = _values(old), _values(new)
+    before, after = _values(_with_differing_agents(old, new)), _values(_with_differing_agents(new, old))
     came_or_went = sorted(old.agents.keys() ^ new.agents.keys())
     moved = tuple(dotted(("agents", "list", f"[{agent_id}]")) for agent_id in came_or_went)
     keys = [key for key in {**before, **after} if not key.startswith(moved)]
@@ -279,6 +279,22 @@ def changed_keys(old: ResolvedSettings, new: ResolvedSettings) -> tuple[str, ...
     if any(key.startswith("memoryd.rerank.") for key in changed if key != dotted(RERANK_ACCESS)):
         changed = [key for key in changed if key != dotted(RERANK_ACCESS)]
     return (*changed, *moved)
+
+
+def _with_differing_agents(settings: ResolvedSettings, others: ResolvedSettings) -> ResolvedSettings:
+    """Return the settings with the agents that the others do not have, and the first ones, which have the shared keys.
+
+    The keys of twenty thousand equal agents would take hundreds of megabytes.
+    """
+    first = {next(iter(each.agents)) for each in (settings, others)}
+    return replace(
+        settings,
+        agents={
+            agent_id: agent
+            for agent_id, agent in settings.agents.items()
+            if agent_id in first or agent != others.agents.get(agent_id)
+        },
+    )
 
 
 def _values(settings: ResolvedSettings) -> Mapping[str, object]:

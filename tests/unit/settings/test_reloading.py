@@ -96,3 +96,8 @@ def test_the_state_directory_is_found_without_reading_its_files(home, tmp_path):
     assert find_locations(environ={}, home=home.path).state_dir == home.state
     assert find_locations(environ={"MEMORYD_STATE_DIR": str(tmp_path)}, home=home.path).state_dir == tmp_path
     assert find_locations(environ={}, home=home.path, flags={"state_dir": str(tmp_path)}).state_dir == tmp_path
+
+
+def test_the_order_of_agents_changes_nothing(home):
+    listed = [{"id": "a"}, {"id": "b", "default": True}, {"id": "c"}]
+    check(home, {"agents": {"list": listed}}, {"agents": {"list": listed[::-1]}})

@@ -243,6 +243,7 @@ test-postgres: setup setup-postgres ## Test the PostgreSQL driver, and the RPCs 
 	$(PYTEST) -rs -m postgres tests/unit tests/rpc tests/e2e
 	$(PYTEST) -rs --store=postgres --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" tests/rpc
 	$(PYTEST) -rs --store=documents --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" $(DOCUMENT_TESTS)
+	$(PYTEST) -rs --store=documents -k "not qmd" tests/rpc/test_agent_isolation.py
 
 .PHONY: screenshots
 screenshots: setup setup-http browser ## Write the screenshots of the inspector into docs/images

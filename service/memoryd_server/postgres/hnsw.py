@@ -44,7 +44,7 @@ _MATCHING = f"SELECT coalesce(sum(chunk_count), 0)::bigint FROM files WHERE {OWN
 
 # Candidates that a search of the graph keeps, which a larger graph needs more of for the same recall; and the most
 # vectors that it looks at for a filter.
-_LEAST_CANDIDATES, _MOST_CANDIDATES = 200, 1_000
+_LEAST_CANDIDATES, _MOST_CANDIDATES = 100, 1_000
 _CHUNKS_PER_CANDIDATE = 250
 _SETTINGS = """SELECT set_config('hnsw.ef_search', %(candidates)s, true),
     set_config('hnsw.max_scan_tuples', '2000', true), set_config('hnsw.iterative_scan', 'strict_order', true)"""

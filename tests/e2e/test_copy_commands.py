@@ -116,3 +116,21 @@ def test_help_lists_both_commands(run, places):
     for verb in ("import", "export"):
         text = memoryd(verb, "folder", "--help", home=home).stdout
         assert {"--sessions", "--replace", "--dry-run", "--json", "--agent"} <= set(text.split())
+
+
+def test_files_of_any_time_are_listed_and_found(places, run):
+    home, workspace, state = places
+    for number, seconds in enumerate((-5_000_000_000, -1, 9_300_000_000, 15_000_000_000)):
+        file = workspace / "memory" / f"{number}.md"
+        file.write_text(f"the ferry of time {number}")
+        os.utime(file, (seconds, seconds))
+    assert run("import", "folder", workspace).returncode == 0
+    daemon = start(None, state, home=home)
+    try:
+        assert daemon.memoryd("index").returncode == 0
+        listed = daemon.memoryd("files")
+        assert (listed.returncode, listed.stdout.count("memory/")) == (0, 5), listed.stderr
+        found = daemon.memoryd("search", "ferry", "--json")
+        assert (found.returncode, found.stdout.count('"path"')) == (0, 5), found.stderr
+    finally:
+        end(daemon.process)

@@ -1,4 +1,4 @@
-"""`memoryd import` and `memoryd export`: copy an agent's files between a folder and the database."""
+"""`memoryd import` and `memoryd export`: copy an agent's memory files and transcripts between folder and database."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _MOST_SHOWN = 20
-_SESSIONS_HELP = "Also copy the transcripts, from or to this folder. They are continued, never replaced."
+_SESSIONS_HELP = "Also copy the transcripts, from or to this folder. Existing transcripts are extended, never replaced."
 
 
 @click.group(name="import")
 def import_() -> None:
-    """Copy memory files into the database of memoryd.store.url."""
+    """Copy memory files and transcripts into the database of memoryd.store.url."""
 
 
 @click.group()
 def export() -> None:
-    """Copy memory files out of the database of memoryd.store.url."""
+    """Copy memory files and transcripts from the database of memoryd.store.url."""
 
 
 def _copy_options(command: _F) -> _F:
@@ -51,7 +51,7 @@ def _copy_options(command: _F) -> _F:
         click.argument("folder", type=_FOLDER),
         json_option,
         click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
-        click.option("--replace", is_flag=True, help="Replace files that differ. Default: keep them, and list them."),
+        click.option("--replace", is_flag=True, help="Replace memory files that differ. Default: keep and list them."),
         click.option("--sessions", type=_FOLDER, help=_SESSIONS_HELP),
         agent_option,
     ):
@@ -65,10 +65,10 @@ def import_folder(**given: Any) -> None:
     """Copy the memory files of FOLDER, a workspace, into the database.
 
     These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
-    the database has already are compared and not copied, so an interrupted import can be repeated. At the end, all
-    contents are compared by their SHA-256. If a file was kept, skipped or changed during the import, it is named, and
-    the exit status is 1. A running daemon finds the files within memoryd.reconcileSeconds; `memoryd index` finds them
-    immediately.
+    are equal in the database are not copied, so an interrupted import can be repeated; no file is deleted. At the end,
+    the SHA-256 of all files is compared. If a file was kept because it differs, was skipped, or changed during the
+    import, the command lists it and exits with status 1. A running daemon indexes the files within
+    memoryd.reconcileSeconds; `memoryd index` indexes them immediately.
     """
     _run(given, into_database=True)
 
@@ -78,9 +78,9 @@ def import_folder(**given: Any) -> None:
 def export_folder(**given: Any) -> None:
     """Copy the memory files of an agent from the database into FOLDER, which is created if it is missing.
 
-    Files that are equal are not written, so an interrupted export can be repeated; other files in FOLDER are left
-    alone. At the end, all contents are compared by their SHA-256. If a file was kept, skipped or changed during the
-    export, it is named, and the exit status is 1. The history of edits is not exported.
+    Files that are equal are not written, so an interrupted export can be repeated; other files in FOLDER are not
+    changed. At the end, the SHA-256 of all files is compared. If a file was kept because it differs, was skipped, or
+    changed during the export, the command lists it and exits with status 1. The history of edits is not exported.
     """
     _run(given, into_database=False)
 
@@ -148,12 +148,12 @@ def _lines(name: str, report: CopyReport, *, dry_run: bool) -> Iterator[str]:
 
 
 def _complain(name: str, report: CopyReport) -> None:
-    """Print what keeps a copy from being complete."""
+    """Print why a copy is not complete."""
     hint = "--replace replaces it" if name == "files" else "transcripts are never replaced"
     messages = {
         **{path: f"was skipped: {reason}" for path, reason in report.skipped.items()},
         **dict.fromkeys(report.conflicts, f"differs and was kept; {hint}"),
-        **dict.fromkeys(report.mismatched, "has changed during the copy; repeat the command"),
+        **dict.fromkeys(report.mismatched, "changed during the copy; repeat the command"),
     }
     for path, message in list(messages.items())[:_MOST_SHOWN]:
         complain(printable(f"{path} {message}"))

@@ -129,15 +129,15 @@ def _archived_line(done: messages.SessionArchiveResponse) -> str:
     "--after",
     type=click.IntRange(min=0),
     default=0,
-    help="Number of records that the transcript has before the first line of FILE.  [default: 0]",
+    help="Number of records that the transcript has before the first record of FILE.  [default: 0]",
 )
 @click.argument("file", type=click.File("rb"))
 def append_(common: CommonOptions, agent: str, as_json: bool, session_id: str, after: int, file: IO[bytes]) -> None:
     """Append the records in FILE to the transcript of a session.
 
-    FILE has one JSON object per line; if it is `-`, standard input is read. Blank lines are skipped. A repeated call,
-    also after FILE has grown, compares the records that are stored already and appends the others. Requires
-    `memoryd.store.documents: "database"`.
+    FILE has one JSON object per line; if it is `-`, standard input is read. Blank lines are skipped. The command can be
+    repeated, also after FILE has grown: it compares the records that are already stored, and appends the others.
+    Requires memory files in PostgreSQL (`memoryd.store.url`, with `memoryd.store.documents: "database"`).
     """
     session_id = session_id or Path(file.name).name.removesuffix(".jsonl")
     if session_id in {"", "-", "<stdin>"}:
@@ -174,7 +174,7 @@ class _Transcript:
         """Store records that follow the first `before` ones; return how many were missing, and the last response.
 
         Raises:
-            ClientError: the transcript has other records there, or less than `before`.
+            ClientError: the transcript has other records there, or fewer than `before`.
         """
         from memoryd.client import MemorydError as ClientError  # noqa: PLC0415 -- help does not need gRPC
 

@@ -265,7 +265,7 @@ class DatabaseSettings(SettingsBlock):
     """A PostgreSQL database with pgvector; needs the extra `postgres`. See [PostgreSQL](postgresql.md).
 
     It holds the indexes, the embedding caches and the histories of edits of all agents, in place of SQLite files, and
-    the memory files themselves.
+    unless `documents` is "folder", the memory files and transcripts.
     """
 
     url: SecretStr | None = None
@@ -273,18 +273,19 @@ class DatabaseSettings(SettingsBlock):
     unset, files are used. The role must not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`;
     default unset."""
     password_file: OptionalPath = None
-    """A file that contains the password alone, and that only its owner can open. It is read again for each connection.
+    """A file that contains only the password, and that only its owner can open. It is read again for each connection.
     Path; default unset."""
     documents: Literal["database", "folder"] = "database"
-    """Where the memory files are if `url` is set. In the database, clients write them with `MemoryAppend` and
-    `MemoryWrite`, and transcripts with `SessionAppend`; workspaces, extra paths and OpenClaw's sessions are not read.
+    """Where memory files and transcripts are if `url` is set. With "database", clients write memory files with
+    `MemoryAppend` and `MemoryWrite`, and transcripts with `SessionAppend`; workspaces, extra paths and OpenClaw's
+    sessions are not read. With "folder", memory files are in workspaces, and OpenClaw's sessions are read.
     database, folder; default "database"."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
-    """The maximum number of connections for searches and writes; one more holds the locks of the agents. Connections,
-    2..1000; default 10."""
+    """The maximum number of connections for searches and writes. A few more hold the locks of the agents, run VACUUM,
+    and create HNSW indexes. Connections, 2..1000; default 10."""
     approximate_above: Annotated[int, IntRange(0, 100_000_000)] = 10_000
-    """The number of chunks above which an agent's vectors get an HNSW index, which makes searches faster and may miss
-    some of the nearest chunks. Otherwise, a search compares all vectors. 0 disables these indexes. Chunks,
+    """The number of chunks above which an agent's vectors get an HNSW index. Searches with it are faster, and may miss
+    some of the nearest chunks. Without it, a search compares all vectors. 0 disables these indexes. Chunks,
     0..100000000; default 10000."""
 
     @property

@@ -107,8 +107,8 @@ const (
 	// [ABORTED] The file does not have the content that the caller has seen, or exists although it must not. Nothing was
 	// changed. `content_sha256` in the metadata is the SHA-256 of its current content, empty if it does not exist. Read
 	// the file again, and repeat the write on its current content.
-	// For SessionAppend: the transcript does not have `expected_records` records, and `records` in the metadata is their
-	// current number. Repeat the call with the records from there on.
+	// For SessionAppend: the transcript does not have `expected_records` records. Nothing was appended, and `records` in
+	// the metadata is its current number of records. Repeat the call with this number, and with the records that follow.
 	ErrorReason_ERROR_REASON_CONTENT_CHANGED ErrorReason = 31
 	// [FAILED_PRECONDITION] Edits of memory files are disabled (`memoryd.writes: "append"`, the default). The message
 	// names the setting.

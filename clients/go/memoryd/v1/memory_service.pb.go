@@ -2100,7 +2100,8 @@ type StatusResponse struct {
 	Service *ServiceStatus `protobuf:"bytes,1,opt,name=service,proto3" json:"service,omitempty"`
 	// Agent ID.
 	AgentId string `protobuf:"bytes,2,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
+	// Path of the agent's workspace. If its memory files are in PostgreSQL: the URL of the database, with its hosts and
+	// its name only.
 	Workspace string `protobuf:"bytes,3,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// Backend in the settings.
 	ConfiguredBackend Backend `protobuf:"varint,4,opt,name=configured_backend,json=configuredBackend,proto3,enum=memoryd.v1.Backend" json:"configured_backend,omitempty"`
@@ -4696,10 +4697,11 @@ type MemoryForgetResponse struct {
 	SourceFiles int32 `protobuf:"varint,6,opt,name=source_files,json=sourceFiles,proto3" json:"source_files,omitempty"`
 	// Revision of the index after the removal.
 	IndexRevision int64 `protobuf:"varint,7,opt,name=index_revision,json=indexRevision,proto3" json:"index_revision,omitempty"`
-	// True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search that
-	// still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about a
-	// minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which the
-	// daemon does every ten minutes at most. Unused space of the tables, the write-ahead log and backups keep them longer.
+	// True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search
+	// that still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about
+	// a minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which
+	// the daemon does at most once in ten minutes. Unused space of the tables, the write-ahead log and backups keep the
+	// words longer.
 	PurgePending bool `protobuf:"varint,8,opt,name=purge_pending,json=purgePending,proto3" json:"purge_pending,omitempty"`
 	// Number of contents removed from the history of writes.
 	HistoryContents int32 `protobuf:"varint,9,opt,name=history_contents,json=historyContents,proto3" json:"history_contents,omitempty"`
@@ -5365,10 +5367,10 @@ type SessionAppendRequest struct {
 	// breaks. If one is not, the call fails with INVALID_ARGUMENT and names its index, from 0, as `records[0]`. Records are
 	// stored unchanged. Only the text of messages is indexed, with secrets masked.
 	Records []string `protobuf:"bytes,3,rep,name=records,proto3" json:"records,omitempty"`
-	// Number of records that the transcript must have before the append, at least 0. If it has another number, the call
-	// fails with ABORTED (CONTENT_CHANGED) and appends nothing; `records` in the metadata of the error is the current
-	// number. If the transcript already has these records at this place, the call succeeds and appends nothing, so that a
-	// caller that received no response can repeat the call. If unset, the records are appended in any case, and a
+	// Number of records that the transcript must have before the append, at least 0. If it has another number, nothing is
+	// appended: if exactly these records already follow the first `expected_records` records, the call succeeds, so that a
+	// caller that received no response can repeat it; otherwise, the call fails with ABORTED (CONTENT_CHANGED), and
+	// `records` in the metadata of the error is the current number. If unset, the records are appended in any case, and a
 	// repeated call appends them again.
 	ExpectedRecords *int64 `protobuf:"varint,4,opt,name=expected_records,json=expectedRecords,proto3,oneof" json:"expected_records,omitempty"`
 	// Session key, at most 1,024 bytes. Determines the agent if `agent_id` is empty.
@@ -5443,8 +5445,8 @@ func (x *SessionAppendRequest) GetSessionKey() string {
 }
 
 // Response message for SessionAppend. The transcript is indexed as if it were a file that has grown: when it has enough
-// new records, or none for some time. A session that MemoryForget removed without `delete_source` is stored but not
-// indexed; after MemoryForget with `delete_source`, the session ID can be used again.
+// new records, or when it has not grown for some time. The records of a session that MemoryForget removed without
+// `delete_source` are stored but not indexed. After MemoryForget with `delete_source`, the session ID can be used again.
 type SessionAppendResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Path of the transcript in search results, `sessions/<session_id>.jsonl`.
@@ -5453,7 +5455,7 @@ type SessionAppendResponse struct {
 	Records int64 `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
 	// Size of the transcript in bytes, with one line feed after each record.
 	SizeBytes int64 `protobuf:"varint,3,opt,name=size_bytes,json=sizeBytes,proto3" json:"size_bytes,omitempty"`
-	// Whether the transcript already had these records at `expected_records`. If so, nothing was appended.
+	// Whether these records already followed the first `expected_records` records. If so, nothing was appended.
 	AlreadyAppended bool `protobuf:"varint,4,opt,name=already_appended,json=alreadyAppended,proto3" json:"already_appended,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -5578,7 +5580,8 @@ type Agent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Agent ID.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
+	// Path of the agent's workspace. If its memory files are in PostgreSQL: the URL of the database, with its hosts and
+	// its name only.
 	Workspace string `protobuf:"bytes,2,opt,name=workspace,proto3" json:"workspace,omitempty"`
 	// Whether this is the default agent, which is used when a request names no agent and there is no agent `main`. For a
 	// caller that is limited to some agents, `main` is always the default agent.

@@ -106,8 +106,9 @@ type MemoryServiceClient interface {
 	// deadline: 10 s.
 	SessionArchive(ctx context.Context, in *SessionArchiveRequest, opts ...grpc.CallOption) (*SessionArchiveResponse, error)
 	// Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
-	// indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
-	// database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+	// indexing. Needs memory files in PostgreSQL (`memoryd.store.url`, with `memoryd.store.documents: "database"`).
+	// Otherwise, fails with UNIMPLEMENTED (NOT_IMPLEMENTED), because the gateway itself writes the transcripts. Default
+	// client deadline: 5 s.
 	SessionAppend(ctx context.Context, in *SessionAppendRequest, opts ...grpc.CallOption) (*SessionAppendResponse, error)
 	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(ctx context.Context, in *ListAgentsRequest, opts ...grpc.CallOption) (*ListAgentsResponse, error)
@@ -397,8 +398,9 @@ type MemoryServiceServer interface {
 	// deadline: 10 s.
 	SessionArchive(context.Context, *SessionArchiveRequest) (*SessionArchiveResponse, error)
 	// Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
-	// indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
-	// database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+	// indexing. Needs memory files in PostgreSQL (`memoryd.store.url`, with `memoryd.store.documents: "database"`).
+	// Otherwise, fails with UNIMPLEMENTED (NOT_IMPLEMENTED), because the gateway itself writes the transcripts. Default
+	// client deadline: 5 s.
 	SessionAppend(context.Context, *SessionAppendRequest) (*SessionAppendResponse, error)
 	// Lists the configured agents that the caller is allowed to use. Default client deadline: 2 s.
 	ListAgents(context.Context, *ListAgentsRequest) (*ListAgentsResponse, error)

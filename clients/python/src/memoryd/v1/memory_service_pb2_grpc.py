@@ -286,8 +286,9 @@ class MemoryServiceServicer(object):
 
     def SessionAppend(self, request, context):
         """Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
-        indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
-        database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+        indexing. Needs memory files in PostgreSQL (`memoryd.store.url`, with `memoryd.store.documents: "database"`).
+        Otherwise, fails with UNIMPLEMENTED (NOT_IMPLEMENTED), because the gateway itself writes the transcripts. Default
+        client deadline: 5 s.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -255,8 +255,8 @@ export enum ErrorReason {
    * [ABORTED] The file does not have the content that the caller has seen, or exists although it must not. Nothing was
    * changed. `content_sha256` in the metadata is the SHA-256 of its current content, empty if it does not exist. Read
    * the file again, and repeat the write on its current content.
-   * For SessionAppend: the transcript does not have `expected_records` records, and `records` in the metadata is their
-   * current number. Repeat the call with the records from there on.
+   * For SessionAppend: the transcript does not have `expected_records` records. Nothing was appended, and `records` in
+   * the metadata is its current number of records. Repeat the call with this number, and with the records that follow.
    *
    * @generated from enum value: ERROR_REASON_CONTENT_CHANGED = 31;
    */

@@ -975,7 +975,8 @@ export type StatusResponse = Message<"memoryd.v1.StatusResponse"> & {
   agentId: string;
 
   /**
-   * Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
+   * Path of the agent's workspace. If its memory files are in PostgreSQL: the URL of the database, with its hosts and
+   * its name only.
    *
    * @generated from field: string workspace = 3;
    */
@@ -2580,10 +2581,11 @@ export type MemoryForgetResponse = Message<"memoryd.v1.MemoryForgetResponse"> & 
   indexRevision: bigint;
 
   /**
-   * True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search that
-   * still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about a
-   * minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which the
-   * daemon does every ten minutes at most. Unused space of the tables, the write-ahead log and backups keep them longer.
+   * True if the removed words were still on the disk when the deadline was reached. With SQLite, the cause is a search
+   * that still reads an older state of the index, or a running qmd update; the daemon overwrites the words within about
+   * a minute. With PostgreSQL, it is true whenever words were removed: the tables keep them until VACUUM has run, which
+   * the daemon does at most once in ten minutes. Unused space of the tables, the write-ahead log and backups keep the
+   * words longer.
    *
    * @generated from field: bool purge_pending = 8;
    */
@@ -2982,10 +2984,10 @@ export type SessionAppendRequest = Message<"memoryd.v1.SessionAppendRequest"> & 
   records: string[];
 
   /**
-   * Number of records that the transcript must have before the append, at least 0. If it has another number, the call
-   * fails with ABORTED (CONTENT_CHANGED) and appends nothing; `records` in the metadata of the error is the current
-   * number. If the transcript already has these records at this place, the call succeeds and appends nothing, so that a
-   * caller that received no response can repeat the call. If unset, the records are appended in any case, and a
+   * Number of records that the transcript must have before the append, at least 0. If it has another number, nothing is
+   * appended: if exactly these records already follow the first `expected_records` records, the call succeeds, so that a
+   * caller that received no response can repeat it; otherwise, the call fails with ABORTED (CONTENT_CHANGED), and
+   * `records` in the metadata of the error is the current number. If unset, the records are appended in any case, and a
    * repeated call appends them again.
    *
    * @generated from field: optional int64 expected_records = 4;
@@ -3009,8 +3011,8 @@ export const SessionAppendRequestSchema: GenMessage<SessionAppendRequest> = /*@_
 
 /**
  * Response message for SessionAppend. The transcript is indexed as if it were a file that has grown: when it has enough
- * new records, or none for some time. A session that MemoryForget removed without `delete_source` is stored but not
- * indexed; after MemoryForget with `delete_source`, the session ID can be used again.
+ * new records, or when it has not grown for some time. The records of a session that MemoryForget removed without
+ * `delete_source` are stored but not indexed. After MemoryForget with `delete_source`, the session ID can be used again.
  *
  * @generated from message memoryd.v1.SessionAppendResponse
  */
@@ -3037,7 +3039,7 @@ export type SessionAppendResponse = Message<"memoryd.v1.SessionAppendResponse"> 
   sizeBytes: bigint;
 
   /**
-   * Whether the transcript already had these records at `expected_records`. If so, nothing was appended.
+   * Whether these records already followed the first `expected_records` records. If so, nothing was appended.
    *
    * @generated from field: bool already_appended = 4;
    */
@@ -3094,7 +3096,8 @@ export type Agent = Message<"memoryd.v1.Agent"> & {
   agentId: string;
 
   /**
-   * Path of the agent's workspace; if its memory files are in PostgreSQL, the database without user and password.
+   * Path of the agent's workspace. If its memory files are in PostgreSQL: the URL of the database, with its hosts and
+   * its name only.
    *
    * @generated from field: string workspace = 2;
    */
@@ -4135,8 +4138,9 @@ export const MemoryService: GenService<{
   },
   /**
    * Appends records to the transcript of a session, and creates the transcript if it does not exist. Does not wait for
-   * indexing. Fails with UNIMPLEMENTED (NOT_IMPLEMENTED) if the transcripts of the agent are files or in OpenClaw's
-   * database; it needs `memoryd.store.documents: "database"`. Default client deadline: 5 s.
+   * indexing. Needs memory files in PostgreSQL (`memoryd.store.url`, with `memoryd.store.documents: "database"`).
+   * Otherwise, fails with UNIMPLEMENTED (NOT_IMPLEMENTED), because the gateway itself writes the transcripts. Default
+   * client deadline: 5 s.
    *
    * @generated from rpc memoryd.v1.MemoryService.SessionAppend
    */

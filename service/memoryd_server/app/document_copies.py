@@ -1,4 +1,4 @@
-"""DocumentCopies: what `memoryd import` and `memoryd export` copy an agent's files with."""
+"""DocumentCopies: the copies of an agent's files that `memoryd import` and `memoryd export` run."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DocumentCopies:
-    """The copies of one agent: its memory files, and its transcripts if a folder of them was given.
+    """Copies of one agent's memory files, and of its transcripts if a folder for them was given.
 
     `location` is the database, without a user or password.
     """

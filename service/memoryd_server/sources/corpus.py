@@ -1,7 +1,7 @@
-"""Corpus: where the memory files and the transcripts of one agent are found and read.
+"""Corpus: finds and reads the memory files and the transcripts of one agent.
 
-`FolderCorpus` reads files and the gateway's database of sessions; another implementation reads documents in a store.
-Everything that reads memory files or transcripts uses a corpus, so that it does not depend on where they are.
+`FolderCorpus` reads files and the gateway's database of sessions; the PostgreSQL driver has one that reads documents.
+All code that reads memory files or transcripts uses a corpus, so that it does not depend on where they are stored.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +41,7 @@ class Corpus(Protocol):
 
     @property
     def sessions(self) -> str:
-        """The root of the locations of transcripts, or empty if transcripts are not indexed."""
+        """The root in the locations of transcripts, or empty if transcripts are not indexed."""
 
     @property
     def database(self) -> str:
@@ -53,12 +53,12 @@ class Corpus(Protocol):
 
     @property
     def watches(self) -> bool:
-        """Whether file events show changes that other programs make."""
+        """Whether file events report the changes of other programs."""
 
     def discover(self) -> Discovery:
         """Return every file of the indexed sources, sorted by path.
 
-        A file that is left out was deleted, unless a failure or an unseen place of the result explains its absence.
+        A file that is missing in the result was deleted, unless a failure or an unseen place of the result explains why.
         """
 
     def excluded(self) -> list[ExcludedPlace]:
@@ -112,14 +112,14 @@ class Corpus(Protocol):
         """Return the stat of each location, or None for one that is missing or cannot be read."""
 
     def stat_file(self, file: Location | SourceFile) -> FileStat | None:
-        """Return the stat of a file that is in no database of sessions, or None if it is missing.
+        """Return the stat of a file outside the gateway's database of sessions, or None if it is missing.
 
         Raises:
             PathNotAllowed: it leads through a link, or is not a regular file.
         """
 
     def is_deleted(self, location: Location, device: int) -> bool:
-        """Return whether a file that was indexed on this device, as the index stores it, no longer exists.
+        """Return whether a file no longer exists. `device` is the device on which it was when it was indexed.
 
         False if that is unknown.
 
@@ -141,7 +141,7 @@ class Corpus(Protocol):
         """Return the memory files directly in memory/ whose names, without the folder, are accepted; by name.
 
         Files that `.memoryignore` excludes are left out unless `ignored`. Return none if the folder or, unless
-        `ignored`, the `.memoryignore` cannot be read. Only the accepted files are looked at.
+        `ignored`, the `.memoryignore` cannot be read. Reads the stats of the accepted files only.
         """
 
     def list_transcripts(self) -> Sequence[SourceFile]:

@@ -1,7 +1,7 @@
-"""MemoryWriter and TranscriptWriter: how one agent's memory files and transcripts are written, whatever keeps them.
+"""MemoryWriter and TranscriptWriter: write one agent's memory files and transcripts, wherever they are stored.
 
-`FolderWriter` writes to the workspace, which people and other programs edit too. The PostgreSQL driver writes to the
-documents of a table. All methods block.
+`FolderWriter` writes to the workspace, which people and other programs edit too. The PostgreSQL driver writes to tables.
+All methods block.
 """
 
 from collections.abc import Sequence
@@ -21,21 +21,22 @@ PAUSE_SECONDS: Final = 5.0
 class MemoryWriter(Protocol):
     """Writes the memory files of one agent. Thread-safe, and safe with other processes.
 
-    Each error is one of memoryd: `DiskFull`, `IndexUnavailable` or `HistoryUnavailable` if the storage cannot be used,
-    and those of the methods. After an error, nothing was written, unless its message says otherwise.
+    In addition to the errors of its description, each method that reads or writes raises `DiskFull`, `IndexUnavailable`
+    or `HistoryUnavailable` if the storage cannot be used. After an error, nothing was written, unless its message says
+    otherwise.
     """
 
     def recover(self) -> None:
-        """Settle the writes that a crash interrupted. Called at the daemon's start; raises nothing for damage."""
+        """Complete or undo the writes that a crash interrupted, before the first call. Damage raises no error."""
 
     def release_memory(self) -> None:
         """Release what was read from the storage; the next call reads it again."""
 
     def issues(self) -> tuple[str, ...]:
-        """Return messages for the operator: damage, and writes that could not be settled."""
+        """Return messages for the operator: damage, and interrupted writes that are not yet completed or undone."""
 
     def append(self, job: AppendJob) -> AppendReceipt:
-        """Append the text of a job, once per key, and return its lines once they are durable. The path is relative.
+        """Append the text of a job, once per key, and return its lines when they are durable. The path is relative.
 
         Raises:
             PathNotAllowed: the path is not a memory file.
@@ -46,7 +47,7 @@ class MemoryWriter(Protocol):
         """
 
     def edit(self, job: EditJob) -> WriteReceipt:
-        """Perform a job, keep what it replaces in the history, and return once both are durable.
+        """Perform a job, keep the replaced content in the history, and return when both are durable.
 
         Raises:
             ContentChanged, PathTaken: the file is not as the job expects it.
@@ -57,7 +58,7 @@ class MemoryWriter(Protocol):
         """
 
     def create(self, path: str, data: bytes) -> bool:
-        """Create a file with all of its bytes, once durable; return False if the path is taken. Not in the history.
+        """Create a durable file without a record in the history; return False if the path is taken.
 
         Raises:
             PathNotAllowed: the path is not a memory file.
@@ -65,7 +66,7 @@ class MemoryWriter(Protocol):
         """
 
     def prepare_deletion(self, location: Location) -> None:
-        """Settle what a crash during an earlier `delete` of a file of this folder left.
+        """Complete or undo an earlier `delete` in the folder of this file that a crash interrupted.
 
         Raises:
             OSError: the folder cannot be read or written.
@@ -83,7 +84,7 @@ class MemoryWriter(Protocol):
         """
 
     def paused(self, most_seconds: float = PAUSE_SECONDS) -> AbstractContextManager[None]:
-        """Return a context in which no edit of this process begins, and in which none is unsettled if possible.
+        """Return a context in which this process begins no edit, and in which, if possible, none is unfinished.
 
         Raises:
             IndexBusy: an edit is still running after `most_seconds`.
@@ -104,20 +105,21 @@ class TranscriptReceipt:
 
 
 class TranscriptWriter(Protocol):
-    """Writes the transcripts of one agent, which the caller pushes. Thread-safe, and safe with other processes."""
+    """Writes the transcripts that callers send for one agent. Thread-safe, and safe with other processes."""
 
     def append(
         self, session_id: str, records: Sequence[bytes], expected_records: int | None = None
     ) -> TranscriptReceipt:
-        """Append records, one JSON object a line without its newline, and return once they are durable.
+        """Append records, each a JSON object on one line without its newline, and return when they are durable.
 
         `expected_records` is the number of records that the transcript must have before; None accepts any number. If it
-        has more, and the first of those are exactly `records`, nothing is written, and the receipt says so.
+        has more, and the first of those are exactly `records`, nothing is written, and `already_appended` of the
+        receipt is True.
 
         Raises:
             PathNotAllowed: the session id cannot be the name of a transcript.
             TranscriptChanged: the transcript has another number of records; nothing was written.
-            DiskFull, IndexUnavailable: the storage cannot be used; nothing was written.
+            DiskFull, IndexUnavailable: the storage cannot be used; nothing was written, unless the message says otherwise.
         """
 
     def delete_session(self, session_id: str) -> int:

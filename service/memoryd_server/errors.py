@@ -215,8 +215,8 @@ class TranscriptChanged(ContentChanged):
 
     def __init__(self, path: str, records: int) -> None:
         words = (
-            f"{path!r} has {records} records, not as many as expected; nothing was appended: continue after record "
-            f"{records}"
+            f"{path!r} has {records} records, which is not the expected number; nothing was appended. To append after "
+            f"them, set expected_records to {records}"
         )
         MemorydError.__init__(self, words, metadata={"path": path, "records": str(records)})
 

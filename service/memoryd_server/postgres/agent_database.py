@@ -1,4 +1,4 @@
-"""AgentDatabase: transactions on the documents of one agent. AgentRows: statements in one of them."""
+"""AgentDatabase: transactions on the documents and transcripts of one agent. AgentRows: statements in a transaction."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +45,7 @@ class AgentRows:
 
 
 class AgentDatabase:
-    """The documents of one agent in a database. Thread-safe. Blocks.
+    """The documents and transcripts of one agent in a database. Thread-safe. Blocks.
 
     `use` keeps the connections of the database open between the transactions.
     """
@@ -95,7 +95,7 @@ class AgentDatabase:
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Prepare the database, and report missing tables as what they are: lost documents, which no sync restores."""
+        """Prepare the database, and report missing tables as lost documents, which a sync cannot restore."""
         self._use.begin()
         try:
             self._database.prepare()

@@ -1,4 +1,4 @@
-"""DatabaseConfig: where the database is, and how many connections to it are kept for how long."""
+"""DatabaseConfig: the URL of the database, the limit of its connections, and the timeouts."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,9 +25,9 @@ _DEFAULTS: Final = (
 class DatabaseConfig:
     """How to connect. `url` may contain a password, which is therefore not shown, and parameters of libpq.
 
-    `password_file` contains the password alone, and is read for each connection. `idle_seconds` is how long unused
-    connections are kept. After `check_seconds` without an answer to a statement, a new connection finds out whether the
-    server answers at all. `vacuum_seconds` is the shortest time between two runs of VACUUM.
+    `password_file` contains only the password, and is read for each connection. `idle_seconds` is how long unused
+    connections are kept. After `check_seconds` without an answer to a statement, a new connection checks whether the
+    server answers. `vacuum_seconds` is the shortest time between two runs of VACUUM.
     """
 
     url: str = field(repr=False)
@@ -49,7 +49,7 @@ class DatabaseConfig:
         """Return the parameters of a connection. Blocks: reads the password.
 
         Raises:
-            IndexUnavailable: the URL is none, or the password cannot be read.
+            IndexUnavailable: the URL is invalid, or the password cannot be read.
         """
         parameters = {**self._url_parameters(), "connect_timeout": self.connect_seconds}
         if self.password_file is not None:
@@ -72,12 +72,12 @@ class DatabaseConfig:
         except psycopg.Error:
             # The reason would contain parts of the URL.
             raise IndexUnavailable(
-                "memoryd.store.url is not a URL of PostgreSQL, or has a parameter that libpq does not know"
+                "memoryd.store.url is not a PostgreSQL URL, or has a parameter that libpq does not support"
             ) from None
         if "@" in f"{found.get('host')}{found.get('dbname')}":
             # They contain a part of the password, and would be shown.
             raise IndexUnavailable(
-                'the URL of the store is ambiguous: write "@" as %40 and "/" as %2F in the password in '
-                "memoryd.store.url, or use memoryd.store.passwordFile"
+                'memoryd.store.url is ambiguous: write "@" as %40 and "/" as %2F in its password, or use '
+                "memoryd.store.passwordFile"
             )
         return {**dict(_DEFAULTS), **found}

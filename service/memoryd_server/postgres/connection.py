@@ -34,8 +34,9 @@ _SET: Final = "SELECT set_config('memoryd.agent', %s, true), set_config('stateme
 class Database:
     """Connections to one database, shared by the agents of a process. Thread-safe. Blocks.
 
-    `monotonic` is a clock in seconds. Connections are opened when they are needed, and closed when no user is
-    attached. `vacuums` removes deleted text from the tables.
+    A user of the database is a part of the process that attaches to it, such as the index of an agent. Connections are
+    opened when they are needed, and closed when no user is attached. `monotonic` is a clock in seconds. `vacuums`
+    removes deleted text from the tables.
     """
 
     def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -113,7 +114,7 @@ class Database:
             try:
                 yield connection
             finally:
-                # Nothing can be lost.
+                # A read has nothing to commit, so an error has no effect.
                 with suppress(psycopg.Error):
                     connection.execute("COMMIT")
 

@@ -1,4 +1,4 @@
-"""CopiedFolder: the folder of a copy, whose memory files are listed, hashed and written. Follows no link below it."""
+"""CopiedFolder: lists, hashes and writes the memory files in the folder of a copy. Follows no link below it."""
 
 import fcntl
 import hashlib
@@ -27,18 +27,18 @@ from memoryd_server.sources import (
 from memoryd_server.writing import write_new
 
 NAMES_WITHOUT_HISTORY: Final = frozenset({IGNORE_FILE, *DREAM_NAMES})
-"""The files that are copied although memory cannot be written to them."""
+"""Files that are copied although the API cannot write them. The history does not keep their replaced contents."""
 
 _NAMES: Final = NAMES_WITHOUT_HISTORY | frozenset(CURATED_NAMES)
 
-# Constant, so that the next export into the folder removes what a killed one has left.
+# Constant, so that the next export into the folder removes the temporary files of one that was killed.
 _DRAFT: Final = ".memoryd-export"
 _NEW_DRAFT: Final = ".memoryd-export.new"
 
 
 @dataclass(slots=True)
 class FolderListing:
-    """The files that a copy can have, sorted; those it cannot have, with reasons; and those that are no Markdown."""
+    """The files to copy, sorted; files that cannot be copied, with the reasons; and files that are not Markdown."""
 
     paths: list[str] = field(default_factory=list)
     skipped: dict[str, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class FolderListing:
 
 
 def open_folder(folder: Path) -> int:
-    """Return a descriptor of the folder of a copy, which may be a link to it. The caller closes it.
+    """Return a descriptor of a folder, which may be given as a link. The caller closes it.
 
     Raises:
         FileNotFound: it does not exist.
@@ -137,7 +137,7 @@ class CopiedFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Let no other process export into the folder until the block ends, where the file system has locks.
+        """Let no other process export into the folder until the block ends, if the file system supports locks.
 
         Raises:
             FileBusy: another process exports into it.
@@ -148,7 +148,7 @@ class CopiedFolder:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                words = "is the folder of another export that is running; wait until it has ended"
+                words = "is in use by another export; wait until it ends"
                 raise FileBusy(shown_path(str(self._folder)), words) from error
             except OSError:
                 pass
@@ -157,7 +157,7 @@ class CopiedFolder:
             os.close(folder)
 
     def remove_drafts(self, paths: Iterable[str]) -> None:
-        """Remove the temporary files next to some files, which an export that was killed has left."""
+        """Remove temporary files of an export that was killed, from the folders of some files."""
         for parts in {tuple(path.split("/")[:-1]) for path in paths}:
             with suppress(MemorydError, OSError):
                 folder = open_directory(str(self._folder), parts)
@@ -169,7 +169,7 @@ class CopiedFolder:
                     os.close(folder)
 
     def sha256(self, path: str) -> bytes | None:
-        """Return the hash of a file, None if there is none. Reads it in steps.
+        """Return the hash of a file, or None if it does not exist. Reads it in blocks.
 
         Raises:
             PathNotAllowed: it is a link, leads through one, or is not a regular file.
@@ -184,7 +184,7 @@ class CopiedFolder:
             return hashlib.file_digest(file, "sha256").digest()
 
     def create(self, path: str, data: bytes, mtime_ns: int) -> bool:
-        """Write a durable new file with a time; return False if there is one. It appears as a whole, or not at all.
+        """Write a durable new file with a modification time; return False if it exists. A crash leaves no partial file.
 
         Raises:
             PathNotAllowed, FileNotFound, FileReplaced: a folder above it is a link or a file, or is being replaced.
@@ -193,7 +193,7 @@ class CopiedFolder:
         return write_new(self.location(path), data, _DRAFT, mtime_ns=mtime_ns)
 
     def replace(self, path: str, data: bytes, mtime_ns: int) -> None:
-        """Replace a file in one step by a durable one with a time and with the same permissions. Raises as `create`."""
+        """Replace a file atomically and durably. Sets its time, and keeps its permissions. Raises as `create`."""
         location = self.location(path)
         *folders, name = location.parts
         draft = Location(path, location.root, (*folders, _DRAFT))

@@ -1,4 +1,4 @@
-"""CopyReport: what a copy of an agent between a folder and the database did, and how it is asked for."""
+"""CopyOptions and CopyReport: the options and the result of a copy between a folder and the database."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from memoryd_server.foreign_text import shown_path
 from memoryd_server.system import DISK_FULL
 
 LATEST_NS: Final = (1 << 63) - 1
-"""The latest time that the tables can store; some file systems have later ones."""
+"""The latest time that the tables can store; some file systems can store later ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
     """How to copy. Without `replace`, a file that differs at its destination is kept there, and is a conflict.
 
-    `dry_run` copies nothing. `progress` is called with the number of files that are done, and of all files.
+    With `dry_run`, nothing is copied. `progress` is called with the number of completed files and of all files.
     """
 
     replace: bool = False
@@ -30,9 +30,9 @@ class CopyReport:
     """What a copy did. `copied` files were missing at the destination, `equal` ones were there already.
 
     `conflicts` are the files that differ and were kept, `skipped` those that could not be copied, with the reason, and
-    `mismatched` those whose content at the destination was not the copied one afterwards. `verified` files were
-    compared after the copy. `others` are files below `memory/` that are no Markdown, and are not copied. In a dry run,
-    `copied` and `replaced` are those that would be.
+    `mismatched` those whose content at the destination was another than the copied one after the copy. `verified` is
+    the number of files that were compared after the copy. `others` are files below `memory/` that are not Markdown, and
+    are not copied. In a dry run, `copied` and `replaced` count the files that would be copied and replaced.
     """
 
     copied: int = 0
@@ -47,13 +47,13 @@ class CopyReport:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the destination has all memory of the origin, byte for byte."""
+        """Whether the destination has all memory files of the source, byte for byte."""
         return not (self.conflicts or self.skipped or self.mismatched)
 
 
 @contextmanager
 def skipping(name: str, report: CopyReport) -> Iterator[None]:
-    """Add a file that is missing, is no regular file or that the file system refuses to those that were skipped.
+    """Record a file as skipped if it is missing, is not a regular file, or if the file system reports an error.
 
     Raises:
         DiskFull: no space is left, so that no other file can be written either.

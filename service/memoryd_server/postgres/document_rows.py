@@ -73,7 +73,7 @@ class DocumentRows:
         return {row[0]: Document(*row) for row in found}
 
     def read(self, path: str, most_bytes: int) -> tuple[Document, bytes | None] | None:
-        """Return a document and its content, None instead of a content of more than `most_bytes` bytes."""
+        """Return a document and its content; the content is None if it has more than `most_bytes` bytes."""
         found = self._rows.all(_READ + _AT, path=path, most=most_bytes)
         return (Document(*found[0][:-1]), found[0][-1]) if found else None
 
@@ -103,7 +103,7 @@ class DocumentRows:
         return bool(self._rows.run(_DELETE + _AT, path=path))
 
     def require_place(self, path: str) -> None:
-        """Check that a folder could have a file at a free path.
+        """Check that a new document can have a path. It must also be possible in a folder, for exports.
 
         Raises:
             PathNotAllowed: a name in it is too long, or the path leads through a document or is a folder of one.

@@ -1,16 +1,17 @@
-"""The tables of documents: memory files, transcripts, keys of appends, and what was forgotten."""
+"""The tables of documents: memory files, transcripts, idempotency keys of appends, and forgotten sources."""
 
 from typing import Final
 
 DOCUMENT_STATEMENTS: Final = (
-    # One row per agent, which every write locks. `next_version` was given to no document yet; `append_keys` counts the
-    # rows of that table.
+    # One row per agent, which every write locks. `next_version` is the version of the next write; `append_keys` is the
+    # number of rows in the table of this name.
     """CREATE TABLE document_states(
         agent_id text COLLATE "C" PRIMARY KEY CHECK (agent_id <> ''),
         next_version bigint NOT NULL,
         append_keys bigint NOT NULL)""",
     # Contents are bytes, because memory files need not be valid UTF-8. No path can be that of a document and of a
-    # folder, so that an export to a folder is always possible; `is_below_file_name` finds the few that need a look.
+    # folder, so that an export to a folder is always possible. `is_below_file_name` selects the few documents below a
+    # folder that has the name of a Markdown file.
     """CREATE TABLE documents(
         agent_id text COLLATE "C" NOT NULL,
         path text COLLATE "C" NOT NULL,
@@ -23,7 +24,7 @@ DOCUMENT_STATEMENTS: Final = (
         is_below_file_name boolean GENERATED ALWAYS AS (path LIKE '%.md/%') STORED,
         PRIMARY KEY(agent_id, path_key))""",
     "CREATE INDEX documents_below_file_names ON documents(agent_id) WHERE is_below_file_name",
-    # `version` is the one of the write that the key is of, so the highest versions are the newest keys.
+    # `version` is that of the append that used the key, so the newest keys have the highest versions.
     """CREATE TABLE append_keys(
         agent_id text COLLATE "C" NOT NULL,
         key text COLLATE "C" NOT NULL,
@@ -45,7 +46,8 @@ DOCUMENT_STATEMENTS: Final = (
         agent_id text COLLATE "C" NOT NULL,
         session_id text COLLATE "C" NOT NULL,
         PRIMARY KEY(agent_id, session_id))""",
-    # `version` is that of the creation, so that another transcript of the same name is another file.
+    # `version` is that of the write that created the transcript. It tells a new transcript from a deleted one with the
+    # same name.
     """CREATE TABLE transcripts(
         agent_id text COLLATE "C" NOT NULL,
         name text COLLATE "C" NOT NULL,

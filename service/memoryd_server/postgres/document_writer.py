@@ -2,7 +2,7 @@
 
 Each write is one transaction. It locks the agent's documents, looks up the idempotency key, compares the content with
 the one that the caller has seen, and commits the document, its history and the key together. If the connection is lost
-during the commit, the write is done or not; a repeated request with the same key finds out which.
+during the commit, the write may be stored or not; a repeated request with the same key writes only if it is not.
 """
 
 import threading
@@ -46,12 +46,12 @@ from memoryd_server.writing import (
     text_field,
 )
 
-_KEPT = "was changed during the call, and is kept; call again to remove what it holds now"
+_KEPT = "was changed during the call, and is kept; call again to delete its current content"
 
 _Change = Callable[[bytes | None], ChangeResult]
 
 KEPT_KEYS: Final = 10_000
-"""The number of keys of appends that are kept, newest first. Older keys are no longer protected."""
+"""The number of newest idempotency keys of appends to keep. A retry with an older key appends its text again."""
 
 _KNOWN = """SELECT request_sha256, path, start_line, end_line FROM append_keys
     WHERE agent_id = %(agent)s AND key = %(key)s"""
@@ -68,7 +68,7 @@ _REDUCE_KEYS = "UPDATE document_states SET append_keys = append_keys - %(removed
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """One transaction that has locked the agent's documents, and the version and time of what it writes."""
+    """One transaction that has locked the agent's documents, and the version and the time of its writes."""
 
     rows: AgentRows
     documents: DocumentRows
@@ -116,10 +116,10 @@ class DocumentWriter:
         self._edits = threading.Lock()
 
     def recover(self) -> None:
-        """Do nothing: a crash interrupts no write halfway."""
+        """Do nothing: the server rolls back a transaction that a crash interrupts."""
 
     def release_memory(self) -> None:
-        """Do nothing: no row is kept in memory."""
+        """Do nothing: no rows are cached in memory."""
 
     def issues(self) -> tuple[str, ...]:
         """Return messages for the operator: damage of the history."""
@@ -173,7 +173,7 @@ class DocumentWriter:
         return block.lines_after((before or b"").count(b"\n"))
 
     def _content(self, write: _Write, path: str) -> bytes | None:
-        """Return the content of a document; None if there is none, but could be.
+        """Return the content of a document; None if it does not exist and can be created.
 
         Raises:
             PathNotAllowed: it is too large, or a document cannot have this path.
@@ -225,7 +225,7 @@ class DocumentWriter:
             return receipt
 
     def _check_stored(self, job: EditJob) -> None:
-        """Have the history report the damage of a content that cannot be restored, if it is damaged."""
+        """Read a content that cannot be restored, so that the history reports it if it is damaged."""
         record = self._history.get(job.version_id) if isinstance(job, RestoreJob) else None
         if record is not None and record.before is not None:
             self._history.content(record.before)
@@ -321,7 +321,7 @@ class DocumentWriter:
             return True
 
     def prepare_deletion(self, location: Location) -> None:
-        """Do nothing: a crash interrupts no deletion halfway."""
+        """Do nothing: a deletion is one transaction."""
 
     def delete(self, location: Location, seen: SeenFile) -> bool:
         """Delete a document without a record in the history; return False if it does not exist.

@@ -1,6 +1,6 @@
 """DocumentCorpus: finds and reads an agent's memory files and transcripts in the database.
 
-The `.memoryignore` is a document as well. There are no folders: a path is that of a document or it is missing.
+The `.memoryignore` is a document too. There are no folders: a path is that of a document, or nothing exists there.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -72,8 +72,8 @@ class DocumentCorpus:
     """The sources of one agent in the database. Thread-safe. Every method blocks.
 
     `memory` and `indexes_sessions` are whether memory files and transcripts are indexed; they can be read in either
-    case. `unread_files` is called if the agent has no memory files, and returns where it has some that are not read;
-    empty if there are none.
+    case. `unread_files` is called if the agent has no memory files in the database. It returns a message if there are
+    memory files in the workspace, which is not read, or an empty text.
 
     Raises:
         IndexUnavailable, IndexBusy: the database cannot be used; raised by every method that reads.
@@ -107,7 +107,7 @@ class DocumentCorpus:
 
     @property
     def watches(self) -> bool:
-        """False: no event shows a write of another program."""
+        """False: no event reports the changes of other programs."""
         return False
 
     def discover(self) -> Discovery:
@@ -191,11 +191,11 @@ class DocumentCorpus:
         return resolve_path(self.roots, path) if name is None else self.transcript(name)
 
     def locations(self, path: str) -> Sequence[Location]:
-        """Return the only place where a file may be. Raises as `resolve`."""
+        """Return the location of a file, which is the only one. Raises as `resolve`."""
         return [self.resolve(path)]
 
     def locations_for_reading(self, path: str) -> Sequence[Location]:
-        """Return the only place of a file that callers may read, among them `DREAMS.md`. Raises as `resolve`."""
+        """Return the only location of a file that callers may read, such as `DREAMS.md`. Raises as `resolve`."""
         dreams = resolve_dreams(self.roots, path)
         return self.locations(path) if dreams is None else [dreams]
 
@@ -224,7 +224,7 @@ class DocumentCorpus:
         """Return the stat of a file, or None if it is missing."""
         return self.stat([Location(file.path, file.root, file.parts, file.source)])[0]
 
-    def is_deleted(self, location: Location, device: int) -> bool:  # noqa: ARG002 -- no drive can be missing
+    def is_deleted(self, location: Location, device: int) -> bool:  # noqa: ARG002 -- documents are on no device
         """Return whether a file does not exist."""
         return self.stat_file(location) is None
 
@@ -281,7 +281,7 @@ class DocumentCorpus:
     def require_not_tombstoned(self, location: Location) -> None:
         """Do nothing: no gateway forgets a pushed transcript."""
 
-    def has_session(self, session_id: str) -> bool:  # noqa: ARG002 -- see below
+    def has_session(self, session_id: str) -> bool:  # noqa: ARG002 -- the protocol
         """Return False: there is no database of a gateway."""
         return False
 
@@ -296,7 +296,7 @@ class DocumentCorpus:
 
 
 def _key(place: Location) -> str:
-    """Return what finds a file among those of its source."""
+    """Return the key of a file among the files of its source."""
     return place.path if place.source is Source.MEMORY else place.parts[-1]
 
 

@@ -31,7 +31,7 @@ class ServerNotAnswering(psycopg.OperationalError):  # type: ignore[misc] # psyc
 
 
 class ServerIsLate(ServerNotAnswering):
-    """The server has not answered before the deadline of a call, and has not reported that it was too late either."""
+    """The server has neither answered nor cancelled a statement by the deadline; the connection was closed."""
 
 
 @contextmanager
@@ -55,17 +55,17 @@ def translate(error: psycopg.Error, *, has_deadline: bool = True) -> MemorydErro
 
 def _without_deadline(error: psycopg.Error, reason: str) -> MemorydError:
     if isinstance(error, _BUSY):
-        return IndexBusy(f"the index is locked by another process: {reason}", retry_after_seconds=1.0)
+        return IndexBusy(f"the PostgreSQL database is locked by another transaction: {reason}", retry_after_seconds=1.0)
     if isinstance(error, errors.DiskFull):
         return DiskFull(f"no space is left on the disk of the PostgreSQL server: {reason}")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return IndexReadOnly(f"the PostgreSQL server accepts no writes: {reason}")
     if isinstance(error, _GONE):
-        return IndexDamaged(f"tables of the index are missing: {reason}", retry_after_seconds=1.0)
+        return IndexDamaged(f"tables of the database are missing: {reason}", retry_after_seconds=1.0)
     is_limit = isinstance(error, errors.ProgramLimitExceeded)
     is_outage = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not is_limit
     if not is_outage:
-        return IndexUnavailable(f"the index cannot be used: {reason}")
+        return IndexUnavailable(f"the PostgreSQL database cannot be used: {reason}")
     # psycopg has no SQLSTATE for a refused connection.
     advice = "; check memoryd.store.passwordFile" if "password" in reason else ""
     return IndexUnavailable(

@@ -1,7 +1,7 @@
-"""FolderCopy: an agent's memory files copied from a folder into the database, or back, byte for byte.
+"""FolderCopy: copies an agent's memory files from a folder into the database, or back, byte for byte.
 
-Each file is compared by its SHA-256 first, so a copy that was interrupted continues where it ended, and a repeated copy
-changes nothing. After the copy, all files are read at the destination and compared again.
+Each file is compared by its SHA-256 first, so a repeated copy copies only what is missing, also after an interruption.
+After the copy, all files are read at the destination and compared again.
 """
 
 from collections.abc import Iterator, Mapping
@@ -31,7 +31,7 @@ _READ = "SELECT content, sha256, mtime_ns FROM documents WHERE agent_id = %(agen
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file of the folder as it was read."""
+    """A file of the folder, with the content and the time that were read."""
 
     path: str
     data: bytes
@@ -58,7 +58,7 @@ class FolderCopy:
         self._max_file_bytes = max_file_bytes
 
     def into_database(self, options: CopyOptions) -> CopyReport:
-        """Copy the files of the folder into the database. The history keeps what a replaced document was.
+        """Copy the files of the folder into the database. The history keeps the contents of replaced documents.
 
         Raises:
             FileNotFound: the folder does not exist.
@@ -146,7 +146,7 @@ class FolderCopy:
                 report.copied_bytes += len(file.data)
 
     def _create(self, files: list[_File], report: CopyReport) -> dict[str, bytes]:
-        """Create documents; return the hashes of those that another program has created since."""
+        """Create documents; return the hashes of those that another process has created since the listing."""
         created, refused = [], {}
         with self._documents.write() as rows:
             version, documents = rows.lock_documents(), DocumentRows(rows)
@@ -166,7 +166,7 @@ class FolderCopy:
         return taken
 
     def _replace(self, file: _File, expected: bytes, report: CopyReport) -> bool:
-        """Replace a document, and keep what it was in the history; return False if it was not replaced."""
+        """Replace a document, and keep its old content in the history; return False if it was not replaced."""
         if file.path in NAMES_WITHOUT_HISTORY:
             with self._documents.write() as rows:
                 DocumentRows(rows).put(file.path, file.data, rows.lock_documents(), file.mtime_ns)
@@ -184,7 +184,7 @@ class FolderCopy:
         return True
 
     def _verify_database(self, digests: Mapping[str, bytes], report: CopyReport) -> None:
-        """Have the server hash all contents, and compare the hashes with those of the files."""
+        """Let the server compute the hashes of all contents, and compare them with those of the files."""
         kept = {*report.conflicts, *report.skipped}
         paths = [path for path in digests if path not in kept]
         for start in range(0, len(paths), _BATCH_FILES):

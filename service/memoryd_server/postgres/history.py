@@ -37,7 +37,7 @@ class PostgresWriteHistory:
         self._use = DatabaseUse(database)
         self._is_closed = self._is_pruned = False
         self.problem = ""
-        """What damage was found since the history was opened; empty for none."""
+        """Which damage was found since the history was opened; empty if none."""
 
     def documents(self) -> AgentDatabase:
         """Return the agent's documents, whose connections are kept until this history is closed."""
@@ -78,7 +78,7 @@ class PostgresWriteHistory:
 
     @contextmanager
     def _read(self) -> Iterator[HistoryRows]:
-        """Open a snapshot, of a history to which the limits were applied since it was opened."""
+        """Open a snapshot. Before the first one, apply the limits."""
         if not self._is_pruned:
             self._prune()
             self._is_pruned = True

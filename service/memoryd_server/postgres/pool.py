@@ -26,7 +26,7 @@ MAX_WAIT_SECONDS: Final = 10.0
 """How long a call without a deadline waits for a connection."""
 
 SLOW_SECONDS: Final = 1.0
-"""After a failure to connect that took longer, other calls fail for so long without another attempt.
+"""After a failure to connect that took longer, other calls fail for this time without an attempt to connect.
 
 Otherwise, the start of a daemon with many agents would wait for each of them.
 """
@@ -42,7 +42,7 @@ class ConnectionPool:
         self._config = config
         self._monotonic = monotonic
         self._changed = threading.Condition()
-        # The connections that were used last are the last ones.
+        # Sorted by the time of the last use.
         self._idle: list[tuple[Connection, float]] = []
         self._waiting: deque[object] = deque()
         self._open = self._users = 0
@@ -88,7 +88,7 @@ class ConnectionPool:
         try:
             yield connection, is_used
         except ServerNotAnswering:
-            # Nor will it answer on the other connections.
+            # It will not answer on the other connections either.
             self.drop_idle()
             raise
         finally:
@@ -110,7 +110,7 @@ class ConnectionPool:
 
     @contextmanager
     def _turn(self, until: float) -> Iterator[None]:
-        """Wait until a connection is free; those who wait get one in their order, which bounds the wait."""
+        """Wait until a connection is free. Waiting calls get one in the order of their requests."""
         ticket = object()
         self._waiting.append(ticket)
         try:
@@ -222,7 +222,7 @@ class ConnectionPool:
         return connection
 
     def _new_connection(self) -> Connection:
-        # psycopg's statements that are prepared after some uses have plans that do not know the agent.
+        # psycopg prepares statements after some uses. Their generic plans do not depend on the agent, and can be slow.
         connection: Connection = Connection.connect(
             **self._config.parameters(), autocommit=True, prepare_threshold=None
         )

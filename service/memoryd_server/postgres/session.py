@@ -1,4 +1,4 @@
-"""DatabaseConnection: a session with the server, with limits for each wait; and what each is set up with."""
+"""DatabaseConnection: a session with the server, with a limit for each wait, and the settings of the session."""
 
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -14,12 +14,12 @@ from memoryd_server.postgres.errors import ServerIsLate, ServerNotAnswering
 from memoryd_server.postgres.vector_format import register_vector
 
 STATEMENT_SECONDS: Final = 1800.0
-"""How long a statement without a deadline may take: more than deleting the rows of the largest agents takes."""
+"""How long a statement without a deadline may take. The deletion of the rows of a large agent takes less."""
 
 MARGIN_SECONDS: Final = 0.5
 """How long after the deadline the server may still report that it has ended a statement."""
 
-# Plans in parallel or with compilation cost a small query more than they gain. The chunks of a filter are read into a
+# Parallel plans and JIT compilation make small queries slower. The chunks of a filter are read into a
 # hash table only if it fits the memory. The server ends the session of a client that has vanished, and with it the
 # locks.
 _SESSION = """SELECT set_config('jit', 'off', false), set_config('max_parallel_workers_per_gather', '0', false),
@@ -33,7 +33,7 @@ _WITH_VECTORS = """SELECT pg_type.oid, typarray,
 
 
 Steps: TypeAlias = Generator[Any, Any, Any]
-"""A statement of psycopg, which yields what it waits for, and is sent what is ready."""
+"""A running statement of psycopg: a generator that yields what it waits for, and receives what is ready."""
 
 
 class Operation(StrEnum):

@@ -1,6 +1,6 @@
-"""TranscriptCopy: the transcripts of an agent copied from a folder into the database, or back.
+"""TranscriptCopy: copies the transcripts of an agent from a folder into the database, or back.
 
-A transcript only grows, so a copy that was interrupted continues where it ended.
+A transcript only grows, so a repeated copy continues at the end of what is already copied.
 """
 
 import os
@@ -27,16 +27,16 @@ from memoryd_server.sources import session_id as session_of
 
 _STEP_BYTES: Final = 1 << 20
 
-_UNFINISHED: Final = "its last line has no line break yet, and was left out"
-_TOO_LONG: Final = f"it was copied up to a line of more than {MOST_LINE_BYTES} bytes"
+_UNFINISHED: Final = "its last line has no line break yet, and was not copied"
+_TOO_LONG: Final = f"a line has more than {MOST_LINE_BYTES} bytes; only the lines before it were copied"
 
 
 class TranscriptCopy:
     """Copies the transcripts of one agent between a folder and the database. Blocks.
 
-    A transcript that has grown continues where its copy ends; one that is longer at its destination is equal. Archives
-    and rotated transcripts are skipped: they cannot be pushed. So is a last line without a line break, which the
-    gateway has not finished.
+    If a transcript has grown, the new records are appended to its copy; one that is longer at its destination counts as
+    equal. Archives and rotated transcripts are skipped, because only the current transcript of a session can be
+    appended to. A last line without a line break is skipped, because the gateway has not finished it.
     """
 
     def __init__(self, documents: AgentDatabase, transcripts: TranscriptRows, folder: Path) -> None:
@@ -89,7 +89,7 @@ class TranscriptCopy:
                 report.mismatched += [] if self._is_stored(name, stream, end) else [name]
 
     def _common_records(self, name: str, file: IO[bytes]) -> int | None:
-        """Read the part of the file that is stored; return the number of its records, None if other bytes are."""
+        """Read the part of the file that is stored; return its number of records, or None if other bytes are stored."""
         with self._documents.read() as rows:
             is_stored = bool(stat_transcripts(rows, [name]))
         records = 0
@@ -142,7 +142,7 @@ class TranscriptCopy:
                 with file:
                     self._extend(name, stored, file, options, report)
             except FileNotFound:
-                # The transcript was deleted, and no copy of it may stay.
+                # The transcript was deleted, so no copy of it may remain.
                 if is_new:
                     os.unlink(name, dir_fd=folder)
                 raise
@@ -150,7 +150,7 @@ class TranscriptCopy:
     def _extend(
         self, name: str, stored: TranscriptStream, file: IO[bytes], options: CopyOptions, report: CopyReport
     ) -> None:
-        """Write what the file lacks of a transcript, unless it has other bytes."""
+        """Append the missing bytes of a transcript to the file, unless the file has other bytes."""
         added, digest = 0, sha256()
         while data := stored.read(_STEP_BYTES):
             place = file.tell()
@@ -177,7 +177,7 @@ class TranscriptCopy:
 
 
 def _whole_lines(stream: IO[bytes]) -> Iterator[tuple[list[bytes], str]]:
-    """Yield the lines from here on without their line breaks, some at a time, and why a line was left out, if so."""
+    """Yield the next lines without their line breaks, in batches, and why a line was left out; empty if none was."""
     lines: list[bytes] = []
     size = 0
     while line := stream.readline(MOST_LINE_BYTES + 1):
@@ -194,7 +194,7 @@ def _whole_lines(stream: IO[bytes]) -> Iterator[tuple[list[bytes], str]]:
 
 
 def _open(name: str, folder: int, *, is_dry_run: bool) -> tuple[IO[bytes], bool] | None:
-    """Open a file for reading and writing, and say whether it is new; None if it is missing in a dry run.
+    """Open a file for reading and writing; return it, and whether it is new. None if it is missing in a dry run.
 
     Raises:
         PathNotAllowed: it is not a regular file.

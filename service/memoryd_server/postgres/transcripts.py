@@ -1,7 +1,7 @@
 """The transcripts of one agent in the database: TranscriptRows writes them, TranscriptStream reads one in ranges.
 
-A transcript is stored in parts. Records are appended to the last part until it has some size, so that a part is small
-enough to be written again, and large enough to be read efficiently.
+A transcript is stored in parts. Records are appended to the last part until it has `GROWING_PART_BYTES`. An append
+writes this part again, so it must be small; it must not be too small, because a read fetches each part as a row.
 """
 
 import io
@@ -58,7 +58,7 @@ _DELETE = "DELETE FROM transcripts WHERE agent_id = %(agent)s AND name = ANY(%(n
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """A stored transcript; `version` is that of its creation, and its stat's inode."""
+    """A stored transcript. `version` is that of the write that created it, and the inode of its stat."""
 
     size_bytes: int = 0
     records: int = 0
@@ -94,7 +94,8 @@ class TranscriptRows:
 
         Raises:
             PathNotAllowed: the session id cannot be the name of a transcript.
-            TranscriptChanged: the transcript has another number of records than expected, and not these records there.
+            TranscriptChanged: the transcript has another number of records than expected, and `records` do not follow
+                the first `expected_records` ones.
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the database cannot be used. If the connection was
                 lost during the commit, the records may be stored.
         """
@@ -158,7 +159,7 @@ def _has_records(rows: AgentRows, name: str, number: int, data: bytes) -> bool:
 
 
 def _end_of_record(rows: AgentRows, name: str, number: int) -> int | None:
-    """Return the offset after the line break of a record; None if there are not so many. 0 for number 0."""
+    """Return the offset after the line break of record `number`, counted from 1; None if there are fewer; 0 for 0."""
     if number <= 0:
         return 0
     for first, before, data in rows.all(_PART_OF_RECORD, name=name, number=number):

@@ -1,4 +1,4 @@
-"""VacuumScheduler: run VACUUM, which removes deleted rows from the files of the tables, at most once per some minutes.
+"""VacuumScheduler: runs VACUUM, which removes deleted rows from the tables, with a minimum time between two runs.
 
 PostgreSQL marks a deleted row, and keeps its text until VACUUM frees its space. VACUUM keeps rows that an open snapshot
 may still read, so the scheduler waits for the end of the older ones. The freed space keeps its bytes until it is used
@@ -71,7 +71,10 @@ class VacuumScheduler:
         return self._completed >= number
 
     def record_deletion(self, agent_id: str) -> None:
-        """Record that text of an agent was deleted in a table that has no such record, and request a run."""
+        """Record that text of an agent was deleted outside its index, and request a run.
+
+        The index records its deletions itself, in `generations.has_deleted_text`.
+        """
         number = self.request()
         with self._changed:
             self._deletions[agent_id] = number
@@ -86,7 +89,7 @@ class VacuumScheduler:
             return number is not None
 
     def stop(self) -> None:
-        """End a run, and forget that others are requested, until the next request."""
+        """Cancel the current run and the requested ones. A later request starts runs again."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()
@@ -139,7 +142,7 @@ class VacuumScheduler:
             finally:
                 with self._changed:
                     self._connection = None
-        # One is that the tables belong to another role, and were skipped.
+        # A table that belongs to another role is skipped with a warning.
         return "WARNING" not in warnings
 
     def _has_no_older_snapshot(self, connection: Connection) -> bool:

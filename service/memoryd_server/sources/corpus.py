@@ -58,7 +58,7 @@ class Corpus(Protocol):
     def discover(self) -> Discovery:
         """Return every file of the indexed sources, sorted by path.
 
-        A file that is missing in the result was deleted, unless a failure or an unseen place of the result explains why.
+        A file that is not in the result was deleted, unless a failure or an unseen place of the result covers it.
         """
 
     def excluded(self) -> list[ExcludedPlace]:

@@ -1,7 +1,7 @@
 """MemoryWriter and TranscriptWriter: write one agent's memory files and transcripts, wherever they are stored.
 
-`FolderWriter` writes to the workspace, which people and other programs edit too. The PostgreSQL driver writes to tables.
-All methods block.
+`FolderWriter` writes to the workspace, which people and other programs edit too. The PostgreSQL driver writes to
+tables. All methods block.
 """
 
 from collections.abc import Sequence
@@ -119,7 +119,7 @@ class TranscriptWriter(Protocol):
         Raises:
             PathNotAllowed: the session id cannot be the name of a transcript.
             TranscriptChanged: the transcript has another number of records; nothing was written.
-            DiskFull, IndexUnavailable: the storage cannot be used; nothing was written, unless the message says otherwise.
+            DiskFull, IndexUnavailable: the storage cannot be used.
         """
 
     def delete_session(self, session_id: str) -> int:

@@ -149,7 +149,7 @@ class AgentWorkspace:
         if self.documents.transcripts is None:
             raise NotImplementedYet(
                 "the transcripts of this agent are files or in OpenClaw's database, which the gateway writes; "
-                "SessionAppend needs documents in PostgreSQL: set memoryd.store.url, and memoryd.store.documents to "
+                "SessionAppend needs memory files in PostgreSQL: set memoryd.store.url, and memoryd.store.documents to "
                 '"database"'
             )
         work = partial(self.documents.transcripts.append, request.session_id, records, request.expected_records)

@@ -279,7 +279,7 @@ class DocumentCorpus:
         return TranscriptReader(stream, stream.stat)
 
     def require_not_tombstoned(self, location: Location) -> None:
-        """Do nothing: no gateway forgets a pushed transcript."""
+        """Do nothing: only the database of a gateway has tombstones."""
 
     def has_session(self, session_id: str) -> bool:  # noqa: ARG002 -- the protocol
         """Return False: there is no database of a gateway."""

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import os
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from memoryd_server.sources import (
     DREAM_NAMES,
     IGNORE_FILE,
     MEMORY_FOLDER,
+    MOST_FOLDERS,
     REPAIR_FOLDER,
     SUFFIX,
     Location,
@@ -34,6 +36,8 @@ _NAMES: Final = NAMES_WITHOUT_HISTORY | frozenset(CURATED_NAMES)
 # Constant, so that the next export into the folder removes the temporary files of one that was killed.
 _DRAFT: Final = ".memoryd-export"
 _NEW_DRAFT: Final = ".memoryd-export.new"
+
+_NOT_REGULAR: Final = "it is a link or a special file"
 
 
 @dataclass(slots=True)
@@ -110,11 +114,17 @@ class CopiedFolder:
     def _add(self, parts: tuple[str, ...], entry: "os.DirEntry[str]", listing: FolderListing) -> list[tuple[str, ...]]:
         path = "/".join((*parts, entry.name))
         if entry.is_dir(follow_symlinks=False):
-            return [] if entry.name == REPAIR_FOLDER or path in _NAMES else [(*parts, entry.name)]
+            if entry.name == REPAIR_FOLDER or path in _NAMES:
+                return []
+            # Each folder is opened from the root, so the depth bounds the cost.
+            if len(parts) >= MOST_FOLDERS:
+                listing.skipped[shown_path(path)] = f"it is a folder below {MOST_FOLDERS} others"
+                return []
+            return [(*parts, entry.name)]
         if parts and not entry.name.endswith(SUFFIX) and not entry.is_symlink():
             listing.others.append(shown_path(path))
         elif not entry.is_file(follow_symlinks=False):
-            listing.skipped[shown_path(path)] = "it is a link or a special file"
+            listing.skipped[shown_path(path)] = _NOT_REGULAR
         elif problem := self.problem(path):
             listing.skipped[shown_path(path)] = problem
         else:
@@ -193,18 +203,25 @@ class CopiedFolder:
         return write_new(self.location(path), data, _DRAFT, mtime_ns=mtime_ns)
 
     def replace(self, path: str, data: bytes, mtime_ns: int) -> None:
-        """Replace a file atomically and durably. Sets its time, and keeps its permissions. Raises as `create`."""
+        """Replace a file atomically and durably. Sets its time, and keeps its permissions.
+
+        Raises:
+            PathNotAllowed: the file has become a link or a special file.
+            FileNotFound, FileReplaced, OSError: as `create`.
+        """
         location = self.location(path)
         *folders, name = location.parts
         draft = Location(path, location.root, (*folders, _DRAFT))
         folder = open_directory(location.root, folders)
         try:
+            # The permissions of a link would let everyone write.
             mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+            if not stat.S_ISREG(mode):
+                raise PathNotAllowed(path, _NOT_REGULAR)
             with suppress(FileNotFoundError):
                 os.unlink(_DRAFT, dir_fd=folder)
-            if not write_new(draft, data, _NEW_DRAFT, mtime_ns=mtime_ns):
+            if not write_new(draft, data, _NEW_DRAFT, mtime_ns=mtime_ns, mode=mode & 0o777):
                 raise FileReplaced(path)
-            os.chmod(_DRAFT, mode & 0o777, dir_fd=folder)
             os.rename(_DRAFT, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         finally:

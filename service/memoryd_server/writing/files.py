@@ -71,7 +71,13 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_new(
-    location: Location, data: bytes, draft: str, renames: Renames | None = None, *, mtime_ns: int | None = None
+    location: Location,
+    data: bytes,
+    draft: str,
+    renames: Renames | None = None,
+    *,
+    mtime_ns: int | None = None,
+    mode: int | None = None,
 ) -> bool:
     """Write a durable new file, creating the folders above it. Return False if the name is taken. Blocks.
 
@@ -80,7 +86,8 @@ def write_new(
     system has neither hard links nor renames to free names.
 
     `draft` is the temporary name during the write; an older file of this name is removed. Only one thread may write
-    with it at a time. `mtime_ns` is the time of the file; by default it is the current one.
+    with it at a time. `mtime_ns` is the time of the file, by default the current one, and `mode` its permissions, by
+    default those that the umask leaves.
 
     Raises:
         PathNotAllowed: a component is a link or not a folder.
@@ -94,7 +101,7 @@ def write_new(
         try:
             with suppress(FileNotFoundError):
                 os.unlink(draft, dir_fd=folder)
-            _write(folder, draft, data, mtime_ns)
+            _write(folder, draft, data, mtime_ns, mode)
             if not _give_name(folder, location.parts[-1], draft, renames):
                 return False
             if _sync_names(location, folder):
@@ -158,9 +165,11 @@ def _rename_over_empty_file(folder: int, draft: str, name: str) -> None:
         raise
 
 
-def _write(folder: int, name: str, data: bytes, mtime_ns: int | None = None) -> None:
-    descriptor = os.open(name, _NEW, 0o666, dir_fd=folder)
+def _write(folder: int, name: str, data: bytes, mtime_ns: int | None = None, mode: int | None = None) -> None:
+    descriptor = os.open(name, _NEW, 0o666 if mode is None else 0o600, dir_fd=folder)
     try:
+        if mode is not None:
+            os.fchmod(descriptor, mode)
         write_all(descriptor, data)
         if mtime_ns is not None:
             # Not every file system has every time.

@@ -1,6 +1,8 @@
 """Copies of memory files and transcripts between a folder and the database."""
 
 import os
+import threading
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from disks import small_disk, unwritable
 from memoryd_server.errors import DiskFull, FileBusy, FileNotFound, PathNotAllowed
 from memoryd_server.postgres import CopyOptions, FolderCopy, TranscriptCopy
+from memoryd_server.postgres.copied_folder import CopiedFolder
 from postgres_server import missing
 from properties import examples
 
@@ -202,7 +205,7 @@ def test_special_files_and_names_that_are_not_utf8_are_skipped_and_named(new_mem
         "MEMORY.md",
         "memory/loop",
         "memory/\\xff.md",
-        f"memory/{'d/' * 70}deep.md",
+        f"memory/{'/'.join('d' * 64)}",
     }
     assert set(report.skipped) == places
     assert (report.copied, report.is_complete) == (len(FILES) - 1, False)
@@ -334,3 +337,51 @@ def test_a_document_above_a_lowered_limit_is_not_replaced(new_memory, folder):
     assert list(report.skipped) == ["MEMORY.md"]
     assert memory.data("MEMORY.md") == b"x" * 101
     assert report.copied == len(FILES) - 1
+
+
+def test_an_import_does_not_descend_below_64_folders(new_memory, tmp_path):
+    deepest = tmp_path / "memory" / "/".join(["a"] * 63)
+    write(deepest / "kept.md", b"text")
+    # Each folder is opened from the root, so deeper ones would take longer and longer.
+    write(deepest / "a" / "a" / "a" / "left out.md", b"text")
+    report = copy_of(new_memory(), tmp_path).into_database(CopyOptions())
+    assert (report.copied, list(report.skipped)) == (1, [f"memory/{'/'.join(['a'] * 64)}"])
+
+
+def test_a_file_that_becomes_a_link_is_not_replaced(folder, tmp_path):
+    (folder / "MEMORY.md").unlink()
+    (folder / "MEMORY.md").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(PathNotAllowed, match="a link"):
+        CopiedFolder(folder).replace("MEMORY.md", b"text", TIME_NS)
+    assert (folder / "MEMORY.md").is_symlink()
+
+
+def test_an_export_changes_no_permissions_of_files_to_which_another_program_links(new_memory, folder, tmp_path):
+    memory, private = new_memory(), tmp_path / "private"
+    memory.put("MEMORY.md", b"other")
+    (folder / "MEMORY.md").chmod(0o777)
+    private.write_bytes(b"text")
+    private.chmod(0o600)
+    draft = folder / ".memoryd-export"
+    is_exported = threading.Event()
+
+    def replace_draft():
+        while not is_exported.is_set():
+            with suppress(OSError):
+                draft.unlink()
+                draft.symlink_to(private)
+
+    attacker = threading.Thread(target=replace_draft)
+    attacker.start()
+    try:
+        for _ in range(100):
+            copy_of(memory, folder).into_folder(CopyOptions(replace=True))
+            with suppress(OSError):
+                (folder / "MEMORY.md").unlink()
+                (folder / "MEMORY.md").write_bytes(b"text")
+                (folder / "MEMORY.md").chmod(0o777)
+    finally:
+        is_exported.set()
+        attacker.join()
+    assert private.stat().st_mode & 0o777 == 0o600
+    assert private.read_bytes() == b"text"

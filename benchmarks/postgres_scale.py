@@ -90,12 +90,16 @@ class Processor:
 
     def __init__(self, daemon: DaemonProcess, server: PostgresServer) -> None:
         self._daemon = daemon
-        self._backends = {process.pid: process for process in backends(server)}
+        self._server = server
+        # A connection that is closed keeps its last time; a new one begins with none.
+        self._of_backends: dict[int, float] = {}
         self._began = self._now()
 
     def _now(self) -> tuple[float, float]:
-        times = [process.cpu_times() for process in self._backends.values() if process.is_running()]
-        return self._daemon.cpu_seconds(), sum(each.user + each.system for each in times)
+        for process in backends(self._server):
+            times = process.cpu_times()
+            self._of_backends[process.pid] = times.user + times.system
+        return self._daemon.cpu_seconds(), sum(self._of_backends.values())
 
     def spent_ms(self, count: int) -> dict[str, float]:
         """Return the milliseconds per call since the start."""
@@ -170,7 +174,8 @@ def measure_agents(options: argparse.Namespace, directory: Path) -> dict[str, An
             chunks = client.status(agent_id=name(0), timeout=60).index.chunks
         began = time.perf_counter()
         copy_agents(server, options.agents)
-        found: dict[str, Any] = {"agents": options.agents, "chunks_of_each": chunks, "bytes_of_each_file": AGENT_FILE_BYTES}
+        found: dict[str, Any] = {"agents": options.agents, "chunks_of_each": chunks}
+        found["bytes_of_each_file"] = AGENT_FILE_BYTES
         found["fill_seconds"] = round(time.perf_counter() - began, 1)
         found["bytes_of_each_agent"] = round(sum(database_bytes(server).values()) / options.agents)
         with serving(directory, workspace, state) as (daemon, client):
@@ -259,7 +264,7 @@ def measure_costs(options: argparse.Namespace, directory: Path) -> dict[str, Any
         write_settings(state, server.url)
         import_folder(workspace, state, "main")
         with serving(directory, workspace, state) as (daemon, client):
-            # The sync at the start may have begun.
+            # The sync at the start has just begun, and this call joins it.
             processor, began = Processor(daemon, server), time.perf_counter()
             sync(client)
             index = client.status(timeout=60).index

@@ -6,6 +6,7 @@ import re
 import pytest
 
 from daemon_process import memoryd
+from postgres_server import missing, postgres_server  # noqa: F401 -- a fixture
 
 NOTES = {
     "dry": {
@@ -155,3 +156,29 @@ def test_an_index_that_is_kept_is_used_again(run, tmp_path):
 )
 def test_an_impossible_evaluation_is_reported(run, arguments, code, err):
     check(run(*arguments), code=code, err=err)
+
+
+@pytest.mark.postgres
+@pytest.mark.skipif(bool(missing()), reason=missing())
+def test_a_database_gives_the_same_figures(run, postgres_server, tmp_path):  # noqa: F811 -- the fixture
+    url = postgres_server.create_database("evaluation")
+    transcript = tmp_path / "shore" / "dry" / "sessions" / "first.jsonl"
+    transcript.parent.mkdir(parents=True)
+    message = {"type": "message", "message": {"role": "user", "content": "the pilot boards at dawn"}}
+    transcript.write_text(json.dumps(message) + "\n", "utf-8")
+    rows = [*ROWS, row(5, "dry", "pilot boards", "sessions/first.jsonl", line=1)]
+    files = json.loads(check(run("--json", "--keyword", rows=rows)).stdout)
+    for _ in range(2):
+        database = json.loads(check(run("--json", "--keyword", "--database", url, rows=rows)).stdout)
+        assert database["questions"] == files["questions"]
+        assert database["by"] == files["by"]
+    assert files["overall"]["recall@6"] == 0.75
+    with postgres_server.admin("evaluation") as admin:
+        agents = admin.execute("SELECT count(DISTINCT agent_id) FROM memoryd.documents").fetchone()
+    assert agents == (2,)
+
+
+def test_a_database_that_is_no_url_is_refused(run, tmp_path):
+    check(run("--database", "memoryd"), code=2, err="--database: the value is not a URL")
+    keep = ("--keep", tmp_path / "kept", "--database", "postgresql://memoryd@/memoryd")
+    check(run(*keep), code=2, err="--keep and --database exclude each other")

@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 import grpc
 import pytest
 from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
 from memoryd.v1.entry_service_pb2_grpc import EntryServiceStub
 from memoryd_server.cli.local_daemon import LocalDaemon
+from openclaw_host import free_port
 from postgres_server import missing, postgres_server  # noqa: F401 -- a fixture
 from properties import examples
 from rpc.agent_calls import AGENT_CALLS, ENTRY_CALLS
@@ -156,7 +158,7 @@ def values(field, depth):
 
 def value_of(field, depth):
     if field.message_type is not None:
-        return changed(field.message_type._concrete_class(), most=4, depth=depth - 1)
+        return changed(GetMessageClass(field.message_type)(), most=4, depth=depth - 1)
     if field.enum_type is not None:
         return st.sampled_from([value.number for value in field.enum_type.values])
     if field.cpp_type == field.CPPTYPE_STRING:
@@ -175,7 +177,9 @@ class HostileDaemon:
         self.home = Home(root)
         self.server = server
         url = server.create_database(DATABASE)
-        listen = ["127.0.0.1:0", f"unix:{self.home.socket}"]
+        # Only callers over TCP send tokens.
+        self.address = f"127.0.0.1:{free_port()}"
+        listen = [self.address, f"unix:{self.home.socket}"]
         own = {"listen": listen, "entries": {"enabled": True}, "writes": "edit", "store": {"url": url}}
         remote = {"baseUrl": provider.url, "apiKey": "sk-of-this-test"}
         search = {
@@ -204,7 +208,7 @@ class HostileDaemon:
         self.daemon.start()
         try:
             with (
-                grpc.insecure_channel(self.daemon._daemon.server.addresses[0]) as by_tcp,
+                grpc.insecure_channel(self.address) as by_tcp,
                 grpc.insecure_channel(f"unix:{self.home.socket}") as by_socket,
             ):
                 self.answered = Counter()

@@ -134,3 +134,34 @@ def test_files_of_any_time_are_listed_and_found(places, run):
         assert (found.returncode, found.stdout.count('"path"')) == (0, 5), found.stderr
     finally:
         end(daemon.process)
+
+
+def test_forgotten_files_stay_out_of_the_index_after_an_import(places, run):
+    home, workspace, state = places
+    settings = (state / "memoryd.json5").read_text()
+    (state / "memoryd.json5").write_text("{}")
+    daemon = start(workspace, state, home=home)
+    try:
+        daemon.memoryd("index")
+        assert daemon.memoryd("forget", "memory/a.md").returncode == 0
+    finally:
+        end(daemon.process)
+    (state / "memoryd.json5").write_text(settings)
+    with (state / "memory" / "main.forgotten").open("a") as file:
+        file.write('{"session": "s1"}\n{"session": "a/b"}\n{"path": "../x.md", "sha256": "00"}\n')
+    assert "forgotten" not in run("import", "folder", workspace, "--dry-run").stdout
+    done = run("import", "folder", workspace)
+    assert done.returncode == 0
+    assert "Copied the list of 2 forgotten files and sessions" in done.stdout
+    assert json.loads(run("import", "folder", workspace, "--json").stdout)["forgotten"] == 0
+    daemon = start(None, state, home=home)
+    try:
+        daemon.memoryd("index")
+        assert "memory/a.md" not in daemon.memoryd("search", "ferry").stdout
+    finally:
+        end(daemon.process)
+    with (state / "memory" / "main.forgotten").open("a") as file:
+        file.write("damaged\n")
+    damaged = run("import", "folder", workspace)
+    assert damaged.returncode == 1
+    assert "1 lines of" in damaged.stderr

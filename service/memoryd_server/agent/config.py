@@ -114,6 +114,11 @@ class AgentConfig:
     plugins: Mapping[str, object] = field(default_factory=dict)
 
     @property
+    def forgotten_path(self) -> Path:
+        """The list of forgotten files and sessions of an agent with memory files in the workspace."""
+        return self.ledger_path.with_name(f"{self.agent_id}.forgotten")
+
+    @property
     def memory_location(self) -> str:
         """Where the memory files are: the workspace, or a database."""
         return self.documents_location or self.roots.workspace

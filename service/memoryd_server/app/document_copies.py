@@ -1,5 +1,6 @@
 """DocumentCopies: the copies of an agent's files that `memoryd import` and `memoryd export` run."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -8,12 +9,52 @@ from typing import TYPE_CHECKING
 
 from memoryd_server.app.config import agent_config
 from memoryd_server.app.shared_store import SharedStore, document_writer
-from memoryd_server.errors import SettingsError
+from memoryd_server.errors import PathNotAllowed, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.settings import ResolvedSettings
+from memoryd_server.sources import ForgottenFile, ForgottenStorage, Roots, resolve_path, session_id_problem
 
 if TYPE_CHECKING:
     from memoryd_server.postgres import FolderCopy, TranscriptCopy
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenCopy:
+    """Copies the list of forgotten files and sessions from the state directory into the database. Blocks.
+
+    The list is the one of an agent with memory files in a workspace. Without it, a sync would index these files and
+    sessions again after an import.
+    """
+
+    origin: ForgottenStorage
+    destination: ForgottenStorage
+    roots: Roots
+
+    def into_database(self) -> tuple[int, str]:
+        """Add the missing entries; return their number, and why others could not be read, empty if all could.
+
+        An entry of the database with another content of the same file is kept: it is the later one.
+
+        Raises:
+            IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the database cannot be used. Repeat the copy.
+        """
+        given, stored = self.origin.load(), self.destination.load()
+        files = [each for each in given.files.items() if each[0] not in stored.files and self._is_file(*each)]
+        sessions = [each for each in given.sessions - stored.sessions if not session_id_problem(each)]
+        for path, sha256 in files:
+            self.destination.add_file(path, sha256)
+        for session in sessions:
+            self.destination.add_session(session)
+        return len(files) + len(sessions), given.problem
+
+    def _is_file(self, path: str, sha256: str) -> bool:
+        try:
+            resolve_path(self.roots, path)
+        except PathNotAllowed:
+            return False
+        return _SHA256.fullmatch(sha256) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +68,7 @@ class DocumentCopies:
     location: str
     files: "FolderCopy"
     transcripts: "TranscriptCopy | None"
+    forgotten: ForgottenCopy
 
 
 @contextmanager
@@ -52,7 +94,7 @@ def open_copies(
         return clock.now_ns() // 1_000_000
 
     history = SharedStore(store).history(config, now_ms)
-    from memoryd_server.postgres import FolderCopy, TranscriptCopy, TranscriptRows  # noqa: PLC0415 -- an extra
+    from memoryd_server.postgres import FolderCopy, ForgottenRows, TranscriptCopy, TranscriptRows  # noqa: PLC0415 -- an extra
 
     documents = history.documents()
     transcripts = TranscriptRows(documents, now_ms)
@@ -63,6 +105,7 @@ def open_copies(
             documents.location,
             FolderCopy(documents, writer, folder.absolute(), config.sync.max_file_bytes),
             None if sessions is None else TranscriptCopy(documents, transcripts, sessions.absolute()),
+            ForgottenCopy(ForgottenFile(config.forgotten_path), ForgottenRows(documents), config.roots),
         )
     finally:
         history.close()

@@ -189,7 +189,7 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
         now_ms=now_ms,
         new_id=lambda: uuid.uuid4().hex,
     )
-    forgotten = ForgottenFile(config.ledger_path.with_name(f"{config.agent_id}.forgotten"))
+    forgotten = ForgottenFile(config.forgotten_path)
     corpus = FolderCorpus(
         config.roots,
         str(config.sessions_folder),

@@ -97,16 +97,24 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
             if not into_database and not given["dry_run"]:
                 for each in filter(None, (folder, sessions)):
                     _create(each)
+            # First, so that no sync indexes a forgotten file between.
+            forgotten, problem = (0, "") if not into_database or given["dry_run"] else copies.forgotten.into_database()
             reports = _copy(copies, given, into_database=into_database)
-    is_complete = all(report.is_complete for report in reports.values())
+    is_complete = all(report.is_complete for report in reports.values()) and not problem
     if given["as_json"]:
         shown = {name: asdict(report) for name, report in reports.items()}
-        print_json({"agent": copies.agent_id, "database": copies.location, "dryRun": given["dry_run"], **shown})
+        totals = {"agent": copies.agent_id, "database": copies.location, "dryRun": given["dry_run"]}
+        print_json({**totals, **({"forgotten": forgotten} if into_database else {}), **shown})
     else:
+        if forgotten:
+            words = "forgotten files and sessions stay out of the index. If a daemon uses the agent now, restart it."
+            click.echo(f"Copied the list of {forgotten} {words}")
         for name, report in reports.items():
             for line in _lines(name, report, dry_run=given["dry_run"]):
                 click.echo(printable(line))
             _complain(name, report)
+    if problem:
+        complain(printable(problem))
     if not is_complete:
         sys.exit(FAILURE)
 

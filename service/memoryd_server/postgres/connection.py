@@ -9,13 +9,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Final
 
 import psycopg
 from psycopg import pq
 
-from memoryd_server.errors import DeadlineTooShort, MemorydError
+from memoryd_server.errors import DeadlineTooShort, IndexBusy, MemorydError
 from memoryd_server.observe import DatabaseMetrics
 from memoryd_server.postgres import schema
 from memoryd_server.postgres.config import DatabaseConfig
@@ -29,6 +29,9 @@ _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN_WRITE: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 _VERSION: Final = "SELECT coalesce(max(version), 0) FROM schema_migrations"
 _SET: Final = "SELECT set_config('memoryd.agent', %s, true), set_config('statement_timeout', %s, true)"
+
+LONG_WRITE_WAIT_SECONDS: Final = 60.0
+"""How long a long write waits while others use half of the connections."""
 
 
 class Database:
@@ -45,6 +48,7 @@ class Database:
         # psycopg reports lost connections as exceptions too.
         logging.getLogger("psycopg").addHandler(logging.NullHandler())
         self._pool = ConnectionPool(config, monotonic)
+        self._long_writes = threading.BoundedSemaphore(max(1, config.max_connections // 2))
         self._prepared = False
         self._locks = AgentLocks(self._pool.connect)
         self.vacuums = VacuumScheduler(self._pool.connect, config.vacuum_seconds, monotonic)
@@ -119,8 +123,12 @@ class Database:
                     connection.execute("COMMIT")
 
     @contextmanager
-    def write(self, agent_id: str, *, operation: Operation = Operation.OTHER) -> Iterator[Connection]:
+    def write(
+        self, agent_id: str, *, operation: Operation = Operation.OTHER, is_long: bool = False
+    ) -> Iterator[Connection]:
         """Run the body in one transaction of an agent: committed as a whole, or rolled back.
+
+        Transactions that are `is_long`, because they can take minutes, use half of the connections at most.
 
         If the body sets `deletes_text` of the connection, VACUUM removes the deleted text from the tables.
 
@@ -130,7 +138,11 @@ class Database:
                 lost during the commit, it may be.
         """
         self._locks.restore()
-        with self._measured(operation, None), self._begun(_BEGIN_WRITE, agent_id, operation, None) as connection:
+        with (
+            self._measured(operation, None),
+            self._turn_of_long() if is_long else nullcontext(),
+            self._begun(_BEGIN_WRITE, agent_id, operation, None) as connection,
+        ):
             try:
                 connection.deletes_text = False
                 yield connection
@@ -141,6 +153,15 @@ class Database:
                 raise
             if connection.deletes_text:
                 self.vacuums.record_deletion(agent_id)
+
+    @contextmanager
+    def _turn_of_long(self) -> Iterator[None]:
+        if not self._long_writes.acquire(timeout=LONG_WRITE_WAIT_SECONDS):
+            raise IndexBusy("other agents of this daemon are writing their indexes", retry_after_seconds=5.0)
+        try:
+            yield
+        finally:
+            self._long_writes.release()
 
     @contextmanager
     def _measured(self, operation: Operation, deadline: float | None) -> Iterator[None]:

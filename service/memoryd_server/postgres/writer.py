@@ -63,7 +63,7 @@ class AgentWriter:
     @contextmanager
     def locked(self) -> Iterator[Connection]:
         """Open a transaction that no other one of the agent's index overlaps."""
-        with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE) as connection:
+        with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE, is_long=True) as connection:
             query = "SELECT fence FROM agents WHERE agent_id = %s FOR UPDATE"
             row = connection.execute(query, (self._agent_id,)).fetchone()
             if row is not None and row[0] != self._fence:

@@ -4,10 +4,12 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 
 import pytest
 
 from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexTooNew, IndexUnavailable
+from memoryd_server.threads import on_thread
 from postgres_server import DATABASE
 from unit.store.contract import document
 from waiting import wait_until
@@ -144,3 +146,23 @@ def test_a_call_does_not_wait_longer_than_its_deadline_for_a_slow_connection(pos
         with pytest.raises(DeadlineTooShort, match="PostgreSQL server"), database.read(agent, started + 0.3):
             pass
         assert time.monotonic() - started < 2
+
+
+def test_writes_of_indexes_leave_connections_to_other_calls(postgres_module, admin, agent):
+    database = postgres_module.database(max_connections=2)
+    stores = [postgres_module.new_store(f"{agent} {number}", database) for number in range(2)]
+    for store in stores:
+        store.open()
+    # Both writes wait until the transaction ends.
+    with admin.transaction():
+        admin.execute("SELECT 1 FROM memoryd.agents WHERE starts_with(agent_id, %s) FOR UPDATE", (agent,))
+        writes = [
+            on_thread("write", partial(store.writer().write, [document("a.md", ("heron", ""))])) for store in stores
+        ]
+        with pytest.raises(AssertionError, match="still false"):
+            wait_until(lambda: database.metrics().in_use == 2, seconds=0.5)
+        with stores[0].read() as reader:
+            assert reader.files() == {}
+    assert all(write.result(timeout=30) > 0 for write in writes)
+    for store in stores:
+        store.close()

@@ -10,7 +10,6 @@ imports no package below this one.
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
-from memoryd_server.agent.configured import AgentSummary
 from memoryd_server.agent.coordinator import SyncRunner
 from memoryd_server.agent.edit_requests import HistoryRequest, MoveRequest, RestoreRequest, WriteRequest
 from memoryd_server.agent.embedding import EmbeddingStatus
@@ -20,7 +19,7 @@ from memoryd_server.agent.files import FileRange, SessionContext, read_location
 from memoryd_server.agent.filter_request import NO_FILTER, FilterRequest
 from memoryd_server.agent.forget import ForgetReceipt
 from memoryd_server.agent.history import FileVersion, HistoryPage
-from memoryd_server.agent.lifecycle import Deadline, DetachedTasks, InUseCounter
+from memoryd_server.agent.lifecycle import AgentSummary, Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.miss import MissExplanation, MissRequest
 from memoryd_server.agent.query_embedding import QueryEmbedder
 from memoryd_server.agent.recall import RecallAnswer

@@ -9,14 +9,25 @@ from datetime import UTC, datetime
 
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.config import AgentConfig
-from memoryd_server.agent.configured import AgentSummary, ConfiguredAgents, by_id, in_database, opened_in_database
-from memoryd_server.agent.lifecycle import AgentUses, DetachedTasks, OpeningQueue, RequestResolver
+from memoryd_server.agent.lifecycle import (
+    AgentSummary,
+    AgentUses,
+    ConfiguredAgents,
+    DetachedTasks,
+    OpeningQueue,
+    RequestResolver,
+    by_id,
+    in_database,
+    opened_in_database,
+    shutting_down,
+    unavailable,
+)
 from memoryd_server.agent.search import SearchBackend
 from memoryd_server.agent.session_requests import FlushRequest
 from memoryd_server.agent.state import IndexState
 from memoryd_server.agent.workspace import AgentWorkspace, Workspaces
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
-from memoryd_server.errors import IndexBusy, IndexUnavailable, MemorydError, ShuttingDown
+from memoryd_server.errors import IndexBusy, MemorydError
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sessions import FlushDecision, decide_flush
 
@@ -32,10 +43,8 @@ OPENED_DURING_CALLS = 3
 MOST_CLOSING = 16
 
 MOST_OPEN = 500
-"""How many agents with their memory files in a database are open at the same time.
-
-If there are more, a call opens its agent, and the one that was not used for the longest time is closed. An agent whose
-memory files are in a folder stays open, because file events start its syncs.
+"""How many agents with their memory files in a database are open at the same time. If there are more, a call opens its
+agent, and the one that was not used for the longest time is closed. An agent with a folder stays open: events sync it.
 """
 
 REOPEN_SECONDS = 10.0
@@ -159,7 +168,7 @@ class Agents(ConfiguredAgents):
         except MemorydError as error:
             self._record_failure(agent_id, error)
         except Exception as error:
-            self._record_failure(agent_id, _unavailable(error))
+            self._record_failure(agent_id, unavailable(error))
             raise
 
     def _record_failure(self, agent_id: str, error: MemorydError) -> None:
@@ -229,7 +238,7 @@ class Agents(ConfiguredAgents):
     def _leave_closed(self, agent_ids: Iterable[str]) -> None:
         """Let the calls of agents that a stop leaves closed fail with `ShuttingDown`."""
         for agent_id in agent_ids:
-            self._record_failure(agent_id, _shutting_down())
+            self._record_failure(agent_id, shutting_down())
 
     def _stays_open(self, agent_id: str, config: AgentConfig) -> bool:
         opened = agent_id in self._agents and agent_id not in self._unopened
@@ -308,7 +317,7 @@ class Agents(ConfiguredAgents):
         except MemorydError as error:
             return error
         except Exception as error:  # noqa: BLE001 -- the other agents go on, and the caller reports it
-            return _unavailable(error)
+            return unavailable(error)
         return None
 
     @asynccontextmanager
@@ -367,7 +376,7 @@ class Agents(ConfiguredAgents):
                 await changing.wait()
             elif self._needs_opening(wanted):
                 if self.stopping.is_set():
-                    raise _shutting_down()
+                    raise shutting_down()
                 if not self._reload_ended.is_set():
                     await self._reload_ended.wait()
                     continue
@@ -489,12 +498,3 @@ class Agents(ConfiguredAgents):
     def opened(self) -> Mapping[str, Agent]:
         """Return the agents whose index is open, by id. May be called on any thread."""
         return {agent_id: agent for agent_id, agent in self._agents.items() if self._is_open(agent_id)}
-
-
-def _shutting_down() -> ShuttingDown:
-    return ShuttingDown("the daemon is stopping; try again", retry_after_seconds=1.0)
-
-
-def _unavailable(error: Exception) -> IndexUnavailable:
-    """Return a bug in one agent as the error of its calls; the other agents are not affected."""
-    return IndexUnavailable(f"{type(error).__name__}: {error}")

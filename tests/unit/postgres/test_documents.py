@@ -266,7 +266,7 @@ def test_forgotten_sources_that_cannot_be_read_are_not_taken_for_none(postgres_m
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_hostile_texts_are_values_and_agents_do_not_see_each_other(new_memory, text):
-    memory, other = new_memory(text), new_memory(f"{text}2")
+    memory, other = new_memory(f"{text}1"), new_memory(f"{text}2")
     path, moved = f"memory/{text}/{text}.md", f"memory/{text}.md"
     other.append("other", path, idempotency_key=text)
     other.write(moved, b"other", caller=text, key=text, request_sha256="r")

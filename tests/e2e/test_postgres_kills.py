@@ -147,7 +147,7 @@ def test_a_daemon_outlives_kills_of_the_database_and_loses_no_write(daemons, ser
             wait_for_progress(workers)
             time.sleep(seconds)
             server.kill()
-            # Calls fail meanwhile.
+            # Calls fail until the server answers again.
             time.sleep(seconds / 2)
             server.start()
         wait_for_progress(workers)

@@ -142,7 +142,7 @@ def with_chunks(lines: FileRange, store: Store) -> FileRange:
 
 
 ReadFile = Callable[[Location, int], tuple[bytes, FileStat]]
-"""Returns the bytes and the stat of a file of at most so many bytes; see `Corpus.read`."""
+"""Returns the bytes and the stat of a file, which has at most the given number of bytes; see `Corpus.read`."""
 
 
 def read_location(

@@ -37,8 +37,8 @@ _KEPT_ABOVE = 0.75
 _LINKS = 32
 _BUILD_CANDIDATES = 200
 
-# If a filter leaves no more chunks, or the nearest of so many vectors include too few of them, the vectors of the
-# filter are compared, which takes no longer.
+# If a filter leaves at most this number of chunks, or if the nearest vectors that the index returns include too few of
+# them, all vectors of the filter are compared instead, which takes no longer.
 _FEW_CHUNKS = 3_000
 _MATCHING = f"SELECT coalesce(sum(chunk_count), 0)::bigint FROM files WHERE {OWN}{{files}}"  # noqa: S608 -- a constant
 

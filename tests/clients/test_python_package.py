@@ -10,7 +10,8 @@ from clients.python_venvs import AGES, CLIENT, build, python_of, run
 from clients.runner import REPOSITORY, running
 from clients.table import cases, missing, run_case
 
-pytestmark = pytest.mark.clients
+# One worker runs all of these tests: each of them installs the package into the same two environments.
+pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("python-package")]
 
 # Each shape of call and of answer; the rest of the table does not depend on the libraries.
 PART = (

@@ -85,7 +85,7 @@ class ForgetJob:
             IndexUnavailable: the index cannot be used, or the system refuses the source.
             IndexBusy: an edit takes too long; nothing was removed.
         """
-        with self._writer.paused():
+        with self._store.exclusive(lambda: False), self._writer.paused():
             return self._carry_out(request)
 
     def _carry_out(self, request: ForgetRequest) -> ForgetReceipt:

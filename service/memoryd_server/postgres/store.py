@@ -6,7 +6,7 @@ the next generation of the agent's rows, and replaces the current one in one tra
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Final, TypeVar
 
 from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
@@ -225,6 +225,16 @@ class PostgresStore:
         self.health.record_incident(Degradation(DegradationKind.INDEX_IMPAIRED, self.location, self.location, reason))
         self.health.record_repair()
         return True
+
+    def exclusive(self, should_stop: StopSign) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol
+        """Do nothing: the lock of the agent excludes other processes from `open` to `close`."""
+        return nullcontext()
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Do nothing, for the same reason."""
+
+    def reload(self) -> None:
+        """Do nothing, for the same reason."""
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
         """Call `work` and return its result; repair the index and call `work` again if damage is found during it.

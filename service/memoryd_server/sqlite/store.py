@@ -5,7 +5,7 @@ removed file is re-created, empty, and the next sync fills it again.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -273,6 +273,16 @@ class SqliteStore:
             self._lock.acquire_to_read()
             raise
         old.close()
+
+    def exclusive(self, should_stop: StopSign) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol
+        """Do nothing: the lock of the file excludes other processes from `open` to `close`."""
+        return nullcontext()
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Do nothing, for the same reason."""
+
+    def reload(self) -> None:
+        """Do nothing, for the same reason."""
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
         """Call `work` and return its result; repair the index and call `work` again if damage is found during it.

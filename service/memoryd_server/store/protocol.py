@@ -70,7 +70,7 @@ class IndexHealth:
         self.past_incident: Degradation | None = None
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Call `watcher`, on any thread, each time damage is found or repaired."""
+        """Call `watcher`, on any thread, each time damage is found or repaired, or `record_reload` is called."""
         self._watchers.append(watcher)
 
     def record_damage(self, damage: Damage, generation: int) -> None:
@@ -90,6 +90,10 @@ class IndexHealth:
         with self._guard:
             self.damage = None
             self.generation += 1
+        self._notify()
+
+    def record_reload(self) -> None:
+        """Notify the watchers that the store has loaded what another process has changed."""
         self._notify()
 
     def record_completion(self) -> None:
@@ -333,7 +337,8 @@ class Writer(VectorWriter, Protocol):
 class Store(Protocol):
     """One agent's index.
 
-    `read` and `index_vectors` may be called on any thread, everything else only on the agent's writer thread.
+    `read`, `index_vectors`, `watch` and `reload` may be called on any thread, everything else only on the agent's
+    writer thread. Everything that changes the index is called within `exclusive` or `on_sound_index`.
     """
 
     health: IndexHealth
@@ -400,13 +405,35 @@ class Store(Protocol):
         Until then, readers see the old index.
         """
 
+    def exclusive(self, should_stop: StopSign) -> AbstractContextManager[None]:
+        """Let no other process change the index until the block ends; wait until none does. Blocks can be nested.
+
+        Raises:
+            IndexBusy: `should_stop` returned true while another process was changing the index.
+            IndexUnavailable: the index cannot be locked.
+        """
+
+    def watch(self, on_change: Callable[[], None]) -> None:
+        """Call `on_change`, on any thread, after another process may have changed the index or the memory files.
+
+        `on_change` must not block. `close` ends it. A store that only one process can open never calls it.
+        """
+
+    def reload(self) -> None:
+        """Load again what the store remembers of the index, because another process may have changed it. Blocks.
+
+        Raises:
+            IndexDamaged, IndexUnavailable: as `read`.
+        """
+
     def on_sound_index(self, work: Callable[[StopSign], T], should_stop: StopSign) -> T:
-        """Call `work` and return its result; repair the index and call `work` again if damage is found during it.
+        """Call `work` within `exclusive` and return its result; after damage, repair the index and call `work` again.
 
         `work` receives a stop sign that is also set by damage.
 
         Raises:
             IndexDamaged: the re-created index was damaged again, repeatedly.
+            IndexBusy, IndexUnavailable: as `exclusive`.
         """
 
     def repair(self) -> bool:

@@ -32,36 +32,44 @@ FAST = ("fsync=off", "full_page_writes=off")
 class PostgresServer:
     """A running server. `url` connects as the role of memoryd, `admin` as the superuser.
 
-    A folder with the data of an earlier server keeps them.
+    A folder with the data of an earlier server keeps them. `settings` are further options, such as `max_connections=9`.
     """
 
-    def __init__(self, folder, *, durable=False):
+    def __init__(self, folder, *, durable=False, settings=()):
         self.folder = Path(folder)
         self._data = self.folder / "data"
         # PostgreSQL refuses to run as root.
         self._user = {"user": "nobody"} if IS_ROOT else {}
-        self._settings = () if durable else FAST
+        self._settings = (*(() if durable else FAST), *settings)
         if not (self._data / "PG_VERSION").exists():
             self._create()
         self.start()
         try:
-            with self.admin() as connection:
-                if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
-                    connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
-                exists = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
-            if not exists:
-                self.create_database(DATABASE)
+            self._fill()
         except BaseException:
             self.stop()
             raise
 
+    def _fill(self):
+        """Create the role and the database that are missing."""
+        with self.admin() as connection:
+            if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", (ROLE,)).fetchone():
+                connection.execute(f"CREATE ROLE {ROLE} LOGIN NOSUPERUSER NOBYPASSRLS")
+            exists = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone()
+        if not exists:
+            self.create_database(DATABASE)
+
     def _create(self):
+        self._own_folders()
+        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
+
+    def _own_folders(self):
+        """Give the folders to the user who runs the server."""
         if self._user:
             self.folder.chmod(0o755)
-            self._data.mkdir(exist_ok=True)
+            self._data.mkdir(mode=0o700, exist_ok=True)
             os.chown(self._data, *_ids("nobody"))
             os.chown(self.folder, *_ids("nobody"))
-        self._run("initdb", "-D", self._data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 
     def start(self):
         """Start the server on the existing data, and wait until it accepts connections."""
@@ -191,13 +199,13 @@ def missing():
 
 
 @contextmanager
-def running_server(**options):
+def running_server(kind=PostgresServer, **options):
     """Start a server, and stop it when the block ends. Skip the test if the server is not installed."""
     if reason := missing():
         pytest.skip(reason)
     # The path of a socket has at most some hundred bytes.
     with tempfile.TemporaryDirectory(prefix="pg-", dir="/tmp", ignore_cleanup_errors=True) as folder:
-        server = PostgresServer(folder, **options)
+        server = kind(folder, **options)
         try:
             yield server
         finally:

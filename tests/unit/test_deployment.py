@@ -246,8 +246,10 @@ def test_the_container_takes_nothing_but_what_is_locked():
     ]
     for install in installs:
         assert "--require-hashes" in install or "--no-index" in install, install
-    for locked in re.findall(r"service/locks/(\S+\.lock)", " ".join(installs)):
+    for locked in re.findall(r"service/locks/([\w-]+\.lock)", " ".join(installs)):
         assert (LOCKS / locked).exists()
+    named = re.search(r"extra: (.+?);", CONTAINERFILE.read_text("utf-8"))
+    assert all((LOCKS / f"{extra}.lock").exists() for extra in re.findall(r"\w{3,}", named[1]))
 
 
 def test_no_tool_of_the_build_is_in_the_last_stage():

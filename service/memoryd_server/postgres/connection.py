@@ -6,6 +6,7 @@ restarted is replaced without an error.
 """
 
 import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from psycopg import pq
 from memoryd_server.errors import DeadlineTooShort, IndexBusy, MemorydError
 from memoryd_server.observe import DatabaseMetrics
 from memoryd_server.postgres import schema
+from memoryd_server.postgres.changes import ChangeListener
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.errors import ServerNotAnswering, translated
 from memoryd_server.postgres.locks import AgentLocks
@@ -39,7 +41,7 @@ class Database:
 
     A user of the database is a part of the process that attaches to it, such as the index of an agent. Connections are
     opened when they are needed, and closed when no user is attached. `monotonic` is a clock in seconds. `vacuums`
-    removes deleted text from the tables.
+    removes deleted text from the tables. `changes` sends and receives notifications of changes.
     """
 
     def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -52,6 +54,7 @@ class Database:
         self._prepared = False
         self._locks = AgentLocks(self._pool.connect)
         self.vacuums = VacuumScheduler(self._pool.connect, config.vacuum_seconds, monotonic)
+        self.changes = ChangeListener(self._pool.connect, self.write, secrets.token_hex(8))
 
     @property
     def location(self) -> str:
@@ -80,6 +83,7 @@ class Database:
             # Another user may have attached, and locked its agent, since.
             self._locks.close_unused()
             self.vacuums.stop()
+            self.changes.stop()
 
     def prepare(self, *, again: bool = False) -> None:
         """Create or upgrade the tables, once; `again` if they may have been removed. Raises as `schema.prepare`."""

@@ -1,5 +1,6 @@
 // @generated from clients/service_config.json
 export const serviceConfig = {
+  "loadBalancingConfig": [{ "round_robin": {} }],
   "methodConfig": [
     {
       "name": [

@@ -112,6 +112,9 @@ async def test_a_condition_gives_its_code_and_reason(serve, method, request_, co
             },
         ),
         ("MemorySearch", pb.MemorySearchRequest(query="x", min_score=float("nan")), {"min_score"}),
+        ("MemorySearch", pb.MemorySearchRequest(query="x", max_staleness={"nanos": -1}), {"max_staleness"}),
+        ("MemoryRecall", pb.MemoryRecallRequest(text="x", max_staleness={"seconds": -5}), {"max_staleness"}),
+        ("MemoryGet", pb.MemoryGetRequest(path="MEMORY.md", max_staleness={"seconds": -5}), {"max_staleness"}),
         (
             "MemorySearch",
             pb.MemorySearchRequest(query="x", min_score=-0.01, max_results=-5),

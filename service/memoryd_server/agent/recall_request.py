@@ -70,6 +70,7 @@ class MemoryRecallRequest(Request):
     now: datetime | None = None
     active_projects: tuple[str, ...] = ()
     min_confidence: float | None = None
+    max_staleness: float | None = None
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> RecallPlan:
         """Return what to do; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
@@ -103,6 +104,7 @@ class MemoryRecallRequest(Request):
             rerank=False,
             builtin_only=True,
             common_words=CONVERSATION_WORDS,
+            max_staleness=checks.max_staleness(),
         )
         checks.check()
         return RecallPlan(

@@ -145,6 +145,13 @@ class FieldChecks:
         """Return a number that is not negative; None if it was not set."""
         return None if self.value(field) is None else self.count(field)
 
+    def max_staleness(self) -> float | None:
+        """Return the maximum age of an answer in seconds; None if it was not set."""
+        seconds: float | None = self.value("max_staleness")
+        if seconds is not None and seconds < 0:
+            self.violation("max_staleness", f"is {seconds:g} s; it must not be negative")
+        return seconds
+
     def share(self, field: str) -> float | None:
         """Return a number from 0 to 1; None if it was not set."""
         value = self.value(field)
@@ -212,8 +219,8 @@ class Request:
 class SearchRequest(Request):
     """A query. No `sources` means those that the agent's configuration searches by default.
 
-    `entries` is whether entries are searched too, and `search_files` whether files are. `explain` is as in
-    `SearchQuery`.
+    `entries` is whether entries are searched too, and `search_files` whether files are. `explain` and `max_staleness`
+    are as in `SearchQuery`.
     """
 
     query: str
@@ -233,6 +240,7 @@ class SearchRequest(Request):
     entries: bool = False
     search_files: bool = True
     explain: bool = False
+    max_staleness: float | None = None
 
     def resolve(self, config: AgentConfig, now: datetime, deadline: float) -> SearchQuery:
         """Return the query; `now` replaces an unset clock, and `deadline` is in `time.monotonic()` seconds."""
@@ -255,6 +263,7 @@ class SearchRequest(Request):
             abstain_below=checks.share("abstain_below"),
             files=checks.files(),
             explain=self.explain,
+            max_staleness=checks.max_staleness(),
         )
         checks.optional_count("min_revision")
         checks.check()
@@ -274,7 +283,7 @@ class ReadRequest(Request):
     """A line range of a memory file. Which paths are allowed is decided when the file is opened.
 
     `from_line` and `lines` are OpenClaw's names of `start_line` and `line_count`, which take precedence.
-    `include_chunks` requests the chunks of these lines.
+    `include_chunks` requests the chunks of these lines. `max_staleness` is as in `SearchQuery`.
     """
 
     path: str
@@ -283,6 +292,7 @@ class ReadRequest(Request):
     from_line: int | None = None
     lines: int | None = None
     include_chunks: bool = False
+    max_staleness: float | None = None
 
     def resolve(self) -> LineRange:
         """Return the lines to read."""
@@ -292,6 +302,7 @@ class ReadRequest(Request):
             start_line=checks.clamped("from_line" if self.start_line is None else "start_line", 1, MOST_LINE_NUMBER),
             line_count=checks.clamped("lines" if self.line_count is None else "line_count", DEFAULT_LINES, MOST_LINES),
         )
+        checks.max_staleness()
         checks.check()
         return lines
 

@@ -188,10 +188,10 @@ class FieldReader(FieldChecks):
         """Return whether to cite; None for the default."""
         return self.choice("citations", _CITATIONS)
 
-    def heartbeat_interval(self) -> float | None:
-        """Return the interval of heartbeats in seconds; None if it is not set."""
-        interval: Duration | None = self.value("heartbeat_interval")
-        return None if interval is None else interval.seconds + interval.nanos / 1e9
+    def seconds(self, field: str) -> float | None:
+        """Return a duration in seconds; None if it is not set."""
+        duration: Duration | None = self.value(field)
+        return None if duration is None else duration.seconds + duration.nanos / 1e9
 
 
 _SOURCES: Mapping[int, Source | None] = {
@@ -260,6 +260,7 @@ def search_request(message: memory_service_pb2.MemorySearchRequest) -> SearchReq
         active_projects=tuple(message.active_projects),
         abstain_below=fields.value("abstain_below"),
         explain=message.explain,
+        max_staleness=fields.seconds("max_staleness"),
         unreadable=tuple(fields.violations),
     )
 
@@ -293,6 +294,7 @@ def recall_request(message: memory_service_pb2.MemoryRecallRequest) -> MemoryRec
         now=fields.now(),
         active_projects=tuple(message.active_projects),
         min_confidence=fields.value("min_confidence"),
+        max_staleness=fields.seconds("max_staleness"),
         unreadable=tuple(fields.violations),
     )
 
@@ -307,6 +309,7 @@ def read_request(message: memory_service_pb2.MemoryGetRequest) -> ReadRequest:
         from_line=fields.value("from_line"),
         lines=fields.value("lines"),
         include_chunks=message.include_chunks,
+        max_staleness=fields.seconds("max_staleness"),
     )
 
 
@@ -333,7 +336,7 @@ def sync_request(message: memory_service_pb2.SyncRequest) -> SyncRequest:
         resume=read_cursor(cursor) if cursor and not fields.violations else None,
         cancel_on_disconnect=cancel_on_disconnect,
         wait_on_conflict=wait_on_conflict,
-        heartbeat_interval=fields.heartbeat_interval(),
+        heartbeat_interval=fields.seconds("heartbeat_interval"),
         dry_run=message.dry_run,
         unreadable=tuple(fields.violations),
     )
@@ -341,7 +344,7 @@ def sync_request(message: memory_service_pb2.SyncRequest) -> SyncRequest:
 
 def watch_request(message: memory_service_pb2.WatchIndexRequest) -> WatchRequest:
     """Return the request of a WatchIndex."""
-    return WatchRequest(heartbeat_interval=FieldReader(message).heartbeat_interval())
+    return WatchRequest(heartbeat_interval=FieldReader(message).seconds("heartbeat_interval"))
 
 
 def append_request(message: memory_service_pb2.MemoryAppendRequest) -> AppendRequest:

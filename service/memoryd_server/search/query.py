@@ -53,7 +53,8 @@ class SearchQuery:
     one is configured, orders the results. `builtin_only` is whether only the builtin search may answer, because other
     backends do not say how relevant their results are. `common_words`, without case and accents, are no evidence that
     a hit is about the query; they have no effect on the results. `explain` is whether the hits have the parts of their
-    scores, and the answer the candidates that were dropped.
+    scores, and the answer the candidates that were dropped. `max_staleness` is how old the answer may be, in seconds;
+    None means that a standby must not answer.
     """
 
     text: str
@@ -76,6 +77,7 @@ class SearchQuery:
     builtin_only: bool = False
     common_words: frozenset[str] = frozenset()
     explain: bool = False
+    max_staleness: float | None = None
 
 
 def text_score(bm25: float, best: float) -> float:

@@ -272,6 +272,10 @@ class DatabaseSettings(SettingsBlock):
     """The database. The URL may name several hosts, and parameters of libpq such as `sslmode=verify-full`. If it is
     unset, files are used. The role must not be exempt from row-level security. `postgresql://USER@HOST/DATABASE`;
     default unset."""
+    standby_url: SecretStr | None = None
+    """A standby of this database, which may answer calls that set `max_staleness`. The URL may name several hosts.
+    `passwordFile` also applies to it. It is used only if `url` is set. `postgresql://USER@HOST/DATABASE`; default
+    unset."""
     password_file: OptionalPath = None
     """A file that contains only the password, and that only its owner can open. It is read again for each connection.
     Path; default unset."""
@@ -282,7 +286,7 @@ class DatabaseSettings(SettingsBlock):
     database, folder; default "database"."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
     """The maximum number of connections for searches and writes. A few more hold the locks of the agents, run VACUUM,
-    and create HNSW indexes. Connections, 2..1000; default 10."""
+    and create HNSW indexes. It applies separately to the standby. Connections, 2..1000; default 10."""
     approximate_above: Annotated[int, IntRange(0, 100_000_000)] = 10_000
     """The number of chunks above which an agent's vectors get an HNSW index. Searches with it are faster, and may miss
     some of the nearest chunks. Without it, a search compares all vectors. 0 disables these indexes. Chunks,
@@ -293,7 +297,7 @@ class DatabaseSettings(SettingsBlock):
         """Whether the memory files are in the database, so that no workspace is read."""
         return self.url is not None and self.documents == "database"
 
-    @field_validator("url")
+    @field_validator("url", "standby_url")
     @classmethod
     def _address(cls, url: SecretStr | None) -> SecretStr | None:
         if url is None or not url.get_secret_value().strip():

@@ -693,7 +693,12 @@ type MemorySearchRequest struct {
 	// and the reason is ABSTAINED. If unset, the setting `memoryd.abstainBelow` applies, to keyword search only.
 	AbstainBelow *float64 `protobuf:"fixed64,15,opt,name=abstain_below,json=abstainBelow,proto3,oneof" json:"abstain_below,omitempty"`
 	// Files to search. Unset means all.
-	Filter        *MemoryFilter `protobuf:"bytes,16,opt,name=filter,proto3" json:"filter,omitempty"`
+	Filter *MemoryFilter `protobuf:"bytes,16,opt,name=filter,proto3" json:"filter,omitempty"`
+	// Maximum age of the answer, at least 0. If the setting `memoryd.store.standbyUrl` is set, the standby answers if it
+	// has every change that was acknowledged this long ago, and the revision `min_revision`; otherwise, the primary answers.
+	// The age of a standby is measured once a second, so that below 2 s, the primary often answers. If unset, the primary
+	// answers. Without a standby, the field has no effect. Entries and qmd do not use the standby.
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,17,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -836,6 +841,13 @@ func (x *MemorySearchRequest) GetAbstainBelow() float64 {
 func (x *MemorySearchRequest) GetFilter() *MemoryFilter {
 	if x != nil {
 		return x.Filter
+	}
+	return nil
+}
+
+func (x *MemorySearchRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
 	}
 	return nil
 }
@@ -1151,8 +1163,8 @@ type ExplainMissRequest struct {
 	// Agent ID. Empty means the agent that `search.session_key` names or, if it names none, `main`, or the default agent if
 	// there is no `main`.
 	AgentId string `protobuf:"bytes,1,opt,name=agent_id,json=agentId,proto3" json:"agent_id,omitempty"`
-	// The search to explain. Its `agent_id` must be empty or that of this agent. Its `session_key` does not start a sync,
-	// and `explain` is ignored.
+	// The search to explain. Its `agent_id` must be empty or that of this agent. Its `session_key` does not start a sync;
+	// `explain` and `max_staleness` are ignored.
 	Search *MemorySearchRequest `protobuf:"bytes,2,opt,name=search,proto3" json:"search,omitempty"`
 	// Path of a file, as in search results or for MemoryGet, 1..4,096 bytes. The file need not exist.
 	Path string `protobuf:"bytes,3,opt,name=path,proto3" json:"path,omitempty"`
@@ -1455,7 +1467,9 @@ type MemoryRecallRequest struct {
 	// `memoryd.recall.minKeywordConfidence` apply. Does not apply to entries.
 	MinConfidence *float64 `protobuf:"fixed64,13,opt,name=min_confidence,json=minConfidence,proto3,oneof" json:"min_confidence,omitempty"`
 	// Whether to set `info.legs`.
-	Explain       bool `protobuf:"varint,14,opt,name=explain,proto3" json:"explain,omitempty"`
+	Explain bool `protobuf:"varint,14,opt,name=explain,proto3" json:"explain,omitempty"`
+	// Maximum age of the answer, as in MemorySearchRequest.
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,15,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1586,6 +1600,13 @@ func (x *MemoryRecallRequest) GetExplain() bool {
 		return x.Explain
 	}
 	return false
+}
+
+func (x *MemoryRecallRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
 }
 
 // A passage in a recall block.
@@ -1834,6 +1855,8 @@ type MemoryGetRequest struct {
 	Lines *int32 `protobuf:"varint,6,opt,name=lines,proto3,oneof" json:"lines,omitempty"`
 	// Whether to set `chunks`.
 	IncludeChunks bool `protobuf:"varint,7,opt,name=include_chunks,json=includeChunks,proto3" json:"include_chunks,omitempty"`
+	// Maximum age of the lines, as in MemorySearchRequest.
+	MaxStaleness  *durationpb.Duration `protobuf:"bytes,8,opt,name=max_staleness,json=maxStaleness,proto3" json:"max_staleness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1915,6 +1938,13 @@ func (x *MemoryGetRequest) GetIncludeChunks() bool {
 		return x.IncludeChunks
 	}
 	return false
+}
+
+func (x *MemoryGetRequest) GetMaxStaleness() *durationpb.Duration {
+	if x != nil {
+		return x.MaxStaleness
+	}
+	return nil
 }
 
 // Response message for MemoryGet.
@@ -5999,7 +6029,7 @@ var File_memoryd_v1_memory_service_proto protoreflect.FileDescriptor
 const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1fmemoryd/v1/memory_service.proto\x12\n" +
-	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xff\x05\n" +
+	"memoryd.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17memoryd/v1/memory.proto\x1a\x1bmemoryd/v1/sync_event.proto\"\xbf\x06\n" +
 	"\x13MemorySearchRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x14\n" +
 	"\x05query\x18\x02 \x01(\tR\x05query\x12$\n" +
@@ -6019,7 +6049,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x03now\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
 	"\x0factive_projects\x18\x0e \x03(\tR\x0eactiveProjects\x12(\n" +
 	"\rabstain_below\x18\x0f \x01(\x01H\x05R\fabstainBelow\x88\x01\x01\x120\n" +
-	"\x06filter\x18\x10 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filterB\x0e\n" +
+	"\x06filter\x18\x10 \x01(\v2\x18.memoryd.v1.MemoryFilterR\x06filter\x12>\n" +
+	"\rmax_staleness\x18\x11 \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\x0e\n" +
 	"\f_max_resultsB\f\n" +
 	"\n" +
 	"_min_scoreB\x14\n" +
@@ -6074,7 +6105,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x1d\n" +
 	"\n" +
 	"start_line\x18\x02 \x01(\x05R\tstartLine\x12\x19\n" +
-	"\bend_line\x18\x03 \x01(\x05R\aendLine\"\xd9\x04\n" +
+	"\bend_line\x18\x03 \x01(\x05R\aendLine\"\x99\x05\n" +
 	"\x13MemoryRecallRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x1f\n" +
 	"\vsession_key\x18\x02 \x01(\tR\n" +
@@ -6092,7 +6123,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x03now\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\x03now\x12'\n" +
 	"\x0factive_projects\x18\f \x03(\tR\x0eactiveProjects\x12*\n" +
 	"\x0emin_confidence\x18\r \x01(\x01H\x02R\rminConfidence\x88\x01\x01\x12\x18\n" +
-	"\aexplain\x18\x0e \x01(\bR\aexplainB\r\n" +
+	"\aexplain\x18\x0e \x01(\bR\aexplain\x12>\n" +
+	"\rmax_staleness\x18\x0f \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\r\n" +
 	"\v_max_tokensB\f\n" +
 	"\n" +
 	"_max_charsB\x11\n" +
@@ -6117,7 +6149,7 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"\x12silent_explanation\x18\x04 \x01(\tR\x11silentExplanation\x12*\n" +
 	"\x04info\x18\x05 \x01(\v2\x16.memoryd.v1.SearchInfoR\x04info\x12\x1f\n" +
 	"\vtokens_used\x18\x06 \x01(\x05R\n" +
-	"tokensUsed\"\x9f\x02\n" +
+	"tokensUsed\"\xdf\x02\n" +
 	"\x10MemoryGetRequest\x12\x19\n" +
 	"\bagent_id\x18\x01 \x01(\tR\aagentId\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12\"\n" +
@@ -6127,7 +6159,8 @@ const file_memoryd_v1_memory_service_proto_rawDesc = "" +
 	"line_count\x18\x04 \x01(\x05H\x01R\tlineCount\x88\x01\x01\x12\x1c\n" +
 	"\tfrom_line\x18\x05 \x01(\x05H\x02R\x04from\x88\x01\x01\x12\x19\n" +
 	"\x05lines\x18\x06 \x01(\x05H\x03R\x05lines\x88\x01\x01\x12%\n" +
-	"\x0einclude_chunks\x18\a \x01(\bR\rincludeChunksB\r\n" +
+	"\x0einclude_chunks\x18\a \x01(\bR\rincludeChunks\x12>\n" +
+	"\rmax_staleness\x18\b \x01(\v2\x19.google.protobuf.DurationR\fmaxStalenessB\r\n" +
 	"\v_start_lineB\r\n" +
 	"\v_line_countB\f\n" +
 	"\n" +
@@ -6680,28 +6713,28 @@ var file_memoryd_v1_memory_service_proto_goTypes = []any{
 	(SearchMode)(0),                // 63: memoryd.v1.SearchMode
 	(CitationMode)(0),              // 64: memoryd.v1.CitationMode
 	(*timestamppb.Timestamp)(nil),  // 65: google.protobuf.Timestamp
-	(*SearchResult)(nil),           // 66: memoryd.v1.SearchResult
-	(*SearchInfo)(nil),             // 67: memoryd.v1.SearchInfo
-	(Origin)(0),                    // 68: memoryd.v1.Origin
-	(*LineRange)(nil),              // 69: memoryd.v1.LineRange
-	(*ServiceStatus)(nil),          // 70: memoryd.v1.ServiceStatus
-	(Backend)(0),                   // 71: memoryd.v1.Backend
-	(*Degradation)(nil),            // 72: memoryd.v1.Degradation
-	(*IndexStatus)(nil),            // 73: memoryd.v1.IndexStatus
-	(*EmbeddingStatus)(nil),        // 74: memoryd.v1.EmbeddingStatus
-	(*VectorStatus)(nil),           // 75: memoryd.v1.VectorStatus
-	(*FulltextStatus)(nil),         // 76: memoryd.v1.FulltextStatus
-	(*CacheStatus)(nil),            // 77: memoryd.v1.CacheStatus
-	(*BatchStatus)(nil),            // 78: memoryd.v1.BatchStatus
-	(*WatcherStatus)(nil),          // 79: memoryd.v1.WatcherStatus
-	(*QmdStatus)(nil),              // 80: memoryd.v1.QmdStatus
-	(*SyncFileFailed)(nil),         // 81: memoryd.v1.SyncFileFailed
-	(*RerankerStatus)(nil),         // 82: memoryd.v1.RerankerStatus
-	(SyncMode)(0),                  // 83: memoryd.v1.SyncMode
-	(SyncTrigger)(0),               // 84: memoryd.v1.SyncTrigger
-	(*SyncProgress)(nil),           // 85: memoryd.v1.SyncProgress
-	(OnDisconnect)(0),              // 86: memoryd.v1.OnDisconnect
-	(*durationpb.Duration)(nil),    // 87: google.protobuf.Duration
+	(*durationpb.Duration)(nil),    // 66: google.protobuf.Duration
+	(*SearchResult)(nil),           // 67: memoryd.v1.SearchResult
+	(*SearchInfo)(nil),             // 68: memoryd.v1.SearchInfo
+	(Origin)(0),                    // 69: memoryd.v1.Origin
+	(*LineRange)(nil),              // 70: memoryd.v1.LineRange
+	(*ServiceStatus)(nil),          // 71: memoryd.v1.ServiceStatus
+	(Backend)(0),                   // 72: memoryd.v1.Backend
+	(*Degradation)(nil),            // 73: memoryd.v1.Degradation
+	(*IndexStatus)(nil),            // 74: memoryd.v1.IndexStatus
+	(*EmbeddingStatus)(nil),        // 75: memoryd.v1.EmbeddingStatus
+	(*VectorStatus)(nil),           // 76: memoryd.v1.VectorStatus
+	(*FulltextStatus)(nil),         // 77: memoryd.v1.FulltextStatus
+	(*CacheStatus)(nil),            // 78: memoryd.v1.CacheStatus
+	(*BatchStatus)(nil),            // 79: memoryd.v1.BatchStatus
+	(*WatcherStatus)(nil),          // 80: memoryd.v1.WatcherStatus
+	(*QmdStatus)(nil),              // 81: memoryd.v1.QmdStatus
+	(*SyncFileFailed)(nil),         // 82: memoryd.v1.SyncFileFailed
+	(*RerankerStatus)(nil),         // 83: memoryd.v1.RerankerStatus
+	(SyncMode)(0),                  // 84: memoryd.v1.SyncMode
+	(SyncTrigger)(0),               // 85: memoryd.v1.SyncTrigger
+	(*SyncProgress)(nil),           // 86: memoryd.v1.SyncProgress
+	(OnDisconnect)(0),              // 87: memoryd.v1.OnDisconnect
 	(OnConflict)(0),                // 88: memoryd.v1.OnConflict
 	(*SyncStarted)(nil),            // 89: memoryd.v1.SyncStarted
 	(*SyncHeartbeat)(nil),          // 90: memoryd.v1.SyncHeartbeat
@@ -6714,132 +6747,135 @@ var file_memoryd_v1_memory_service_proto_depIdxs = []int32{
 	64,  // 2: memoryd.v1.MemorySearchRequest.citations:type_name -> memoryd.v1.CitationMode
 	65,  // 3: memoryd.v1.MemorySearchRequest.now:type_name -> google.protobuf.Timestamp
 	12,  // 4: memoryd.v1.MemorySearchRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	66,  // 5: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
-	67,  // 6: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
-	10,  // 7: memoryd.v1.MemorySearchResponse.dropped:type_name -> memoryd.v1.DroppedCandidate
-	62,  // 8: memoryd.v1.DroppedCandidate.source:type_name -> memoryd.v1.Source
-	0,   // 9: memoryd.v1.DroppedCandidate.reason:type_name -> memoryd.v1.MissReason
-	11,  // 10: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
-	8,   // 11: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
-	0,   // 12: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
-	66,  // 13: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
-	67,  // 14: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
-	62,  // 15: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
-	12,  // 16: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	15,  // 17: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
-	65,  // 18: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
-	62,  // 19: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
-	68,  // 20: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
-	17,  // 21: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
-	1,   // 22: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
-	67,  // 23: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
-	69,  // 24: memoryd.v1.MemoryGetResponse.chunks:type_name -> memoryd.v1.LineRange
-	70,  // 25: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
-	71,  // 26: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
-	71,  // 27: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
-	72,  // 28: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
-	73,  // 29: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
-	74,  // 30: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
-	75,  // 31: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
-	76,  // 32: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
-	77,  // 33: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
-	78,  // 34: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
-	79,  // 35: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	80,  // 36: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
-	23,  // 37: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	81,  // 38: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
-	82,  // 39: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
-	83,  // 40: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
-	84,  // 41: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
-	85,  // 42: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
-	83,  // 43: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
-	84,  // 44: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
-	86,  // 45: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
-	87,  // 46: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	62,  // 47: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
-	88,  // 48: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
-	65,  // 49: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
-	89,  // 50: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
-	85,  // 51: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
-	81,  // 52: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
-	90,  // 53: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
-	91,  // 54: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
-	87,  // 55: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
-	65,  // 56: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
-	92,  // 57: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
-	23,  // 58: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
-	79,  // 59: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
-	2,   // 60: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
-	3,   // 61: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
-	65,  // 62: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
-	4,   // 63: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
-	29,  // 64: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
-	28,  // 65: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
-	65,  // 66: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
-	33,  // 67: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
-	34,  // 68: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
-	35,  // 69: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
-	36,  // 70: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
-	65,  // 71: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
-	5,   // 72: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
-	42,  // 73: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
-	65,  // 74: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
-	6,   // 75: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
-	64,  // 76: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
-	49,  // 77: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
-	50,  // 78: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
-	65,  // 79: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
-	92,  // 80: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
-	57,  // 81: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
-	62,  // 82: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
-	12,  // 83: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
-	62,  // 84: memoryd.v1.File.source:type_name -> memoryd.v1.Source
-	65,  // 85: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
-	7,   // 86: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
-	60,  // 87: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
-	8,   // 88: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
-	13,  // 89: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
-	16,  // 90: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
-	19,  // 91: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
-	21,  // 92: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
-	24,  // 93: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
-	26,  // 94: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
-	28,  // 95: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
-	31,  // 96: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
-	37,  // 97: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
-	39,  // 98: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
-	41,  // 99: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
-	44,  // 100: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
-	46,  // 101: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
-	48,  // 102: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
-	52,  // 103: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
-	54,  // 104: memoryd.v1.MemoryService.SessionAppend:input_type -> memoryd.v1.SessionAppendRequest
-	56,  // 105: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
-	59,  // 106: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
-	9,   // 107: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
-	14,  // 108: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
-	18,  // 109: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
-	20,  // 110: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
-	22,  // 111: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
-	25,  // 112: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
-	27,  // 113: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
-	30,  // 114: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
-	32,  // 115: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
-	38,  // 116: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
-	40,  // 117: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
-	43,  // 118: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
-	45,  // 119: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
-	47,  // 120: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
-	51,  // 121: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
-	53,  // 122: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
-	55,  // 123: memoryd.v1.MemoryService.SessionAppend:output_type -> memoryd.v1.SessionAppendResponse
-	58,  // 124: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
-	61,  // 125: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
-	107, // [107:126] is the sub-list for method output_type
-	88,  // [88:107] is the sub-list for method input_type
-	88,  // [88:88] is the sub-list for extension type_name
-	88,  // [88:88] is the sub-list for extension extendee
-	0,   // [0:88] is the sub-list for field type_name
+	66,  // 5: memoryd.v1.MemorySearchRequest.max_staleness:type_name -> google.protobuf.Duration
+	67,  // 6: memoryd.v1.MemorySearchResponse.results:type_name -> memoryd.v1.SearchResult
+	68,  // 7: memoryd.v1.MemorySearchResponse.info:type_name -> memoryd.v1.SearchInfo
+	10,  // 8: memoryd.v1.MemorySearchResponse.dropped:type_name -> memoryd.v1.DroppedCandidate
+	62,  // 9: memoryd.v1.DroppedCandidate.source:type_name -> memoryd.v1.Source
+	0,   // 10: memoryd.v1.DroppedCandidate.reason:type_name -> memoryd.v1.MissReason
+	11,  // 11: memoryd.v1.MemoryFilter.front_matter:type_name -> memoryd.v1.FrontMatterCondition
+	8,   // 12: memoryd.v1.ExplainMissRequest.search:type_name -> memoryd.v1.MemorySearchRequest
+	0,   // 13: memoryd.v1.ExplainMissResponse.reason:type_name -> memoryd.v1.MissReason
+	67,  // 14: memoryd.v1.ExplainMissResponse.chunk:type_name -> memoryd.v1.SearchResult
+	68,  // 15: memoryd.v1.ExplainMissResponse.info:type_name -> memoryd.v1.SearchInfo
+	62,  // 16: memoryd.v1.MemoryRecallRequest.sources:type_name -> memoryd.v1.Source
+	12,  // 17: memoryd.v1.MemoryRecallRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	15,  // 18: memoryd.v1.MemoryRecallRequest.seen:type_name -> memoryd.v1.MemoryReference
+	65,  // 19: memoryd.v1.MemoryRecallRequest.now:type_name -> google.protobuf.Timestamp
+	66,  // 20: memoryd.v1.MemoryRecallRequest.max_staleness:type_name -> google.protobuf.Duration
+	62,  // 21: memoryd.v1.RecalledItem.source:type_name -> memoryd.v1.Source
+	69,  // 22: memoryd.v1.RecalledItem.origin:type_name -> memoryd.v1.Origin
+	17,  // 23: memoryd.v1.MemoryRecallResponse.items:type_name -> memoryd.v1.RecalledItem
+	1,   // 24: memoryd.v1.MemoryRecallResponse.silent_reason:type_name -> memoryd.v1.RecallSilentReason
+	68,  // 25: memoryd.v1.MemoryRecallResponse.info:type_name -> memoryd.v1.SearchInfo
+	66,  // 26: memoryd.v1.MemoryGetRequest.max_staleness:type_name -> google.protobuf.Duration
+	70,  // 27: memoryd.v1.MemoryGetResponse.chunks:type_name -> memoryd.v1.LineRange
+	71,  // 28: memoryd.v1.StatusResponse.service:type_name -> memoryd.v1.ServiceStatus
+	72,  // 29: memoryd.v1.StatusResponse.configured_backend:type_name -> memoryd.v1.Backend
+	72,  // 30: memoryd.v1.StatusResponse.active_backend:type_name -> memoryd.v1.Backend
+	73,  // 31: memoryd.v1.StatusResponse.degradations:type_name -> memoryd.v1.Degradation
+	74,  // 32: memoryd.v1.StatusResponse.index:type_name -> memoryd.v1.IndexStatus
+	75,  // 33: memoryd.v1.StatusResponse.embedding:type_name -> memoryd.v1.EmbeddingStatus
+	76,  // 34: memoryd.v1.StatusResponse.vector:type_name -> memoryd.v1.VectorStatus
+	77,  // 35: memoryd.v1.StatusResponse.fulltext:type_name -> memoryd.v1.FulltextStatus
+	78,  // 36: memoryd.v1.StatusResponse.cache:type_name -> memoryd.v1.CacheStatus
+	79,  // 37: memoryd.v1.StatusResponse.batch:type_name -> memoryd.v1.BatchStatus
+	80,  // 38: memoryd.v1.StatusResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	81,  // 39: memoryd.v1.StatusResponse.qmd:type_name -> memoryd.v1.QmdStatus
+	23,  // 40: memoryd.v1.StatusResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	82,  // 41: memoryd.v1.StatusResponse.failed_files:type_name -> memoryd.v1.SyncFileFailed
+	83,  // 42: memoryd.v1.StatusResponse.reranker:type_name -> memoryd.v1.RerankerStatus
+	84,  // 43: memoryd.v1.ActiveSync.mode:type_name -> memoryd.v1.SyncMode
+	85,  // 44: memoryd.v1.ActiveSync.trigger:type_name -> memoryd.v1.SyncTrigger
+	86,  // 45: memoryd.v1.ActiveSync.progress:type_name -> memoryd.v1.SyncProgress
+	84,  // 46: memoryd.v1.SyncRequest.mode:type_name -> memoryd.v1.SyncMode
+	85,  // 47: memoryd.v1.SyncRequest.trigger:type_name -> memoryd.v1.SyncTrigger
+	87,  // 48: memoryd.v1.SyncRequest.on_disconnect:type_name -> memoryd.v1.OnDisconnect
+	66,  // 49: memoryd.v1.SyncRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	62,  // 50: memoryd.v1.SyncRequest.sources:type_name -> memoryd.v1.Source
+	88,  // 51: memoryd.v1.SyncRequest.on_conflict:type_name -> memoryd.v1.OnConflict
+	65,  // 52: memoryd.v1.SyncResponse.time:type_name -> google.protobuf.Timestamp
+	89,  // 53: memoryd.v1.SyncResponse.started:type_name -> memoryd.v1.SyncStarted
+	86,  // 54: memoryd.v1.SyncResponse.progress:type_name -> memoryd.v1.SyncProgress
+	82,  // 55: memoryd.v1.SyncResponse.file_failed:type_name -> memoryd.v1.SyncFileFailed
+	90,  // 56: memoryd.v1.SyncResponse.heartbeat:type_name -> memoryd.v1.SyncHeartbeat
+	91,  // 57: memoryd.v1.SyncResponse.completed:type_name -> memoryd.v1.SyncCompleted
+	66,  // 58: memoryd.v1.WatchIndexRequest.heartbeat_interval:type_name -> google.protobuf.Duration
+	65,  // 59: memoryd.v1.WatchIndexResponse.time:type_name -> google.protobuf.Timestamp
+	92,  // 60: memoryd.v1.WatchIndexResponse.state:type_name -> memoryd.v1.IndexState
+	23,  // 61: memoryd.v1.WatchIndexResponse.active_sync:type_name -> memoryd.v1.ActiveSync
+	80,  // 62: memoryd.v1.WatchIndexResponse.watchers:type_name -> memoryd.v1.WatcherStatus
+	2,   // 63: memoryd.v1.FlushDecisionRequest.workspace_access:type_name -> memoryd.v1.WorkspaceAccess
+	3,   // 64: memoryd.v1.FlushDecisionRequest.turn_kind:type_name -> memoryd.v1.TurnKind
+	65,  // 65: memoryd.v1.FlushDecisionRequest.now:type_name -> google.protobuf.Timestamp
+	4,   // 66: memoryd.v1.FlushDecisionResponse.reason:type_name -> memoryd.v1.FlushReason
+	29,  // 67: memoryd.v1.FlushDecisionResponse.prompts:type_name -> memoryd.v1.FlushPrompts
+	28,  // 68: memoryd.v1.FlushDecisionResponse.inputs:type_name -> memoryd.v1.FlushDecisionRequest
+	65,  // 69: memoryd.v1.MemoryAppendRequest.now:type_name -> google.protobuf.Timestamp
+	33,  // 70: memoryd.v1.MemoryWriteRequest.replace:type_name -> memoryd.v1.TextReplacement
+	34,  // 71: memoryd.v1.MemoryWriteRequest.insert:type_name -> memoryd.v1.LineInsertion
+	35,  // 72: memoryd.v1.MemoryWriteRequest.delete_lines:type_name -> memoryd.v1.LineDeletion
+	36,  // 73: memoryd.v1.MemoryWriteRequest.delete_file:type_name -> memoryd.v1.FileDeletion
+	65,  // 74: memoryd.v1.FileVersion.time:type_name -> google.protobuf.Timestamp
+	5,   // 75: memoryd.v1.FileVersion.kind:type_name -> memoryd.v1.WriteKind
+	42,  // 76: memoryd.v1.MemoryHistoryResponse.versions:type_name -> memoryd.v1.FileVersion
+	65,  // 77: memoryd.v1.SessionContextRequest.now:type_name -> google.protobuf.Timestamp
+	6,   // 78: memoryd.v1.SessionContextRequest.prompt_mode:type_name -> memoryd.v1.PromptMode
+	64,  // 79: memoryd.v1.SessionContextRequest.citations:type_name -> memoryd.v1.CitationMode
+	49,  // 80: memoryd.v1.SessionContextResponse.files:type_name -> memoryd.v1.SessionContextFile
+	50,  // 81: memoryd.v1.SessionContextResponse.tool_schemas:type_name -> memoryd.v1.ToolSchema
+	65,  // 82: memoryd.v1.SessionArchiveRequest.now:type_name -> google.protobuf.Timestamp
+	92,  // 83: memoryd.v1.Agent.index_state:type_name -> memoryd.v1.IndexState
+	57,  // 84: memoryd.v1.ListAgentsResponse.agents:type_name -> memoryd.v1.Agent
+	62,  // 85: memoryd.v1.ListFilesRequest.sources:type_name -> memoryd.v1.Source
+	12,  // 86: memoryd.v1.ListFilesRequest.filter:type_name -> memoryd.v1.MemoryFilter
+	62,  // 87: memoryd.v1.File.source:type_name -> memoryd.v1.Source
+	65,  // 88: memoryd.v1.File.modified_time:type_name -> google.protobuf.Timestamp
+	7,   // 89: memoryd.v1.File.state:type_name -> memoryd.v1.FileState
+	60,  // 90: memoryd.v1.ListFilesResponse.files:type_name -> memoryd.v1.File
+	8,   // 91: memoryd.v1.MemoryService.MemorySearch:input_type -> memoryd.v1.MemorySearchRequest
+	13,  // 92: memoryd.v1.MemoryService.ExplainMiss:input_type -> memoryd.v1.ExplainMissRequest
+	16,  // 93: memoryd.v1.MemoryService.MemoryRecall:input_type -> memoryd.v1.MemoryRecallRequest
+	19,  // 94: memoryd.v1.MemoryService.MemoryGet:input_type -> memoryd.v1.MemoryGetRequest
+	21,  // 95: memoryd.v1.MemoryService.Status:input_type -> memoryd.v1.StatusRequest
+	24,  // 96: memoryd.v1.MemoryService.Sync:input_type -> memoryd.v1.SyncRequest
+	26,  // 97: memoryd.v1.MemoryService.WatchIndex:input_type -> memoryd.v1.WatchIndexRequest
+	28,  // 98: memoryd.v1.MemoryService.FlushDecision:input_type -> memoryd.v1.FlushDecisionRequest
+	31,  // 99: memoryd.v1.MemoryService.MemoryAppend:input_type -> memoryd.v1.MemoryAppendRequest
+	37,  // 100: memoryd.v1.MemoryService.MemoryWrite:input_type -> memoryd.v1.MemoryWriteRequest
+	39,  // 101: memoryd.v1.MemoryService.MemoryMove:input_type -> memoryd.v1.MemoryMoveRequest
+	41,  // 102: memoryd.v1.MemoryService.MemoryHistory:input_type -> memoryd.v1.MemoryHistoryRequest
+	44,  // 103: memoryd.v1.MemoryService.MemoryRestore:input_type -> memoryd.v1.MemoryRestoreRequest
+	46,  // 104: memoryd.v1.MemoryService.MemoryForget:input_type -> memoryd.v1.MemoryForgetRequest
+	48,  // 105: memoryd.v1.MemoryService.SessionContext:input_type -> memoryd.v1.SessionContextRequest
+	52,  // 106: memoryd.v1.MemoryService.SessionArchive:input_type -> memoryd.v1.SessionArchiveRequest
+	54,  // 107: memoryd.v1.MemoryService.SessionAppend:input_type -> memoryd.v1.SessionAppendRequest
+	56,  // 108: memoryd.v1.MemoryService.ListAgents:input_type -> memoryd.v1.ListAgentsRequest
+	59,  // 109: memoryd.v1.MemoryService.ListFiles:input_type -> memoryd.v1.ListFilesRequest
+	9,   // 110: memoryd.v1.MemoryService.MemorySearch:output_type -> memoryd.v1.MemorySearchResponse
+	14,  // 111: memoryd.v1.MemoryService.ExplainMiss:output_type -> memoryd.v1.ExplainMissResponse
+	18,  // 112: memoryd.v1.MemoryService.MemoryRecall:output_type -> memoryd.v1.MemoryRecallResponse
+	20,  // 113: memoryd.v1.MemoryService.MemoryGet:output_type -> memoryd.v1.MemoryGetResponse
+	22,  // 114: memoryd.v1.MemoryService.Status:output_type -> memoryd.v1.StatusResponse
+	25,  // 115: memoryd.v1.MemoryService.Sync:output_type -> memoryd.v1.SyncResponse
+	27,  // 116: memoryd.v1.MemoryService.WatchIndex:output_type -> memoryd.v1.WatchIndexResponse
+	30,  // 117: memoryd.v1.MemoryService.FlushDecision:output_type -> memoryd.v1.FlushDecisionResponse
+	32,  // 118: memoryd.v1.MemoryService.MemoryAppend:output_type -> memoryd.v1.MemoryAppendResponse
+	38,  // 119: memoryd.v1.MemoryService.MemoryWrite:output_type -> memoryd.v1.MemoryWriteResponse
+	40,  // 120: memoryd.v1.MemoryService.MemoryMove:output_type -> memoryd.v1.MemoryMoveResponse
+	43,  // 121: memoryd.v1.MemoryService.MemoryHistory:output_type -> memoryd.v1.MemoryHistoryResponse
+	45,  // 122: memoryd.v1.MemoryService.MemoryRestore:output_type -> memoryd.v1.MemoryRestoreResponse
+	47,  // 123: memoryd.v1.MemoryService.MemoryForget:output_type -> memoryd.v1.MemoryForgetResponse
+	51,  // 124: memoryd.v1.MemoryService.SessionContext:output_type -> memoryd.v1.SessionContextResponse
+	53,  // 125: memoryd.v1.MemoryService.SessionArchive:output_type -> memoryd.v1.SessionArchiveResponse
+	55,  // 126: memoryd.v1.MemoryService.SessionAppend:output_type -> memoryd.v1.SessionAppendResponse
+	58,  // 127: memoryd.v1.MemoryService.ListAgents:output_type -> memoryd.v1.ListAgentsResponse
+	61,  // 128: memoryd.v1.MemoryService.ListFiles:output_type -> memoryd.v1.ListFilesResponse
+	110, // [110:129] is the sub-list for method output_type
+	91,  // [91:110] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_memoryd_v1_memory_service_proto_init() }

@@ -177,7 +177,7 @@ FILE_STATE_FORGOTTEN: FileState
 FILE_STATE_EXCLUDED: FileState
 
 class MemorySearchRequest(_message.Message):
-    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below", "filter")
+    __slots__ = ("agent_id", "query", "max_results", "min_score", "sources", "mode", "max_snippet_chars", "explain", "session_key", "citations", "min_revision", "max_total_chars", "now", "active_projects", "abstain_below", "filter", "max_staleness")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     QUERY_FIELD_NUMBER: _ClassVar[int]
     MAX_RESULTS_FIELD_NUMBER: _ClassVar[int]
@@ -194,6 +194,7 @@ class MemorySearchRequest(_message.Message):
     ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
     ABSTAIN_BELOW_FIELD_NUMBER: _ClassVar[int]
     FILTER_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     query: str
     max_results: int
@@ -210,7 +211,8 @@ class MemorySearchRequest(_message.Message):
     active_projects: _containers.RepeatedScalarFieldContainer[str]
     abstain_below: float
     filter: MemoryFilter
-    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ...) -> None: ...
+    max_staleness: _duration_pb2.Duration
+    def __init__(self, agent_id: _Optional[str] = ..., query: _Optional[str] = ..., max_results: _Optional[int] = ..., min_score: _Optional[float] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., mode: _Optional[_Union[_memory_pb2.SearchMode, str]] = ..., max_snippet_chars: _Optional[int] = ..., explain: bool = ..., session_key: _Optional[str] = ..., citations: _Optional[_Union[_memory_pb2.CitationMode, str]] = ..., min_revision: _Optional[int] = ..., max_total_chars: _Optional[int] = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., abstain_below: _Optional[float] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ..., max_staleness: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class MemorySearchResponse(_message.Message):
     __slots__ = ("results", "info", "dropped")
@@ -307,7 +309,7 @@ class MemoryReference(_message.Message):
     def __init__(self, path: _Optional[str] = ..., start_line: _Optional[int] = ..., end_line: _Optional[int] = ...) -> None: ...
 
 class MemoryRecallRequest(_message.Message):
-    __slots__ = ("agent_id", "session_key", "text", "recent_messages", "max_tokens", "max_chars", "sources", "filter", "seen", "remember_shown", "now", "active_projects", "min_confidence", "explain")
+    __slots__ = ("agent_id", "session_key", "text", "recent_messages", "max_tokens", "max_chars", "sources", "filter", "seen", "remember_shown", "now", "active_projects", "min_confidence", "explain", "max_staleness")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_KEY_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -322,6 +324,7 @@ class MemoryRecallRequest(_message.Message):
     ACTIVE_PROJECTS_FIELD_NUMBER: _ClassVar[int]
     MIN_CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     session_key: str
     text: str
@@ -336,7 +339,8 @@ class MemoryRecallRequest(_message.Message):
     active_projects: _containers.RepeatedScalarFieldContainer[str]
     min_confidence: float
     explain: bool
-    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., text: _Optional[str] = ..., recent_messages: _Optional[_Iterable[str]] = ..., max_tokens: _Optional[int] = ..., max_chars: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ..., seen: _Optional[_Iterable[_Union[MemoryReference, _Mapping]]] = ..., remember_shown: bool = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., min_confidence: _Optional[float] = ..., explain: bool = ...) -> None: ...
+    max_staleness: _duration_pb2.Duration
+    def __init__(self, agent_id: _Optional[str] = ..., session_key: _Optional[str] = ..., text: _Optional[str] = ..., recent_messages: _Optional[_Iterable[str]] = ..., max_tokens: _Optional[int] = ..., max_chars: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[_memory_pb2.Source, str]]] = ..., filter: _Optional[_Union[MemoryFilter, _Mapping]] = ..., seen: _Optional[_Iterable[_Union[MemoryReference, _Mapping]]] = ..., remember_shown: bool = ..., now: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., active_projects: _Optional[_Iterable[str]] = ..., min_confidence: _Optional[float] = ..., explain: bool = ..., max_staleness: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class RecalledItem(_message.Message):
     __slots__ = ("path", "start_line", "end_line", "citation", "date", "score", "why", "text", "source", "origin")
@@ -379,7 +383,7 @@ class MemoryRecallResponse(_message.Message):
     def __init__(self, block: _Optional[str] = ..., items: _Optional[_Iterable[_Union[RecalledItem, _Mapping]]] = ..., silent_reason: _Optional[_Union[RecallSilentReason, str]] = ..., silent_explanation: _Optional[str] = ..., info: _Optional[_Union[_memory_pb2.SearchInfo, _Mapping]] = ..., tokens_used: _Optional[int] = ...) -> None: ...
 
 class MemoryGetRequest(_message.Message):
-    __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines", "include_chunks")
+    __slots__ = ("agent_id", "path", "start_line", "line_count", "from_line", "lines", "include_chunks", "max_staleness")
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     START_LINE_FIELD_NUMBER: _ClassVar[int]
@@ -387,6 +391,7 @@ class MemoryGetRequest(_message.Message):
     FROM_LINE_FIELD_NUMBER: _ClassVar[int]
     LINES_FIELD_NUMBER: _ClassVar[int]
     INCLUDE_CHUNKS_FIELD_NUMBER: _ClassVar[int]
+    MAX_STALENESS_FIELD_NUMBER: _ClassVar[int]
     agent_id: str
     path: str
     start_line: int
@@ -394,7 +399,8 @@ class MemoryGetRequest(_message.Message):
     from_line: int
     lines: int
     include_chunks: bool
-    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ..., include_chunks: bool = ...) -> None: ...
+    max_staleness: _duration_pb2.Duration
+    def __init__(self, agent_id: _Optional[str] = ..., path: _Optional[str] = ..., start_line: _Optional[int] = ..., line_count: _Optional[int] = ..., from_line: _Optional[int] = ..., lines: _Optional[int] = ..., include_chunks: bool = ..., max_staleness: _Optional[_Union[_duration_pb2.Duration, _Mapping]] = ...) -> None: ...
 
 class MemoryGetResponse(_message.Message):
     __slots__ = ("path", "text", "start_line", "end_line", "total_lines", "next_start_line", "truncated", "content_sha256", "chunks")

@@ -102,24 +102,14 @@ class PostgresServer:
 
     def kill(self):
         """Kill all processes of the server, as a crash of its machine ends them; `start` starts it again."""
-        postmaster = self._postmaster()
-        # It starts no others once it is stopped.
-        os.kill(postmaster, signal.SIGSTOP)
-        killed = [postmaster, *_children(postmaster)]
-        for process in killed:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        killed = kill_server(self._data)
         self.stop()
-        # A server does not start as long as another process has its shared memory.
-        deadline = time.monotonic() + STOP_SECONDS
-        while any(map(_is_running, killed)):
-            assert time.monotonic() < deadline, "killed processes of the server are still running"
-            time.sleep(0.005)
+        wait_for_end(killed)
 
     @contextmanager
     def hanging(self):
         """Stop the processes of the server, whose connections stay open, until the block ends."""
-        postmaster = self._postmaster()
+        postmaster = _postmaster(self._data)
         stopped = []
         try:
             # The first one starts no others after it was stopped.
@@ -130,9 +120,6 @@ class PostgresServer:
         finally:
             for process in stopped:
                 os.kill(process, signal.SIGCONT)
-
-    def _postmaster(self):
-        return int((self._data / "postmaster.pid").read_text().split()[0])
 
     def create_database(self, name):
         """Create a database that belongs to the role of memoryd and has the extension; return its URL."""
@@ -164,6 +151,30 @@ class PostgresServer:
             cwd=self.folder,
             **self._user,
         )
+
+
+def kill_server(data, *others):
+    """Kill the processes of the server with this folder of data, and others with it; return their ids."""
+    postmaster = _postmaster(data)
+    # It starts no others once it is stopped.
+    os.kill(postmaster, signal.SIGSTOP)
+    killed = [*others, postmaster, *_children(postmaster)]
+    for process in killed:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    return killed
+
+
+def wait_for_end(processes):
+    """Wait until killed processes have ended: a server does not start as long as another one has its shared memory."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while any(map(_is_running, processes)):
+        assert time.monotonic() < deadline, "killed processes of the server are still running"
+        time.sleep(0.005)
+
+
+def _postmaster(data):
+    return int((data / "postmaster.pid").read_text().split()[0])
 
 
 def _ids(user):

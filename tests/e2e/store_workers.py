@@ -1,4 +1,4 @@
-"""Clients that write and search, each on a thread of its own, while the daemon or its database is killed."""
+"""Clients that write and search, each on a thread of its own, while daemons or their database are killed."""
 
 import hashlib
 import itertools
@@ -19,16 +19,21 @@ TEMPORARY = {StatusCode.UNAVAILABLE, StatusCode.DEADLINE_EXCEEDED}
 class Worker(threading.Thread):
     """Calls `step` with 0, 1, ... until `stop`. A call without an answer is repeated with the same key.
 
-    `done` has what each acknowledged step returned.
+    The calls, repeated ones too, go to the replicas at `addresses` in turn. `done` has what each acknowledged step
+    returned, `failures` the errors of the calls that were repeated, and `longest_seconds` how long the slowest call
+    took with its repetitions.
     """
 
-    def __init__(self, address, name):
+    def __init__(self, addresses, name, *, timeout=20.0):
         super().__init__(daemon=True)
         self.label = name
         self.done = []
+        self.failures = []
+        self.longest_seconds = 0.0
         self.error = None
-        self._address = address
-        self._connection = None
+        self._timeout = timeout
+        self._connections = dict.fromkeys([addresses] if isinstance(addresses, str) else addresses)
+        self._turns = itertools.cycle(self._connections)
         self._stopped = threading.Event()
 
     def run(self):
@@ -41,7 +46,8 @@ class Worker(threading.Thread):
             self.error = error
             raise
         finally:
-            self._disconnect()
+            for address in self._connections:
+                self._disconnect(address)
 
     def step(self, number):
         raise NotImplementedError
@@ -52,38 +58,46 @@ class Worker(threading.Thread):
 
     def call(self, method, **fields):
         """Repeat a call until it is answered."""
-        until = time.monotonic() + PATIENCE_SECONDS
+        started = time.monotonic()
         while True:
+            address = next(self._turns)
             try:
-                self._connection = self._connection or connect(self._address, timeout=20.0)
-                return getattr(self._connection, method)(**fields)
+                connection = self._connections[address] or connect(address, timeout=self._timeout)
+                self._connections[address] = connection
+                answer = getattr(connection, method)(**fields)
             except MemorydError as error:
-                if error.code not in TEMPORARY or time.monotonic() > until:
+                self._disconnect(address)
+                if error.code not in TEMPORARY or time.monotonic() > started + PATIENCE_SECONDS:
                     raise
-                self._disconnect()
+                self.failures.append(error)
                 time.sleep(0.02)
+            else:
+                self.longest_seconds = max(self.longest_seconds, time.monotonic() - started)
+                return answer
 
-    def _disconnect(self):
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+    def _disconnect(self, address):
+        connection, self._connections[address] = self._connections[address], None
+        if connection is not None:
+            connection.close()
 
     def has_done_more_than(self, count):
-        assert self.error is None
+        if self.error is not None:
+            raise self.error
         return len(self.done) > count
 
     def stop(self):
         self._stopped.set()
         self.join(PATIENCE_SECONDS)
         assert not self.is_alive()
-        assert self.error is None
+        if self.error is not None:
+            raise self.error
 
 
 class Appender(Worker):
     """Appends texts of one line, and some of many, to one document."""
 
-    def __init__(self, address, name, path):
-        super().__init__(address, name)
+    def __init__(self, addresses, name, path, **options):
+        super().__init__(addresses, name, **options)
         self.path = path
 
     def text(self, number):
@@ -151,22 +165,43 @@ class Searcher(Worker):
         return self.call("search", query=words[number % len(words)], mode=SEARCH_MODE_KEYWORD).results
 
 
+class Finder(Appender):
+    """Appends a line, and searches for it at the next replica as soon as that has the revision of the answer.
+
+    `found` is how many of the lines were indexed when they were acknowledged, and searched for.
+    """
+
+    def __init__(self, addresses, name, **options):
+        super().__init__(addresses, name, f"memory/{name}.md", **options)
+        self.found = 0
+
+    def step(self, number):
+        word, key = self.word(number), self.word(number)
+        answer = self.call("append", text=self.text(number), path=self.path, idempotency_key=key)
+        if answer.HasField("index_revision"):
+            mode, revision = SEARCH_MODE_KEYWORD, answer.index_revision
+            hits = self.call("search", query=word, mode=mode, min_revision=revision).results
+            assert any(word in hit.snippet for hit in hits), f"{word} is not found at revision {revision}"
+            self.found += 1
+        return answer.start_line, answer.end_line
+
+
 def sha256(text):
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 @contextmanager
-def working(address):
-    """Workers of all kinds until the block ends."""
+def working(*addresses, **options):
+    """Workers of all kinds, which use the replicas at these addresses, until the block ends."""
     workers = [
-        Appender(address, "ann", "memory/log.md"),
-        Appender(address, "bea", "memory/log.md"),
-        Appender(address, "cleo", "memory/own.md"),
-        Inserter(address, "dora"),
-        Inserter(address, "ella"),
-        Replacer(address, "faye"),
-        Recorder(address, "gwen"),
-        Searcher(address, "hope"),
+        Appender(addresses, "ann", "memory/log.md", **options),
+        Appender(addresses, "bea", "memory/log.md", **options),
+        Finder(addresses, "cleo", **options),
+        Inserter(addresses, "dora", **options),
+        Inserter(addresses, "ella", **options),
+        Replacer(addresses, "faye", **options),
+        Recorder(addresses, "gwen", **options),
+        Searcher(addresses, "hope", **options),
     ]
     for worker in workers:
         worker.start()
@@ -177,7 +212,12 @@ def working(address):
             worker.stop()
 
 
-def wait_for_progress(workers):
-    """Wait until every worker has finished another step."""
-    before = [len(worker.done) for worker in workers]
-    wait_until(lambda: all(map(Worker.has_done_more_than, workers, before)), PATIENCE_SECONDS)
+def wait_for_progress(workers, steps=1, seconds=PATIENCE_SECONDS):
+    """Wait until every worker has finished some more steps."""
+    before = [len(worker.done) + steps - 1 for worker in workers]
+    wait_until(lambda: all(map(Worker.has_done_more_than, workers, before)), seconds)
+
+
+def writes(workers):
+    """Return how many writes were acknowledged."""
+    return sum(len(worker.done) for worker in workers if not isinstance(worker, Searcher))

@@ -12,10 +12,12 @@ import pytest
 from daemon_process import begin, end, memoryd
 from e2e.crash_fixture import ends, kill, points
 from e2e.daemon_fixture import client, last_event
-from e2e.store_workers import Appender, Inserter, Recorder, Replacer, wait_for_progress, working
+from e2e.store_checks import check_index, check_writes
+from e2e.store_workers import wait_for_progress, working
 from memoryd.client import connect
-from memoryd.messages import SEARCH_MODE_KEYWORD, SYNC_MODE_FULL
+from memoryd.messages import ON_CONFLICT_WAIT, SYNC_MODE_FULL
 from postgres_server import missing, running_server
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.postgres,
@@ -27,7 +29,6 @@ pytestmark = [
 
 SEED = 27
 NUMBERS = itertools.count()
-OWN = "agent_id = 'main' AND generation = (SELECT generation FROM agents WHERE agent_id = 'main')"
 
 
 @pytest.fixture(scope="module")
@@ -63,82 +64,6 @@ def configure(daemons, server, database):
     daemons.configure(search=sessions, writes="edit", store={"url": server.url_of(database)})
 
 
-def check_writes(workers, rows):
-    """Check that each acknowledged write is stored once, and that nothing else is."""
-    documents = {path: bytes(content).decode() for path, content in rows("SELECT path, content FROM documents")}
-    for path, appenders in by_path(workers).items():
-        lines = documents[path].split("\n")
-        taken = set()
-        for appender in appenders:
-            for number, (first, last) in enumerate(appender.done):
-                assert "\n".join(lines[first - 1 : last]) == appender.text(number)
-                assert taken.isdisjoint(range(first, last + 1))
-                taken.update(range(first, last + 1))
-        # Only the empty string behind the last line break is left.
-        assert len(lines) == len(taken) + 1
-    shared = documents["memory/shared.md"].split()
-    inserters = [worker for worker in workers if isinstance(worker, Inserter)]
-    assert sorted(shared) == sorted(each.word(number) for each in inserters for number in range(len(each.done)))
-    for replacer in (worker for worker in workers if isinstance(worker, Replacer)):
-        assert documents[f"memory/{replacer.label}.md"] == replacer.content(len(replacer.done) - 1)
-    versions = [version for worker in workers if isinstance(worker, Inserter | Replacer) for version in worker.done]
-    stored = [row[0] for row in rows("SELECT version_id FROM history_records")]
-    assert sorted(stored) == sorted(versions)
-    for recorder in (worker for worker in workers if isinstance(worker, Recorder)):
-        parts = rows("SELECT data FROM transcript_parts WHERE name = %s ORDER BY first_byte", f"{recorder.label}.jsonl")
-        lines = b"".join(bytes(data) for (data,) in parts).decode().splitlines()
-        assert [recorder.word(number) in line for number, line in enumerate(lines)] == [True] * len(recorder.done)
-
-
-def by_path(workers):
-    found = {}
-    for worker in workers:
-        if isinstance(worker, Appender):
-            found.setdefault(worker.path, []).append(worker)
-    return found
-
-
-def check_index(connection, rows, workers):
-    """Check that the index has all documents and words, and is that of a rebuild."""
-    assert last_event(connection).failed_files == 0
-    stored = rows("SELECT path, sha256 FROM documents ORDER BY path")
-    query = f"SELECT path, hash FROM files WHERE {OWN} AND source = 'memory' AND error IS NULL ORDER BY path"
-    assert rows(query) == stored
-    terms = {term for (term,) in rows(f"SELECT term FROM postings WHERE {OWN}")}
-    for worker in workers:
-        if isinstance(worker, Appender | Inserter | Recorder):
-            assert {worker.word(number) for number in range(len(worker.done))} <= terms
-            last = worker.word(len(worker.done) - 1)
-            hits = connection.search(query=last, mode=SEARCH_MODE_KEYWORD).results
-            assert any(last in hit.snippet for hit in hits), last
-    check_counts(rows)
-    chunks = chunks_of(rows)
-    assert last_event(connection, mode=SYNC_MODE_FULL).failed_files == 0
-    assert chunks_of(rows) == chunks
-    check_counts(rows)
-
-
-def chunks_of(rows):
-    names = "source, path, start_line, end_line, text"
-    return rows(
-        f"SELECT {names} FROM chunks JOIN files USING (agent_id, generation) WHERE {OWN} AND file_id = files.id"
-        f" ORDER BY {names}"
-    )
-
-
-def check_counts(rows):
-    """Check the counts of the index, and that no row belongs to a chunk or file that does not exist."""
-    counted = f"SELECT (SELECT count(*) FROM chunks WHERE {OWN}), (SELECT sum(token_count) FROM chunks WHERE {OWN})"
-    assert rows(f"SELECT chunk_count, token_count FROM generations WHERE {OWN}") == rows(counted)
-    assert rows(f"SELECT sum(chunk_count) FROM files WHERE {OWN}") == [rows(counted)[0][:1]]
-    for table in ("postings", "vectors"):
-        assert not rows(f"""SELECT chunk_id FROM {table} WHERE {OWN}
-            AND chunk_id NOT IN (SELECT id FROM chunks WHERE {OWN}) LIMIT 1""")
-    assert not rows(f"SELECT id FROM chunks WHERE {OWN} AND file_id NOT IN (SELECT id FROM files WHERE {OWN}) LIMIT 1")
-    same = f"SELECT file_id, start_line, end_line, text FROM chunks WHERE {OWN}"
-    assert not rows(f"{same} GROUP BY file_id, start_line, end_line, text HAVING count(*) > 1")
-
-
 def test_a_daemon_outlives_kills_of_the_database_and_loses_no_write(daemons, server, database, rows):
     configure(daemons, server, database)
     served = daemons.start()
@@ -171,6 +96,7 @@ def test_a_daemon_that_is_killed_while_it_appends_and_indexes_loses_nothing(daem
             wait_for_progress(workers)
             sync = threading.Thread(target=sync_all, args=(served.address,))
             sync.start()
+            wait_until(lambda: len(rows("SELECT generation FROM generations")) > 1)
             kill(served, delay)
             sync.join(60)
             interrupted += len(rows("SELECT generation FROM generations")) > 1
@@ -213,7 +139,8 @@ def indexed(daemons, served):
 
 def sync_all(address):
     with connect(address) as connection:
-        ends(connection.sync(mode=SYNC_MODE_FULL, timeout=60))
+        # Appends start runs, too.
+        ends(connection.sync(mode=SYNC_MODE_FULL, on_conflict=ON_CONFLICT_WAIT, timeout=60))
 
 
 FILES = 500

@@ -87,8 +87,9 @@ class ChangeListener:
             connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, payload))
 
     def stop(self) -> None:
-        """Wait until the thread has ended, some seconds at most; after the last agent is not watched any more."""
-        thread = self._thread
+        """Wait until the thread has ended, some seconds at most, if no agent is watched any more."""
+        with self._guard:
+            thread = None if self._watchers else self._thread
         if thread is not None:
             wait([thread], _STOP_SECONDS)
 

@@ -59,6 +59,7 @@ class PostgresStore:
         self._is_idle = True
         self._use = DatabaseUse(database)
         self._is_locked = False
+        self._end_watch: Callable[[], None] = lambda: None
         self._agent: AgentWriter | None = None
         self._version = ""
         self._hnsw = AgentHnsw(database.connect, agent_id, approximate_above)
@@ -158,6 +159,7 @@ class PostgresStore:
     def close(self) -> None:
         """Release the lock, and the connections if no other index uses them. Idempotent."""
         self._hnsw.stop()
+        self._end_watch()
         self._agent = None
         if self._is_locked:
             self._is_locked = False
@@ -231,7 +233,9 @@ class PostgresStore:
         return nullcontext()
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Do nothing, for the same reason."""
+        """Call `on_change`, on any thread, after another replica may have changed the agent, until `close`."""
+        self._end_watch()
+        self._end_watch = self._database.changes.watch(self._agent_id, on_change)
 
     def reload(self) -> None:
         """Do nothing, for the same reason."""

@@ -276,7 +276,7 @@ class Agent:
             self.index.sync_soon(SyncTrigger.SESSION_START)
         if min_revision is not None:
             seconds = max(0.0, deadline - self._clock.monotonic())
-            await self.index.monitor.reached_within(seconds, min_revision)
+            await self.index.reached_within(seconds, min_revision)
 
     async def read(self, request: ReadRequest, deadline: Deadline) -> FileRange:
         """Return a line range of a file that a search may name.

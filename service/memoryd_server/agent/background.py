@@ -139,7 +139,7 @@ class BackgroundSync:
 
     def _close_window(self) -> None:
         self._window = None
-        self._tasks.spawn("transcript check", self._sync_due_transcripts())
+        self._tasks.spawn("transcript check", self.sync_differences())
 
     async def _poll_database(self) -> None:
         state = await self._on_thread(partial(change_signature, self._database))
@@ -148,7 +148,8 @@ class BackgroundSync:
         if state != before and (before is not None or any(map(any, state))):
             self._open_window()
 
-    async def _sync_due_transcripts(self) -> None:
+    async def sync_differences(self) -> None:
+        """Start a sync if any file, or any transcript that is due, differs from the index."""
         if not self._may_compare():
             # The run under way may have compared the files too early.
             self._open_window()

@@ -124,6 +124,11 @@ class AgentConfig:
         return self.documents_location or self.roots.workspace
 
     @property
+    def has_replicas(self) -> bool:
+        """Whether other daemons may change the index too."""
+        return self.store_driver != "sqlite"
+
+    @property
     def backend(self) -> object | None:
         """The configuration of the search backend; None if the builtin search answers."""
         return self.plugins.get(self.configured_backend)

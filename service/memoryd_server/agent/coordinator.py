@@ -301,12 +301,9 @@ class SyncCoordinator:
             outcome = await self._passes_of(run)
             self.last_error = None
             self._failed_at = None
-            self._monitor.update(
-                pending_files=0,
-                revision=outcome.revision,
-                files=outcome.files,
-                chunks=outcome.indexed_chunks,
-                whole=True,
+            self._monitor.update(pending_files=0)
+            self._monitor.record_counts(
+                outcome.revision, files=outcome.files, chunks=outcome.indexed_chunks, whole=True
             )
             run.vectors = self._vectors()
         except SyncCancelled as error:

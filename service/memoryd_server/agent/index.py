@@ -8,7 +8,7 @@ use cases. Methods belong to the event loop's thread unless they say "Blocks"; t
 import asyncio
 import math
 import uuid
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,28 +16,23 @@ from functools import partial
 from typing import ParamSpec, TypeVar
 
 from memoryd_server.agent.background import BackgroundSync, make_watcher
-from memoryd_server.agent.config import AgentConfig, SyncConfig
+from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
 from memoryd_server.agent.damage_recovery import DamageRecovery
 from memoryd_server.agent.embedding import AgentEmbedding
+from memoryd_server.agent.impairments import built_otherwise, freshness, unwatched
+from memoryd_server.agent.reloader import IndexReloader
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
 from memoryd_server.agent.threads import AgentDocuments, SharedResources
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.chunk import CHUNKER_VERSION
-from memoryd_server.errors import IndexDamaged, IndexReadOnly, MemorydError
+from memoryd_server.errors import IndexBusy, IndexDamaged, IndexReadOnly, MemorydError
 from memoryd_server.model import Clock, Degradation, DegradationKind
 from memoryd_server.providers import EmbeddingProvider, ProviderSelection
-from memoryd_server.sources import (
-    SESSIONS_FOLDER,
-    Corpus,
-    ForgottenSources,
-    GrowthRule,
-    WatchedRoot,
-    WatcherMode,
-)
+from memoryd_server.sources import ForgottenSources, GrowthRule, WatchedRoot
 from memoryd_server.store import BuildIdentity, Difference, IndexCounts, VectorCache
-from memoryd_server.sync import DiskComparison, FilePreparer, HiddenFiles, PendingScope, SyncEngine, SyncPlanner
+from memoryd_server.sync import DiskComparison, FilePreparer, PendingScope, SyncEngine, SyncPlanner
 from memoryd_server.text import QueryTerm
 from memoryd_server.threads import SerialExecutor
 
@@ -129,6 +124,8 @@ class AgentIndex:
             clock=clock,
             failover=self.embedding.failover,
             keep_vectors=selection.blocked,
+            # Another replica may have forgotten a file since.
+            before_run=self.forgotten.load if config.has_replicas else None,
         )
         self.coordinator = SyncCoordinator(
             self.runner,
@@ -144,6 +141,7 @@ class AgentIndex:
         self._background: BackgroundSync | None = None
         self._starts_syncs = self._requested = True
         self._recovery: DamageRecovery | None = None
+        self._reloader: IndexReloader | None = None
         self._searched_at = self._written_at = -math.inf
         self._released_after: float | None = None
 
@@ -175,6 +173,8 @@ class AgentIndex:
         Raises:
             IndexBusy, IndexTooNew, IndexUnavailable: the index cannot be opened.
         """
+        if self.config.has_replicas:
+            self._reloader = self._new_reloader()
         try:
             await self.run_on_writer(self._open)
             await self._load_state()
@@ -185,10 +185,21 @@ class AgentIndex:
         self._starts_syncs, self._requested = background, requested
         self._background = self._new_background(FIRST_SYNC_DELAY_SECONDS if answers_first else 0.0)
         self._recovery = DamageRecovery(self.store.health, self.monitor, lambda: self.sync_soon(SyncTrigger.RECONCILE))
+        if self._reloader is not None:
+            self._reloader.start()
         if background:
             await self._background.start()
 
+    def _new_reloader(self) -> IndexReloader:
+        tasks = BackgroundTasks(self._threads.failures, self.config.agent_id)
+        return IndexReloader(
+            self._reload, self._sync_differences, self.monitor, turns=self._threads.reloads, tasks=tasks
+        )
+
     def _open(self) -> None:
+        if self._reloader is not None:
+            # Before the index is read, so that no change is missed.
+            self.store.watch(self._reloader.note_change)
         self.store.open()
         self.cache = self._storage.open_cache(lambda: self._clock.now_ns() // 1_000_000)
         self._recover()
@@ -202,11 +213,35 @@ class AgentIndex:
             except IndexDamaged:
                 await self.run_on_writer(self.store.repair)
                 continue
-            self.monitor.update(
-                revision=counts.revision, files=counts.files, chunks=counts.chunks, whole=self.store.has_completed_sync
-            )
+            self._record(counts)
             return
         raise IndexDamaged(f"the index {self.location} is damaged, and so is the one that was created in its place")
+
+    async def _reload(self) -> None:
+        """Load again what another replica may have changed."""
+        self._record(await run_on(self.quick, self._reloaded_counts))
+
+    def _reloaded_counts(self) -> IndexCounts:
+        self.store.reload()
+        self.forgotten.load()
+        return self._counts()
+
+    def _record(self, counts: IndexCounts) -> None:
+        whole = self.store.has_completed_sync
+        self.monitor.record_counts(counts.revision, files=counts.files, chunks=counts.chunks, whole=whole)
+
+    async def _sync_differences(self) -> None:
+        if self._background is not None and self._starts_syncs:
+            await self._background.sync_differences()
+
+    async def reached_within(self, seconds: float, revision: int) -> None:
+        """Return when the index has reached `revision`.
+
+        Raises:
+            RevisionNotReached: it has not within `seconds`.
+            MemorydError: it has not, and the index cannot be read.
+        """
+        await (self._reloader or self.monitor).reached_within(seconds, revision)
 
     def _new_background(self, first_delay_seconds: float = 0.0) -> BackgroundSync:
         sync, corpus = self.config.sync, self._documents.corpus
@@ -242,6 +277,8 @@ class AgentIndex:
         Before that, overwrite deleted text on the disk until `purge_until` (the clock's monotonic seconds); what is
         left is overwritten after the next start.
         """
+        if self._reloader is not None:
+            await self._reloader.stop()
         if self._background is not None:
             await self._background.stop()
         await self.coordinator.stop()
@@ -252,10 +289,11 @@ class AgentIndex:
         if self.cache is not None:
             self.embedding.usage.save()
             self.cache.close()
-        # An index that is damaged or not open has nothing to overwrite now.
+        # An index that is damaged or not open has nothing to overwrite now; another replica overwrites its own text.
         with suppress(MemorydError):
             if self._clock.monotonic() < purge_until and self.store.has_deleted_text:
-                self.store.purge(lambda: self._clock.monotonic() >= purge_until)
+                with self.store.exclusive(lambda: True):
+                    self.store.purge(lambda: self._clock.monotonic() >= purge_until)
         self.store.close()
 
     async def run_on_writer(self, work: Callable[[], _T]) -> _T:
@@ -380,7 +418,9 @@ class AgentIndex:
     def _purge(self) -> None:
         self.embedding.usage.save()
         if self.store.has_deleted_text:
-            self.store.purge(lambda: self.coordinator.active is not None)
+            # A replica that is changing the index overwrites the text afterwards.
+            with suppress(IndexBusy), self.store.exclusive(lambda: True):
+                self.store.purge(lambda: self.coordinator.active is not None)
 
     def degradations(self, watched: Sequence[WatchedRoot] | None = None) -> tuple[Degradation, ...]:
         """Return each way in which the index is less than what is configured, without I/O.
@@ -389,7 +429,7 @@ class AgentIndex:
         """
         found = [*self.config.impairments, *self.store.degradations()]
         if differences := self.store.build_differences:
-            found.append(_built_otherwise(differences, self.runner.rebuild_waits))
+            found.append(built_otherwise(differences, self.runner.rebuild_waits))
         found += self.embedding.degradations()
         error = self.coordinator.last_error
         # The store reports a state directory that cannot be written.
@@ -406,13 +446,13 @@ class AgentIndex:
             if watched is None:
                 watched = () if watcher is None else watcher.status()
             hidden, trouble = self.runner.last_comparison.hidden, self._background.trouble
-            found += _freshness(self.config.sync, watched, hidden, trouble)
+            found += freshness(self.config.sync, watched, hidden, trouble)
         return tuple(found)
 
     def _vector_report(self) -> VectorReport:
         waits = self.runner.rebuild_waits
         differences = self.store.build_differences
-        rebuild = [_built_otherwise(differences, waits)] if waits and differences else []
+        rebuild = [built_otherwise(differences, waits)] if waits and differences else []
         return self.embedding.report(self.monitor.current.chunks, rebuild)
 
     def differences(self) -> tuple[Difference, ...]:
@@ -431,7 +471,7 @@ class AgentIndex:
             return ()
         watcher = self._background.watcher
         if watcher is None:
-            return _unwatched(self._documents.corpus)
+            return unwatched(self._documents.corpus)
         return watcher.verified_status() if verify else watcher.status()
 
     def measure(self) -> tuple[IndexCounts, DiskSizes]:
@@ -451,41 +491,3 @@ class AgentIndex:
     def _counts(self) -> IndexCounts:
         with self.store.read() as reader:
             return reader.counts()
-
-
-def _built_otherwise(differences: Sequence[Difference], waits: str) -> Degradation:
-    """Return that the index was built with other settings; `waits` is why its rebuild waits, empty if it does not."""
-    changes = "; ".join(f"{field} was {old}, is {new}" for field, old, new in differences)
-    reason = f"the index was built with other settings ({changes}): {waits or 'a sync rebuilds it'}"
-    return Degradation(DegradationKind.IDENTITY_MISMATCH, "chunks of the settings", "the older chunks", reason)
-
-
-def _freshness(
-    config: SyncConfig, watched: Sequence[WatchedRoot], hidden: Sequence[HiddenFiles], trouble: str
-) -> Iterator[Degradation]:
-    """Yield a degradation for each root whose changes are not noticed, and for each folder that hides indexed files.
-
-    `trouble` is why the last reconcile pass failed, empty if it did not. A missing root is no fault of its watcher.
-    """
-    impaired = (WatcherMode.DEAD,) if config.poll else (WatcherMode.POLLING, WatcherMode.DEAD)
-    for root in watched:
-        if root.present and root.mode in impaired:
-            wanted = f"native events for {root.root}"
-            yield Degradation(DegradationKind.WATCHER_IMPAIRED, wanted, root.mode, root.reason)
-    for place in hidden:
-        reason = (
-            f"{place.place} {place.reason}; the index keeps its {place.files} files, and they are found again when it "
-            "is back. If they are gone for good, memoryd index --force forgets them"
-        )
-        yield Degradation(DegradationKind.SOURCE_SKIPPED, place.place, "", reason)
-    if trouble:
-        reason = f"the last reconcile pass failed ({trouble}); the next one tries again"
-        yield Degradation(DegradationKind.WATCHER_IMPAIRED, "a reconcile pass", "file events alone", reason)
-
-
-def _unwatched(corpus: Corpus) -> tuple[WatchedRoot, ...]:
-    """Return the roots of an agent that watches none."""
-    roots = corpus.roots
-    displays = [roots.display(folder) for folder in (roots.base(), *roots.extras())]
-    displays += [SESSIONS_FOLDER] if corpus.sessions else []
-    return tuple(WatchedRoot(display, WatcherMode.OFF, "watching is disabled in the settings") for display in displays)

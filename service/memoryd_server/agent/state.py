@@ -81,7 +81,8 @@ class IndexMonitor:
         self._behind_since: float | None = now()
 
     def update(self, **changes: int | bool) -> None:
-        """Change some fields and wake all waiters, even if no field has a new value."""
+        """Change some fields and wake all waiters, even if no field has a new value. The revision never falls."""
+        changes["revision"] = max(self.current.revision, changes.get("revision", 0))
         self.current = replace(self.current, **changes)  # type: ignore[arg-type]
         if not (self.current.dirty or self.current.pending_files):
             self._behind_since = None
@@ -89,6 +90,13 @@ class IndexMonitor:
             self._behind_since = self._now()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
+
+    def record_counts(self, revision: int, *, files: int, chunks: int, whole: bool) -> None:
+        """Record what the index holds at a revision. If a later one is known, the counts are outdated and ignored."""
+        if revision < self.current.revision:
+            self.update(whole=whole)
+        else:
+            self.update(revision=revision, files=files, chunks=chunks, whole=whole)
 
     @property
     def lag_seconds(self) -> float:
@@ -100,13 +108,17 @@ class IndexMonitor:
         """Return at the first update after this call, even if it is awaited later."""
         return self._changed.wait()
 
-    async def reached(self, revision: int) -> None:
-        """Return when the index has reached `revision`.
+    def has_reached(self, revision: int) -> bool:
+        """Return whether the index has reached `revision`.
 
         A re-created index begins with a higher revision than any before, and is empty: its first sync must have
         completed as well.
         """
-        while revision > 0 and (self.current.revision < revision or not self.current.whole):
+        return revision <= 0 or (self.current.revision >= revision and self.current.whole)
+
+    async def reached(self, revision: int) -> None:
+        """Return when the index has reached `revision`."""
+        while not self.has_reached(revision):
             await self.next_change()
 
     async def reached_within(self, seconds: float, revision: int) -> None:

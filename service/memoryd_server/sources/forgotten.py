@@ -73,8 +73,10 @@ class ForgottenSources:
 
     def load(self) -> None:
         """Load the entries. Skip damaged ones, and describe them in `problem`. Raises as `ForgottenStorage.load`."""
-        loaded = self._storage.load()
-        self._files, self._sessions, self.problem = dict(loaded.files), loaded.sessions, loaded.problem
+        # Under the lock, so that an entry that is added during it is not lost.
+        with self._guard:
+            loaded = self._storage.load()
+            self._files, self._sessions, self.problem = dict(loaded.files), loaded.sessions, loaded.problem
 
     def excludes(self, path: str, content_hash: bytes) -> bool:
         """Return whether a memory file with this content (SHA-256) is excluded."""

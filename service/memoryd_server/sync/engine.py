@@ -49,7 +49,7 @@ class SyncEngine:
     """Syncs one index with its sources.
 
     `failover` has the embedders; None if the index has no embedding provider. Without one, a rebuild copies the vectors
-    of unchanged texts if `keep_vectors` is set.
+    of unchanged texts if `keep_vectors` is set. `before_run` is called when a run has begun to exclude other processes.
 
     `run` belongs to the agent's writer thread; `compare` and `estimate` may be called on any thread during a run.
     """
@@ -65,7 +65,9 @@ class SyncEngine:
         clock: Clock,
         failover: ProviderFailover | None = None,
         keep_vectors: bool = False,
+        before_run: Callable[[], None] | None = None,
     ) -> None:
+        self._before_run = before_run
         self._failover = failover
         self._keep_vectors = keep_vectors
         self._store = store
@@ -125,6 +127,8 @@ class SyncEngine:
         should_yield: Callable[[], bool],
     ) -> SyncOutcome:
         observer.progress(SyncProgress(phase=SyncPhase.PLANNING))
+        if self._before_run is not None:
+            self._before_run()
         confirmed = mode is SyncMode.FULL or self._rebuild_postponed
         options = RunOptions(observer, should_stop, should_yield, confirmed=confirmed)
         self._rebuild_postponed = False

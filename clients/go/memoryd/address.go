@@ -11,6 +11,9 @@ import (
 // The maximum length of a socket path on Linux.
 const longestSocketPath = 107
 
+// The maximum number of addresses of a client.
+const mostAddresses = 64
+
 // address is an address to connect to: the absolute path of a Unix socket, or a host and a port.
 type address struct {
 	socket string
@@ -56,6 +59,41 @@ func parseSocket(text, path string) (address, error) {
 	return address{socket: path}, nil
 }
 
+// parseAddresses parses one address, or several TCP addresses that are separated by commas. The path of a socket may
+// contain a comma, so a text that begins with "unix:" is one address.
+func parseAddresses(text string) (addresses, error) {
+	parts := strings.Split(text, ",")
+	if len(parts) == 1 || strings.HasPrefix(text, "unix:") {
+		one, err := parseAddress(text)
+		return addresses{one}, err
+	}
+	if len(parts) > mostAddresses {
+		return nil, refusal("cannot connect to %d addresses; the maximum is %d", len(parts), mostAddresses)
+	}
+	var list addresses
+	seen := make(map[string]bool)
+	for _, part := range parts {
+		part = strings.TrimSpace(part)
+		if part == "" {
+			return nil, refusal("cannot connect to %q: an address between the commas is missing", text)
+		}
+		one, err := parseAddress(part)
+		if err != nil {
+			return nil, err
+		}
+		if one.isSocket() {
+			return nil, refusal("cannot connect to %q: a list can contain only HOST:PORT addresses, not %s", text, one)
+		}
+		key := strings.ToLower(one.String())
+		if seen[key] {
+			return nil, refusal("cannot connect to %q: it contains the address %s twice", text, one)
+		}
+		seen[key] = true
+		list = append(list, one)
+	}
+	return list, nil
+}
+
 func (a address) isSocket() bool { return a.socket != "" }
 
 // isLoopback reports whether the address is on this machine.
@@ -74,11 +112,25 @@ func (a address) String() string {
 	return net.JoinHostPort(a.host, a.port)
 }
 
-// target returns the gRPC target of the address. The passthrough scheme hands it to our dialer unchanged, so that each
-// attempt resolves the name again and no HTTP proxy is used.
-func (a address) target() string {
-	if a.isSocket() {
-		return "passthrough:///memoryd"
+// addresses are the addresses of one client: a socket, or one or more TCP addresses.
+type addresses []address
+
+func (a addresses) isSocket() bool { return len(a) == 1 && a[0].isSocket() }
+
+// remote returns the first address that is not on this machine, and false if there is none.
+func (a addresses) remote() (address, bool) {
+	for _, each := range a {
+		if !each.isLoopback() {
+			return each, true
+		}
 	}
-	return "passthrough:///" + a.String()
+	return address{}, false
+}
+
+func (a addresses) String() string {
+	texts := make([]string, len(a))
+	for i, each := range a {
+		texts[i] = each.String()
+	}
+	return strings.Join(texts, ", ")
 }

@@ -76,7 +76,7 @@ func (c *Client) Status(
 func (c *Client) Sync(
 	ctx context.Context, request *memorydv1.SyncRequest, options ...grpc.CallOption,
 ) (*Stream[memorydv1.SyncResponse], error) {
-	return follow(ctx, c.service.Sync, request, options)
+	return follow(ctx, c, c.service.Sync, request, options)
 }
 
 // Watch streams the state of an agent's index: the current state first, then each change, until the stream is closed or
@@ -84,7 +84,7 @@ func (c *Client) Sync(
 func (c *Client) Watch(
 	ctx context.Context, request *memorydv1.WatchIndexRequest, options ...grpc.CallOption,
 ) (*Stream[memorydv1.WatchIndexResponse], error) {
-	return follow(ctx, c.service.WatchIndex, request, options)
+	return follow(ctx, c, c.service.WatchIndex, request, options)
 }
 
 // FlushDecision decides whether the agent should write notes before its context is compacted. The default deadline is 1

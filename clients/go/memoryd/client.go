@@ -3,13 +3,17 @@ package memoryd
 import (
 	"context"
 	_ "embed"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
@@ -27,8 +31,10 @@ var redialing = backoff.Config{
 	BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 250 * time.Millisecond,
 }
 
-// Client calls one daemon. It is safe for concurrent use. Close releases its connection.
+// Client calls one daemon, or the replicas at several addresses in turn. It is safe for concurrent use. Close releases
+// its connections.
 type Client struct {
+	where       addresses
 	connection  *grpc.ClientConn
 	connections *connections
 	service     memorydv1.MemoryServiceClient
@@ -37,7 +43,7 @@ type Client struct {
 }
 
 // Connect returns a client of the daemon at the given address, or of the daemon that discovery finds. The first call
-// opens the connection, so the daemon does not have to be running yet.
+// opens the connections, so the daemon does not have to be running yet.
 //
 // It returns an error if an address is malformed, if a named file cannot be read, or if the token would be sent
 // unencrypted to another machine.
@@ -51,11 +57,14 @@ func Connect(options ...Option) (*Client, error) {
 		return nil, err
 	}
 	held := newConnections(target.where)
-	connection, err := grpc.NewClient(target.where.target(), append(dialOptions(target, held, given), given.dial...)...)
+	resolving := newResolverBuilder(target)
+	connection, err := grpc.NewClient(
+		resolving.target(), append(dialOptions(target, resolving, held, given), given.dial...)...)
 	if err != nil {
 		return nil, refusal("cannot connect to %s: %w", target.where, err)
 	}
 	client := &Client{
+		where:       target.where,
 		connection:  connection,
 		connections: held,
 		service:     memorydv1.NewMemoryServiceClient(connection),
@@ -65,7 +74,7 @@ func Connect(options ...Option) (*Client, error) {
 	return client, nil
 }
 
-// Close cancels running calls, closes the connection and returns when its file descriptor is released.
+// Close cancels running calls, closes the connections and returns when their file descriptors are released.
 func (c *Client) Close() error {
 	err := c.connection.Close()
 	c.connections.close()
@@ -77,8 +86,9 @@ func (c *Client) Entries() *Entries {
 	return c.entries
 }
 
-func dialOptions(target target, held *connections, given settings) []grpc.DialOption {
+func dialOptions(target target, resolving resolverBuilder, held *connections, given settings) []grpc.DialOption {
 	options := []grpc.DialOption{
+		grpc.WithResolvers(resolving),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultServiceConfig(serviceConfig),
 		grpc.WithDisableServiceConfig(),
@@ -129,7 +139,20 @@ func call[Request, Response any](
 	}
 	response, err := method(ctx, request, options...)
 	if err != nil {
-		return nil, asError(err)
+		return nil, client.failure(err)
 	}
 	return response, nil
+}
+
+// failure returns the Error of a failed call. If a client has several addresses and none of them can be connected to,
+// the message names them all, because gRPC's own message names only one.
+func (c *Client) failure(err error) *Error {
+	failed := asError(err)
+	if len(c.where) == 1 || failed.Code != codes.Unavailable || failed.Reason != "" ||
+		c.connection.GetState() != connectivity.TransientFailure {
+		return failed
+	}
+	failed.Message = fmt.Sprintf("no daemon answers at %s: %s", c.where, failed.Message)
+	failed.status = status.New(failed.Code, failed.Message)
+	return failed
 }

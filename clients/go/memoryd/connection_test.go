@@ -27,22 +27,30 @@ import (
 	memorydv1 "github.com/memoryd/memoryd/clients/go/memoryd/v1"
 )
 
-// authority is a self-signed certificate for memory.example, which client and server both present.
+// authority is a self-signed certificate, which client and server both present.
 type authority struct {
 	certificate, key string
 	pair             tls.Certificate
 	pool             *x509.CertPool
 }
 
-func newAuthority(t *testing.T) authority {
+// newAuthority returns a certificate for memory.example, or for another host name or IP address.
+func newAuthority(t *testing.T, other ...string) authority {
 	t.Helper()
+	names, ips := []string{"memory.example"}, []net.IP(nil)
+	for _, each := range other {
+		names = []string{each}
+		if ip := net.ParseIP(each); ip != nil {
+			names, ips = nil, []net.IP{ip}
+		}
+	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "memory.example"}, DNSNames: []string{"memory.example"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "memory.example"}, DNSNames: names,
+		IPAddresses: ips, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 	}
 	signed, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)

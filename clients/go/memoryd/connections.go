@@ -6,25 +6,26 @@ import (
 	"sync"
 )
 
-// connections dials an address and keeps track of the open connections, so that Close can wait for them.
+// connections dials the places that the resolver returns, and keeps track of the open connections, so that Close can
+// wait for them.
 type connections struct {
-	where address
+	network string
 
 	lock   sync.Mutex
 	open   map[net.Conn]struct{}
 	closed bool
 }
 
-func newConnections(where address) *connections {
-	return &connections{where: where, open: make(map[net.Conn]struct{})}
+func newConnections(where addresses) *connections {
+	network := "tcp"
+	if where.isSocket() {
+		network = "unix"
+	}
+	return &connections{network: network, open: make(map[net.Conn]struct{})}
 }
 
-func (c *connections) dial(ctx context.Context, _ string) (net.Conn, error) {
-	network, place := "tcp", c.where.String()
-	if c.where.isSocket() {
-		network, place = "unix", c.where.socket
-	}
-	connection, err := new(net.Dialer).DialContext(ctx, network, place)
+func (c *connections) dial(ctx context.Context, place string) (net.Conn, error) {
+	connection, err := new(net.Dialer).DialContext(ctx, c.network, place)
 	if err != nil {
 		return nil, err
 	}

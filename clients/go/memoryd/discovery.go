@@ -13,16 +13,16 @@ import (
 	"strings"
 )
 
-// target is an address to connect to, with its token and TLS configuration.
+// target is what a client connects to, with its token and TLS configuration.
 type target struct {
-	where address
+	where addresses
 	token string
 	tls   *tls.Config
 }
 
 // resolve looks up the values that the settings do not contain, in the same places as the memoryd command.
 func resolve(given settings) (target, error) {
-	where, err := findAddress(given.address)
+	where, err := findAddresses(given.address)
 	if err != nil || where.isSocket() {
 		return target{where: where}, err
 	}
@@ -34,9 +34,9 @@ func resolve(given settings) (target, error) {
 	if err != nil {
 		return target{}, err
 	}
-	if token != "" && files == nil && !where.isLoopback() {
+	if remote, is := where.remote(); is && token != "" && files == nil {
 		return target{}, refusal(
-			"refusing to send the token to %s in the clear; use TLS (WithTLS or MEMORYD_TLS)", where)
+			"refusing to send the token to %s in the clear; use TLS (WithTLS or MEMORYD_TLS)", remote)
 	}
 	found := target{where: where, token: token}
 	if files != nil {
@@ -45,12 +45,18 @@ func resolve(given settings) (target, error) {
 	return found, err
 }
 
-func findAddress(given string) (address, error) {
+func findAddresses(given string) (addresses, error) {
 	for _, named := range []string{strings.TrimSpace(given), variable("MEMORYD_ADDRESS")} {
 		if named != "" {
-			return parseAddress(named)
+			return parseAddresses(named)
 		}
 	}
+	running, err := findRunning()
+	return addresses{running}, err
+}
+
+// findRunning returns the first usable address in the daemon's endpoint file, or else the default socket.
+func findRunning() (address, error) {
 	state, err := stateDirectory()
 	if err != nil {
 		return address{}, err
@@ -80,7 +86,7 @@ func notedAddresses(file string) []string {
 	return note.Addresses
 }
 
-func findToken(given string, where address) (string, error) {
+func findToken(given string, where addresses) (string, error) {
 	if token := strings.TrimSpace(given); token != "" {
 		return checkedToken(token, "the token")
 	}
@@ -96,7 +102,7 @@ func findToken(given string, where address) (string, error) {
 		}
 		return checkedToken(token, what+" "+named)
 	}
-	if !where.isLoopback() {
+	if _, is := where.remote(); is {
 		return "", nil
 	}
 	state, err := stateDirectory()

@@ -132,7 +132,7 @@ func TestARelativeSocketIsThatOfTheDirectoryOfConnect(t *testing.T) {
 	home := home(t, nil, nil)
 	t.Chdir(home)
 	found, err := resolve(settings{address: "unix:.memoryd/m.sock"})
-	if err != nil || !strings.HasSuffix(found.where.socket, filepath.Join(home, ".memoryd/m.sock")) {
+	if err != nil || !strings.HasSuffix(found.where[0].socket, filepath.Join(home, ".memoryd/m.sock")) {
 		t.Errorf("found %v, %v", found.where, err)
 	}
 }

@@ -19,8 +19,10 @@ type settings struct {
 	dial      []grpc.DialOption
 }
 
-// WithAddress sets the address of the daemon: "unix:PATH", "HOST:PORT" or "[::1]:PORT". The default is the first of
-// MEMORYD_ADDRESS, the endpoint file in the state directory, and the default socket.
+// WithAddress sets the address of the daemon: "unix:PATH", "HOST:PORT" or "[::1]:PORT". The TCP addresses of several
+// replicas are separated by commas: "a.example:7627,b.example:7627". Calls then alternate between the replicas that are
+// connected. The default is the first of MEMORYD_ADDRESS, the endpoint file in the state directory, and the default
+// socket.
 func WithAddress(address string) Option {
 	return func(s *settings) { s.address = address }
 }

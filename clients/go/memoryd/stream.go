@@ -23,6 +23,7 @@ import (
 type Stream[Event any] struct {
 	ctx    context.Context
 	cancel context.CancelFunc
+	client *Client
 	call   grpc.ServerStreamingClient[Event]
 	ended  error
 }
@@ -69,7 +70,7 @@ func (s *Stream[Event]) Close() {
 func (s *Stream[Event]) end(err error) error {
 	s.ended = err
 	if !errors.Is(err, io.EOF) {
-		s.ended = asError(err)
+		s.ended = s.client.failure(err)
 	}
 	s.cancel()
 	return s.ended
@@ -80,13 +81,14 @@ type streamMethod[Request, Event any] func(
 ) (grpc.ServerStreamingClient[Event], error)
 
 func follow[Request, Event any](
-	ctx context.Context, method streamMethod[Request, Event], request *Request, options []grpc.CallOption,
+	ctx context.Context, client *Client, method streamMethod[Request, Event], request *Request,
+	options []grpc.CallOption,
 ) (*Stream[Event], error) {
 	ctx, cancel := context.WithCancel(ctx)
 	call, err := method(ctx, request, options...)
 	if err != nil {
 		cancel()
-		return nil, asError(err)
+		return nil, client.failure(err)
 	}
-	return &Stream[Event]{ctx: ctx, cancel: cancel, call: call}, nil
+	return &Stream[Event]{ctx: ctx, cancel: cancel, client: client, call: call}, nil
 }

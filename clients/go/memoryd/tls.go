@@ -15,7 +15,8 @@ type TLS struct {
 	CertFile string
 	// KeyFile contains the private key of CertFile.
 	KeyFile string
-	// ServerName is the name in the daemon's certificate, if it differs from the host in the address.
+	// ServerName is the name in the daemon's certificate, if it differs from the host in the address. It applies to all
+	// addresses of a client.
 	ServerName string
 }
 

@@ -16,7 +16,14 @@ from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.threads import AgentDocuments
 from memoryd_server.chunk import memory_chunks, split_annotations, split_front_matter
-from memoryd_server.errors import DeadlineTooShort, FileNotFound, IndexUnavailable, MemorydError, PathNotAllowed
+from memoryd_server.errors import (
+    DeadlineTooShort,
+    FileNotFound,
+    IndexBusy,
+    IndexUnavailable,
+    MemorydError,
+    PathNotAllowed,
+)
 from memoryd_server.model import Source, SourceFile, settled
 from memoryd_server.sources import (
     SESSIONS_FOLDER,
@@ -29,6 +36,9 @@ from memoryd_server.sources import (
 )
 from memoryd_server.store import FileRow, PreparedFile, Store, VectorCache
 from memoryd_server.writing import SeenFile
+
+BUSY_SECONDS = 0.5
+"""How long before the deadline a call ends whose work has not begun, because another process changes the index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +83,10 @@ class ForgetJob:
         self._cache = cache
         self._now_ns = now_ns
 
-    def carry_out(self, request: ForgetRequest) -> ForgetReceipt:
+    def carry_out(self, request: ForgetRequest, should_stop: Callable[[], bool]) -> ForgetReceipt:
         """Remove what is named from index and cache; `purge` then overwrites its text.
+
+        `should_stop` ends the wait for another process that is changing the index, and nothing else.
 
         Raises:
             PathNotAllowed: the path is no memory file, or its source may not be deleted.
@@ -83,9 +95,12 @@ class ForgetJob:
             WorkspaceReadOnly, DiskFull, IndexReadOnly: nothing was removed.
             FileReplaced: the source to delete is not the one that was read, and is kept; the index has not changed.
             IndexUnavailable: the index cannot be used, or the system refuses the source.
-            IndexBusy: an edit takes too long; nothing was removed.
+            IndexBusy: an edit takes too long, or another process is changing the index; nothing was removed.
         """
-        with self._store.exclusive(lambda: False), self._writer.paused():
+        with self._store.exclusive(should_stop), self._writer.paused():
+            if self._config().has_replicas:
+                # Another one may have forgotten a file since.
+                self._forgotten.load()
             return self._carry_out(request)
 
     def _carry_out(self, request: ForgetRequest) -> ForgetReceipt:
@@ -103,7 +118,13 @@ class ForgetJob:
 
     def purge(self, should_stop: Callable[[], bool]) -> bool:
         """Overwrite removed text on the disk; return False if it has to be called again."""
-        return not self._store.has_deleted_text or self._store.purge(should_stop)
+        if not self._store.has_deleted_text:
+            return True
+        try:
+            with self._store.exclusive(should_stop):
+                return self._store.purge(should_stop)
+        except IndexBusy:
+            return False
 
     def _file(self, path: str, *, delete_source: bool) -> ForgetReceipt:
         roots = self._corpus.roots
@@ -239,7 +260,7 @@ async def forget(
     if monitor.current.syncing:
         # A run that makes vectors then ends its pass, as for any other change of files.
         monitor.update(dirty=True)
-    work = writer_thread.submit(job.carry_out, request)
+    work = writer_thread.submit(job.carry_out, request, lambda: monotonic() > deadline - BUSY_SECONDS)
     # Submitted together, so that no pass of a sync comes between.
     purge = writer_thread.submit(job.purge, lambda: monotonic() > deadline)
     try:

@@ -32,11 +32,12 @@ class ForgetFixture(TranscriptFixture):
             sessions_folder=self.sessions,
             chunk_tokens=400,
             chunk_overlap=80,
+            has_replicas=False,
         )
         job = ForgetJob(
             self.store, documents_of(self), self.forgotten, lambda: config, lambda: None, now_ns=self.now_ns
         )
-        receipt = job.carry_out(ForgetRequest(**request))
+        receipt = job.carry_out(ForgetRequest(**request), lambda: False)
         assert job.purge(lambda: False)
         return receipt
 

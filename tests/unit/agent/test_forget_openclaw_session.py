@@ -25,11 +25,11 @@ def index(tmp_path):
 
 
 def forget(index, **request):
-    config = SimpleNamespace(sessions_folder=index.sessions)
+    config = SimpleNamespace(sessions_folder=index.sessions, has_replicas=False)
     job = ForgetJob(
         index.store, documents_of(index), index.forgotten, lambda: config, lambda: None, now_ns=index.now_ns
     )
-    return job.carry_out(ForgetRequest(**request))
+    return job.carry_out(ForgetRequest(**request), lambda: False)
 
 
 @pytest.mark.parametrize(("session", "word"), [(MAIN, "orion"), (ARCHIVED, "blue pot")])

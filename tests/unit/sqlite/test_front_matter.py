@@ -91,7 +91,7 @@ def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
     forgotten = ForgottenSources(ForgottenFile(tmp_path / "forgotten"))
     documents = documents_of(index, FolderCorpus(index.roots))
     job = ForgetJob(index.store, documents, forgotten, lambda: config_of(index), lambda: None, now_ns=index.now_ns)
-    receipt = job.carry_out(ForgetRequest(path="memory/a.md"))
+    receipt = job.carry_out(ForgetRequest(path="memory/a.md"), lambda: False)
     assert (receipt.chunks, receipt.keyword_entries) == (1, 1)
     assert rows(index) == []
     assert index.sql("SELECT path, metadata, date FROM files") == [("memory/a.md", None, None)]
@@ -102,7 +102,7 @@ def test_forgetting_a_file_leaves_none_of_its_values(index, tmp_path):
 
 
 def config_of(index):
-    return SimpleNamespace(sync=SimpleNamespace(max_file_bytes=index.max_file_bytes))
+    return SimpleNamespace(sync=SimpleNamespace(max_file_bytes=index.max_file_bytes), has_replicas=False)
 
 
 def test_an_index_of_schema_6_gets_dates_and_values_without_reading_a_file(index):

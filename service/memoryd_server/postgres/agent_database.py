@@ -93,6 +93,11 @@ class AgentDatabase:
                 retry_after_seconds=error.retry_after_seconds,
             ) from error
 
+    def notify_replicas(self) -> None:
+        """Notify the running daemons of a change, so that they index it soon. Raises as `read`."""
+        with self._translated():
+            self._database.changes.notify(self.agent_id)
+
     @contextmanager
     def _translated(self) -> Iterator[None]:
         """Prepare the database, and report missing tables as lost documents, which a sync cannot restore."""

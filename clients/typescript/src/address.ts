@@ -20,10 +20,43 @@ export interface Address {
 // `sockaddr_un` holds 108 bytes, including the final NUL.
 const MOST_SOCKET_PATH_BYTES = 107;
 const LAST_PORT = 65_535;
+const MOST_ADDRESSES = 64;
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet("127.0.0.0", 8, "ipv4");
 LOOPBACK.addAddress("::1", "ipv6");
+
+/**
+ *
+ * Parses one address, or several TCP addresses that are separated by commas. A Unix socket is always the only address,
+ * also if there is a comma in its path.
+ *
+ * @throws {@link ConnectError} if an address is malformed, empty or repeated, or there are more than 64.
+ *
+ */
+export function parseAddresses(text: string): readonly [Address, ...Address[]] {
+  if (text.startsWith("unix:") || !text.includes(",")) {
+    return [parseAddress(text)];
+  }
+  const [first = "", ...others] = text.split(",").map((each) => each.trim());
+  if (others.length >= MOST_ADDRESSES) {
+    throw new ConnectError(`a list has at most ${MOST_ADDRESSES} addresses, not ${others.length + 1}`);
+  }
+  const element = (each: string): Address => {
+    if (each === "" || each.startsWith("unix:")) {
+      const found = each === "" ? "an empty address" : `"${each}"`;
+      throw new ConnectError(`"${text}" contains ${found}: write a list as HOST:PORT,HOST:PORT`);
+    }
+    return parseAddress(each);
+  };
+  const addresses: [Address, ...Address[]] = [element(first), ...others.map(element)];
+  const names = addresses.map((each) => each.text.toLowerCase());
+  const repeated = names.find((name, index) => names.indexOf(name) !== index);
+  if (repeated !== undefined) {
+    throw new ConnectError(`"${text}" contains "${repeated}" more than once`);
+  }
+  return addresses;
+}
 
 /**
  *

@@ -31,6 +31,8 @@ export interface CallDefaults {
   readonly token: string;
   /** Replaces the default deadlines; undefined keeps them. */
   readonly timeoutMs: number | undefined;
+  /** The addresses of the connection, for errors. */
+  readonly addresses: readonly string[];
 }
 
 /** The description of a unary method. */
@@ -74,7 +76,8 @@ export class Calls {
         (error, value) => {
           finish();
           if (error) {
-            reject(options.signal?.aborted && error.code === Code.CANCELLED ? aborted(options.signal) : decode(error));
+            const isAborted = options.signal?.aborted && error.code === Code.CANCELLED;
+            reject(isAborted ? aborted(options.signal) : decode(error, this.#defaults.addresses));
           } else {
             resolve(value as MessageShape<O>);
           }
@@ -98,9 +101,10 @@ export class Calls {
     const cancel = (): void => {
       stream.cancel(this.#closed ? cancelled(CLOSED) : signal && aborted(signal));
     };
-    const stream = new EventStream<MessageShape<O>>(call, () => {
+    const onEnd = (): void => {
       finish();
-    });
+    };
+    const stream = new EventStream<MessageShape<O>>(call, onEnd, this.#defaults.addresses);
     const finish = this.#follow({ cancel }, signal);
     return stream;
   }

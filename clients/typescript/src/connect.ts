@@ -10,12 +10,14 @@ import { ConnectError } from "./connect_error.js";
 import { type Endpoint, type TlsOptions, discover } from "./discovery.js";
 import { contentOf, reasonOf } from "./files.js";
 import { serviceConfig } from "./gen/service_config.js";
+import { targetOf } from "./resolver.js";
 import { Sockets } from "./sockets.js";
 
 /** Connection options. Values that are not set are looked up in the same places as by the memoryd command. */
 export interface ConnectOptions {
   /**
-   * `unix:PATH`, `HOST:PORT` or `[::1]:PORT`. Default: `MEMORYD_ADDRESS`; else the endpoint file in the daemon's state
+   * `unix:PATH`, `HOST:PORT` or `[::1]:PORT`, or a list of the replicas of one fleet, `HOST:PORT,HOST:PORT`, over which
+   * calls are distributed. Default: `MEMORYD_ADDRESS`; else the endpoint file in the daemon's state
    * directory; else the default path of its socket.
    */
   readonly address?: string | undefined;
@@ -52,8 +54,9 @@ export function connect(options: ConnectOptions = {}): MemorydClient {
   checkToken(endpoint.token);
   const sockets = new Sockets();
   const secured = sockets.noteThoseOf(credentialsOf(endpoint.tls));
-  const client = new Client(endpoint.address.target, secured, channelOptions(endpoint, options));
-  const calls = new Calls(client, { token: endpoint.token, timeoutMs });
+  const client = new Client(targetOf(endpoint.addresses), secured, channelOptions(endpoint, options));
+  const addresses = endpoint.addresses.map(({ text }) => text);
+  const calls = new Calls(client, { token: endpoint.token, timeoutMs, addresses });
   return new MemorydClient(calls, async () => {
     client.close();
     await sockets.closed();

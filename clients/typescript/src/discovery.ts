@@ -4,7 +4,7 @@
 import { existsSync, readFileSync, statSync } from "node:fs";
 import { isAbsolute, join, resolve } from "node:path";
 
-import { type Address, parseAddress } from "./address.js";
+import { type Address, parseAddress, parseAddresses } from "./address.js";
 import { ConnectError } from "./connect_error.js";
 import { contentIfAny, contentOf } from "./files.js";
 
@@ -36,7 +36,8 @@ export interface Wanted {
 
 /** A complete endpoint. */
 export interface Endpoint {
-  readonly address: Address;
+  /** One address, or those of the replicas of a fleet, which are all TCP addresses. */
+  readonly addresses: readonly [Address, ...Address[]];
   /** The bearer token; empty means none. */
   readonly token: string;
   /** Undefined means no TLS. */
@@ -52,20 +53,21 @@ export interface Endpoint {
  *
  */
 export function discover(wanted: Wanted, surroundings: Surroundings): Endpoint {
-  const address = parseAddress(
+  const addresses = parseAddresses(
     given(wanted.address) ?? variable(surroundings, "MEMORYD_ADDRESS") ?? found(surroundings),
   );
-  if (address.socketPath !== "") {
-    return { address, token: "", tls: undefined };
+  if (addresses[0].socketPath !== "") {
+    return { addresses, token: "", tls: undefined };
   }
+  const remote = addresses.filter(({ loopback }) => !loopback).map(({ text }) => text);
   const tls = wanted.tls === false ? undefined : (wanted.tls ?? tlsOf(surroundings));
-  const token = wanted.token?.trim() ?? tokenOf(address, surroundings);
-  if (token !== "" && tls === undefined && !address.loopback) {
+  const token = wanted.token?.trim() ?? tokenOf(surroundings, remote.length === 0);
+  if (token !== "" && tls === undefined && remote.length > 0) {
     throw new ConnectError(
-      `refusing to send the token to ${address.text} in the clear: use TLS (the option tls, or MEMORYD_TLS)`,
+      `refusing to send the token to ${remote.join(", ")} in the clear: use TLS (the option tls, or MEMORYD_TLS)`,
     );
   }
-  return { address, token, tls };
+  return { addresses, token, tls };
 }
 
 /** The daemon's state directory. */
@@ -121,7 +123,7 @@ function isThere(address: string): boolean {
   }
 }
 
-function tokenOf(address: Address, surroundings: Surroundings): string {
+function tokenOf(surroundings: Surroundings, loopback: boolean): string {
   const named = variable(surroundings, "MEMORYD_TOKEN_FILE");
   if (named !== undefined) {
     const path = absolute(named, surroundings);
@@ -131,7 +133,7 @@ function tokenOf(address: Address, surroundings: Surroundings): string {
     }
     return token;
   }
-  if (!address.loopback) {
+  if (!loopback) {
     return "";
   }
   const content = contentIfAny(join(stateDir(surroundings), "memoryd.token"), "the token file");

@@ -55,9 +55,15 @@ export class MemorydError extends Error {
   }
 }
 
-/** Returns the error of a status. Details that cannot be decoded are omitted. */
-export function decode(status: StatusObject | ServiceError, cause: unknown = status): MemorydError {
-  return new MemorydError({ ...detailsOf(status), code: status.code, message: status.details, cause });
+/**
+ * Returns the error of a status. Details that cannot be decoded are omitted. `addresses` are those of the client: gRPC
+ * names only the last one that it tried, so the message lists several.
+ */
+export function decode(status: StatusObject | ServiceError, addresses: readonly string[] = []): MemorydError {
+  const details = detailsOf(status);
+  const unreached = addresses.length > 1 && status.code === Code.UNAVAILABLE && (details.reason ?? "") === "";
+  const message = unreached ? `${status.details} (addresses: ${addresses.join(", ")})` : status.details;
+  return new MemorydError({ ...details, code: status.code, message, cause: status });
 }
 
 /** Returns the error of a call that was cancelled by this client. */

@@ -27,7 +27,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
   #endReported = false;
 
   /** @internal */
-  constructor(call: ClientReadableStream<Event>, onEnd: () => void) {
+  constructor(call: ClientReadableStream<Event>, onEnd: () => void, addresses: readonly string[] = []) {
     this.#call = call;
     this.#onEnd = onEnd;
     call.on("data", (event: Event) => {
@@ -39,7 +39,7 @@ export class EventStream<Event> implements AsyncIterableIterator<Event> {
     call.on("error", (error: Parameters<typeof decode>[0]) => {
       // Events that were received before the failure are returned first.
       while (call.read() !== null);
-      this.#finish({ failure: decode(error) });
+      this.#finish({ failure: decode(error, addresses) });
     });
   }
 

@@ -30,7 +30,9 @@ function surroundings(env: Surroundings["env"] = {}): Surroundings {
 }
 
 function address(env: Surroundings["env"], wanted: Wanted = {}): string {
-  return discover(wanted, surroundings(env)).address.text;
+  return discover(wanted, surroundings(env))
+    .addresses.map(({ text }) => text)
+    .join();
 }
 
 function token(env: Surroundings["env"], wanted: Wanted = {}): string {

@@ -24,12 +24,22 @@ _KEY = "idempotency_key"
 
 
 class _Caller:
-    """A stub of one service, and the metadata of its calls. `timeout` replaces the documented deadlines."""
+    """A stub of one service, and the metadata of its calls. `timeout` replaces the documented deadlines.
 
-    def __init__(self, stub: Any, metadata: tuple[tuple[str, str], ...], timeout: float | None) -> None:
+    `addresses` are those of the stub's channel, for error messages.
+    """
+
+    def __init__(
+        self,
+        stub: Any,
+        metadata: tuple[tuple[str, str], ...],
+        timeout: float | None,
+        addresses: tuple[str, ...] = (),
+    ) -> None:
         self._stub = stub
         self._metadata = metadata
         self._timeout = timeout
+        self._addresses = addresses
 
 
 class Blocking(_Caller):
@@ -120,6 +130,10 @@ class _Call:
         self._caller = caller
         self.__doc__ = method.__doc__
 
+    @property
+    def _addresses(self) -> tuple[str, ...]:
+        return self._caller._addresses  # type: ignore[no-any-return]  # noqa: SLF001 -- of this module
+
     def _unary(self, request: Any, fields: dict[str, Any], timeout: float | None) -> Any:
         message = self._method.prepare(request, fields)
         choices = (timeout, self._caller._timeout, self._method.seconds(message))  # noqa: SLF001 -- of this module
@@ -145,7 +159,7 @@ class UnaryCall(_Call, Generic[_Request, _Answer]):
 
     def __call__(self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any) -> _Answer:
         """Call the daemon."""
-        with typed_errors():
+        with typed_errors(self._addresses):
             return self._unary(request, fields, timeout)  # type: ignore[no-any-return]
 
 
@@ -161,7 +175,7 @@ class AsyncUnaryCall(_Call, Generic[_Request, _Answer]):
         **fields: Any,
     ) -> _Answer:
         """Call the daemon."""
-        with typed_errors():
+        with typed_errors(self._addresses):
             return await self._unary(request, fields, timeout)  # type: ignore[no-any-return]
 
 
@@ -175,8 +189,8 @@ class StreamCall(_Call, Generic[_Request, _Answer]):
         self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> Stream[_Answer]:
         """Open the stream."""
-        with typed_errors():
-            return Stream(self._stream(request, fields, timeout))
+        with typed_errors(self._addresses):
+            return Stream(self._stream(request, fields, timeout), self._addresses)
 
 
 class AsyncStreamCall(_Call, Generic[_Request, _Answer]):
@@ -186,5 +200,5 @@ class AsyncStreamCall(_Call, Generic[_Request, _Answer]):
         self, request: _Request | None = None, /, *, timeout: float | None = None, **fields: Any
     ) -> AsyncStream[_Answer]:
         """Open the stream."""
-        with typed_errors():
-            return AsyncStream(self._stream(request, fields, timeout))
+        with typed_errors(self._addresses):
+            return AsyncStream(self._stream(request, fields, timeout), self._addresses)

@@ -1,4 +1,4 @@
-"""The gRPC channel of a client: its credentials, retries, reconnects and keepalive pings."""
+"""The gRPC channel of a client: its credentials, load balancing, retries, reconnects and keepalive pings."""
 
 from importlib.resources import files
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from memoryd.discovery import Endpoint
+from memoryd._targets import target_of
+from memoryd.discovery import Endpoint, host_of
 from memoryd.tls import Tls, content
 
 # Short enough that a client reconnects to a restarted daemon before the retries of a call are used up.
@@ -19,23 +20,24 @@ _KEEPALIVE_TIMEOUT_MS = 20_000
 def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries: bool = True) -> grpc.Channel:
     """Return a channel to a daemon. `keepalive` is the time between two pings in seconds; None sends none.
 
-    Without `retries`, a call fails at the first UNAVAILABLE.
+    The calls are distributed over the addresses of the endpoint. Without `retries`, a call fails at the first
+    UNAVAILABLE, and all calls go to the first address that can be connected to.
 
     Raises:
-        OSError: a TLS file of the endpoint cannot be read.
+        OSError: a TLS file of the endpoint cannot be read, or none of its host names can be resolved.
     """
-    options = _options(endpoint, keepalive, retries=retries)
+    target, options = target_of(endpoint.addresses), _options(endpoint, keepalive, retries=retries)
     if endpoint.tls is None:
-        return grpc.insecure_channel(endpoint.address, options=options)
-    return grpc.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)
+        return grpc.insecure_channel(target, options=options)
+    return grpc.secure_channel(target, _credentials(endpoint.tls), options=options)
 
 
 def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel:
     """Return an asyncio channel for the running event loop; see `open_channel`."""
-    options = _options(endpoint, keepalive, retries=True)
+    target, options = target_of(endpoint.addresses), _options(endpoint, keepalive, retries=True)
     if endpoint.tls is None:
-        return grpc.aio.insecure_channel(endpoint.address, options=options)
-    return grpc.aio.secure_channel(endpoint.address, _credentials(endpoint.tls), options=options)
+        return grpc.aio.insecure_channel(target, options=options)
+    return grpc.aio.secure_channel(target, _credentials(endpoint.tls), options=options)
 
 
 def metadata(token: str | None) -> tuple[tuple[str, str], ...]:
@@ -65,6 +67,11 @@ def _options(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> t
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
         ]
-    if endpoint.tls is not None and endpoint.tls.server_name:
-        options.append(("grpc.ssl_target_name_override", endpoint.tls.server_name))
+    first, *others = endpoint.addresses
+    if endpoint.tls is not None:
+        # A channel verifies the certificates of all its addresses for the same name, which is also its authority.
+        name = endpoint.tls.server_name or (host_of(first) if others else "")
+        options += [("grpc.ssl_target_name_override", name)] if name else []
+    elif others:
+        options.append(("grpc.default_authority", first))
     return tuple(options)

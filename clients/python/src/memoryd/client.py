@@ -14,7 +14,7 @@ Each method accepts the fields of its request as keyword arguments, or one reque
 """
 
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import grpc
 import grpc.aio
@@ -53,18 +53,21 @@ def connect(
 ) -> "MemorydClient":
     """Return a client of the daemon at `address`, `unix:PATH` or `HOST:PORT`. The first call opens the connection.
 
+    `address` can also be a list of the replicas of one fleet, `HOST:PORT,HOST:PORT`. Calls are distributed over the
+    addresses that are connected. The host names of a list are resolved before this function returns, and not again.
+
     Arguments that are not given are taken from the environment and from the state directory, in the order described in
     `clients/README.md`. `token` is sent as a bearer token over TCP. `token=""` sends no token, and `tls=False` disables
     TLS. `timeout`, in seconds, replaces the documented deadline of each unary call. `keepalive` is the time between two
     pings in seconds, at least 10; by default no pings are sent.
 
     Raises:
-        OSError: a token file or TLS file cannot be read.
-        ValueError: the address is invalid, a token file contains no token, or the token would be sent to another
+        OSError: a token file or TLS file cannot be read, or no host name of a list can be resolved.
+        ValueError: an address is invalid, a token file contains no token, or the token would be sent to another
             machine without TLS.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout)
+    return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
 
 
 def connect_async(
@@ -81,20 +84,28 @@ def connect_async(
         OSError, ValueError: as for `connect`.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout)
+    return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
 
 
 class MemorydClient(MemoryMethods, Blocking):
-    """A client of one daemon. It can be shared by threads.
+    """A client of a daemon, or of the replicas of a fleet. It can be shared by threads.
 
     Every method raises `MemorydError` for a status other than OK. The methods for entries are in `entries`.
-    `close` also closes `channel`.
+    `close` also closes `channel`. `addresses` are those of the channel, for error messages.
     """
 
-    def __init__(self, channel: grpc.Channel, token: str | None = None, timeout: float | None = None) -> None:
-        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
+    def __init__(
+        self,
+        channel: grpc.Channel,
+        token: str | None = None,
+        timeout: float | None = None,
+        addresses: tuple[str, ...] = (),
+    ) -> None:
+        memory: Any = MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
+        entries: Any = EntryServiceStub(channel)  # type: ignore[no-untyped-call]
+        super().__init__(memory, metadata(token), timeout, addresses)
         self._channel = channel
-        self.entries = EntryClient(EntryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
+        self.entries = EntryClient(entries, metadata(token), timeout, addresses)
 
     def __enter__(self) -> Self:
         return self
@@ -115,11 +126,18 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
     A client belongs to one event loop.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, token: str | None = None, timeout: float | None = None) -> None:
-        super().__init__(MemoryServiceStub(channel), metadata(token), timeout)  # type: ignore[no-untyped-call]
+    def __init__(
+        self,
+        channel: grpc.aio.Channel,
+        token: str | None = None,
+        timeout: float | None = None,
+        addresses: tuple[str, ...] = (),
+    ) -> None:
+        memory: Any = MemoryServiceStub(channel)  # type: ignore[no-untyped-call]
+        entries: Any = EntryServiceStub(channel)  # type: ignore[no-untyped-call]
+        super().__init__(memory, metadata(token), timeout, addresses)
         self._channel = channel
-        stub = EntryServiceStub(channel)  # type: ignore[no-untyped-call]
-        self.entries = AsyncEntryClient(stub, metadata(token), timeout)
+        self.entries = AsyncEntryClient(entries, metadata(token), timeout, addresses)
 
     async def __aenter__(self) -> Self:
         return self

@@ -17,16 +17,25 @@ from memoryd.tls import Tls
 _ENDPOINT_FILE = "memoryd.endpoint.json"
 _TOKEN_FILE = "memoryd.token"  # noqa: S105 -- a file's name
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+_MAX_ADDRESSES = 64
 _TCP = re.compile(r"(?:\[[0-9A-Fa-f:.]+(?:%[\w.-]+)?\]|[^\s:\[\]/]+):[0-9]{1,5}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """The address of a daemon, `unix:PATH` or `HOST:PORT`, the token to send, and the TLS options; None: no TLS."""
+    """The address of a daemon, the token to send, and the TLS options; None: no TLS.
+
+    The address is `unix:PATH`, `HOST:PORT`, or several of `HOST:PORT` separated by commas.
+    """
 
     address: str
     token: str | None = None
     tls: Tls | None = None
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses, one by one."""
+        return tuple(self.address.split(",")) if self.over_tcp else (self.address,)
 
     @property
     def over_tcp(self) -> bool:
@@ -95,19 +104,44 @@ def find_endpoint(
 
     Raises:
         OSError: the token file cannot be read.
-        ValueError: the address is invalid, the token file contains no token, the token would be sent to another machine
+        ValueError: an address is invalid, the token file contains no token, the token would be sent to another machine
             without TLS, or the environment variables for TLS are invalid.
     """
-    address = address or find_address(environment)
-    if address.startswith("unix:"):
-        return Endpoint(address)
-    if not _TCP.fullmatch(address):
-        raise ValueError(f"{address!r} is not an address; write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
+    addresses = split_addresses(address or find_address(environment))
+    if addresses[0].startswith("unix:"):
+        return Endpoint(addresses[0])
     used_tls = (tls_from(environment) if tls is None else tls) or None
-    used_token = _find_token(environment, address) if token is None else token
-    if used_token and used_tls is None and not _is_local(address):
-        raise ValueError(f"refusing to send the token to {address} in the clear; use TLS (tls or MEMORYD_TLS)")
-    return Endpoint(address, used_token or None, used_tls)
+    remote = ", ".join(each for each in addresses if not _is_local(each))
+    used_token = _find_token(environment, local=not remote) if token is None else token
+    if used_token and used_tls is None and remote:
+        raise ValueError(f"refusing to send the token to {remote} in the clear; use TLS (tls or MEMORYD_TLS)")
+    return Endpoint(",".join(addresses), used_token or None, used_tls)
+
+
+def split_addresses(text: str) -> tuple[str, ...]:
+    """Return the addresses in `text`: one, or several TCP addresses separated by commas.
+
+    A Unix socket is always the only address, also if there is a comma in its path.
+
+    Raises:
+        ValueError: an address is invalid, empty or repeated, or there are more than 64.
+    """
+    if text.startswith("unix:"):
+        return (text,)
+    addresses = tuple(each.strip() for each in text.split(",")) if "," in text else (text,)
+    if len(addresses) > _MAX_ADDRESSES:
+        raise ValueError(f"a list has at most {_MAX_ADDRESSES} addresses, not {len(addresses)}")
+    for address in addresses:
+        if len(addresses) > 1 and (not address or address.startswith("unix:")):
+            found = repr(address) if address else "an empty address"
+            raise ValueError(f"{text!r} contains {found}; write a list as HOST:PORT,HOST:PORT")
+        if not _TCP.fullmatch(address):
+            raise ValueError(f"{address!r} is not an address; write unix:PATH or HOST:PORT, for example 127.0.0.1:7627")
+    names = [address.lower() for address in addresses]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise ValueError(f"{text!r} contains {repeated!r} more than once")
+    return addresses
 
 
 def find_address(environment: Environment) -> str:
@@ -150,7 +184,7 @@ def tls_from(environment: Environment) -> Tls | None:
         raise ValueError(f"MEMORYD_TLS_CERT, MEMORYD_TLS_KEY: {error}") from error
 
 
-def _find_token(environment: Environment, address: str) -> str | None:
+def _find_token(environment: Environment, *, local: bool) -> str | None:
     named = environment.path("MEMORYD_TOKEN_FILE")
     if named is not None:
         token = _first_line(named)
@@ -158,7 +192,7 @@ def _find_token(environment: Environment, address: str) -> str | None:
             raise ValueError(f"the token file {named} contains no token")
         return token
     file = environment.state_dir / _TOKEN_FILE
-    return _first_line(file) if _is_local(address) and file.exists() else None
+    return _first_line(file) if local and file.exists() else None
 
 
 def _first_line(file: Path) -> str | None:
@@ -166,8 +200,13 @@ def _first_line(file: Path) -> str | None:
     return next((line for line in lines if line and not line.startswith("#")), None)
 
 
+def host_of(address: str) -> str:
+    """Return the host of a TCP address, without the brackets of an IPv6 address."""
+    return address.rpartition(":")[0].strip("[]")
+
+
 def _is_local(address: str) -> bool:
-    host = address.rpartition(":")[0].strip("[]")
+    host = host_of(address)
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

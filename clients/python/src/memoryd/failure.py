@@ -1,6 +1,6 @@
 """`MemorydError`, the exception of a failed call, and its decoding from the status."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,16 +42,26 @@ class MemorydError(Exception):
 
 
 @contextmanager
-def typed_errors() -> Iterator[None]:
-    """Raise a `MemorydError` for an error of gRPC inside the block."""
+def typed_errors(addresses: Sequence[str] = ()) -> Iterator[None]:
+    """Raise a `MemorydError` for an error of gRPC inside the block; see `decode`."""
     try:
         yield
     except grpc.RpcError as error:
-        raise decode(error) from error
+        raise decode(error, addresses) from error
 
 
-def decode(error: grpc.RpcError) -> MemorydError:
-    """Return the `MemorydError` of a failed call. Details that cannot be decoded are omitted."""
+def decode(error: grpc.RpcError, addresses: Sequence[str] = ()) -> MemorydError:
+    """Return the `MemorydError` of a failed call. Details that cannot be decoded are omitted.
+
+    `addresses` are those of the client. gRPC names only the last one that it tried, so the message lists several.
+    """
+    failure = _decode(error)
+    if len(addresses) > 1 and failure.code is grpc.StatusCode.UNAVAILABLE and not failure.reason:
+        failure.message += f" (addresses: {', '.join(addresses)})"
+    return failure
+
+
+def _decode(error: grpc.RpcError) -> MemorydError:
     call: Any = error
     failure = MemorydError(call.code(), message=call.details() or "")
     try:

@@ -22,8 +22,9 @@ class Stream(Generic[_Event]):
     `MemorydError` with the code CANCELLED.
     """
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, addresses: tuple[str, ...] = ()) -> None:
         self._call = call
+        self._addresses = addresses
 
     def __enter__(self) -> Self:
         return self
@@ -37,7 +38,7 @@ class Stream(Generic[_Event]):
         return self
 
     def __next__(self) -> _Event:
-        with typed_errors():
+        with typed_errors(self._addresses):
             return next(self._call)  # type: ignore[no-any-return]
 
     def close(self) -> None:
@@ -48,8 +49,9 @@ class Stream(Generic[_Event]):
 class AsyncStream(Generic[_Event]):
     """The asyncio form of `Stream`, for `async for` and `async with`."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: Any, addresses: tuple[str, ...] = ()) -> None:
         self._call = call
+        self._addresses = addresses
 
     def __del__(self) -> None:
         # gRPC keeps a running call alive. After the event loop is closed, there is no call to cancel.
@@ -69,7 +71,7 @@ class AsyncStream(Generic[_Event]):
 
     async def __anext__(self) -> _Event:
         try:
-            with typed_errors():
+            with typed_errors(self._addresses):
                 event = await self._call.read()
         except asyncio.CancelledError:
             task = asyncio.current_task()

@@ -50,12 +50,14 @@ class ClientsDaemon:
     """A daemon on a Unix socket and on TCP: with TLS, or, when `plain`, in the clear on loopback.
 
     `addresses` are the socket's, TCP's, and, where there is one, that of the IPv6 loopback. The plain
-    one keeps no entries and refuses edits.
+    one keeps no entries and refuses edits. A `replica_of` another daemon accepts the same tokens, and has a certificate
+    of the same authority.
     """
 
     root: Path
     plain: bool = False
     mutual: bool = False
+    replica_of: "ClientsDaemon | None" = None
     process: object = None
     addresses: list = field(default_factory=list)
 
@@ -63,14 +65,22 @@ class ClientsDaemon:
         self.workspace, self.state, self.home = (self.root / name for name in ("w", "s", "h"))
         for folder in (self.workspace, self.state, self.home):
             folder.mkdir()
-        self.authority = None if self.plain else Authority(self.root)
+        first = self.replica_of
+        if first is not None:
+            self.authority = first.authority
+        else:
+            self.authority = None if self.plain else Authority(self.root)
         (self.state / "memoryd.json5").write_text(json.dumps(self._settings()), "utf-8")
-        store = TokenStore(TokenFiles.in_state_dir(self.state, None).store)
-        made = {
-            name: store.add(name, agents, datetime.now(UTC), None, scopes=scopes)[1]
-            for name, (agents, scopes) in _TOKENS.items()
-        }
-        self.token, self.limited_token = made["everything"], made["work"]
+        store = TokenFiles.in_state_dir(self.state, None).store
+        if first is not None:
+            shutil.copy2(TokenFiles.in_state_dir(first.state, None).store, store)
+            self.token, self.limited_token = first.token, first.limited_token
+        else:
+            made = {
+                name: TokenStore(store).add(name, agents, datetime.now(UTC), None, scopes=scopes)[1]
+                for name, (agents, scopes) in _TOKENS.items()
+            }
+            self.token, self.limited_token = made["everything"], made["work"]
         self.token_file = self.root / "token"
         self.token_file.write_text(f"\n# of the clients' tests\n{self.token}\n", "utf-8")
         self.token_file.chmod(0o600)
@@ -78,7 +88,7 @@ class ClientsDaemon:
     def _settings(self):
         ours = {"writes": "append" if self.plain else "edit", "entries": {"enabled": HAS_LANCEDB and not self.plain}}
         if self.authority is not None:
-            certificate, key = self.authority.issue("daemon")
+            certificate, key = self.authority.issue("daemon" if self.replica_of is None else self.root.name)
             ours["tls"] = {"certFile": str(certificate), "keyFile": str(key)}
         if self.mutual:
             ours["tls"]["clientCaFile"] = str(self.authority.ca)

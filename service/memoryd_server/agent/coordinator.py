@@ -18,6 +18,7 @@ from memoryd_server.agent.sync_run import RunStarted, SyncEvent, SyncRun, SyncTr
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import (
     CursorExpired,
+    IndexBusy,
     IndexUnavailable,
     MemorydError,
     ShuttingDown,
@@ -306,11 +307,12 @@ class SyncCoordinator:
                 outcome.revision, files=outcome.files, chunks=outcome.indexed_chunks, whole=True
             )
             run.vectors = self._vectors()
-        except SyncCancelled as error:
-            self._failed(run, _interrupted() if self._stopping else error)
         except MemorydError as error:
-            self.last_error = error
-            self._failed(run, error)
+            # A run that was stopped while it waited for another process says that the index is busy.
+            was_stopped = isinstance(error, SyncCancelled) or (isinstance(error, IndexBusy) and run.stop_requested)
+            if not was_stopped:
+                self.last_error = error
+            self._failed(run, _interrupted() if was_stopped and self._stopping else error)
         except Exception as error:  # noqa: BLE001 -- a bug must end the run for its followers; on_end logs it
             self.last_error = IndexUnavailable(f"the sync run failed: {type(error).__name__}: {error}")
             self.last_error.__cause__ = error

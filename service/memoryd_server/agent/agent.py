@@ -19,13 +19,12 @@ from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.edit_requests import EditRequest, HistoryRequest
 from memoryd_server.agent.entry_search import EntryAnswer, EntryQuery, can_match, with_entries
 from memoryd_server.agent.file_listing import LISTING_SECONDS, FileListing, ListedFile, indexed_files
+from memoryd_server.agent.file_reader import FileReader
 from memoryd_server.agent.files import (
     FileRange,
     SessionContext,
     check_files,
-    read_range,
     require_transcript,
-    with_chunks,
 )
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
 from memoryd_server.agent.history import HistoryPage
@@ -37,7 +36,6 @@ from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
     AppendRequest,
     ForgetRequest,
-    LineRange,
     ListFilesRequest,
     ReadRequest,
     SearchRequest,
@@ -61,7 +59,7 @@ from memoryd_server.observe import Meter, NoMeter
 from memoryd_server.providers import ProviderSelection
 from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery
 from memoryd_server.sessions import SeenSessions
-from memoryd_server.sources import ForgottenSources, ReadStopped
+from memoryd_server.sources import ForgottenSources
 from memoryd_server.sync import SyncScope
 from memoryd_server.writing import AppendReceipt, ArchiveReceipt, TranscriptReceipt, WriteReceipt
 
@@ -110,6 +108,7 @@ class Agent:
             ranking=config.ranking,
         )
         self._search = IndexSearch(self.index, engine, threads.reranking)
+        self._files = FileReader(self.index, self._corpus)
         self._forget_job = ForgetJob(
             self.index.store,
             documents,
@@ -258,12 +257,16 @@ class Agent:
         return await self._threads.entries.find(self.config, wanted)
 
     async def search_builtin(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:
-        """Return the answer of memoryd's own index.
+        """Return the answer of memoryd's own index, on a standby if the query allows it.
 
         Raises:
             RevisionNotReached: the index did not reach `min_revision` before `query.deadline`.
         """
-        await self.prepare_search(session_key, min_revision, query.deadline)
+        await self.prepare_search(session_key, None, query.deadline)
+        answer = await self._search.search_standby(query, self._corpus, min_revision)
+        if answer is not None:
+            return answer
+        await self.prepare_search("", min_revision, query.deadline)
         return await self._search.search(query)
 
     async def prepare_search(self, session_key: str, min_revision: int | None, deadline: float) -> None:
@@ -285,22 +288,8 @@ class Agent:
             PathNotAllowed: the path is not a file of the agent.
             FileNotFound: the file is missing.
         """
-        found = await deadline.limit(self._read(request.resolve(), deadline))
-        if not request.include_chunks:
-            return found
-        return await deadline.limit(run_on(self.index.quick, with_chunks, found, self.index.store))
-
-    async def _read(self, lines: LineRange, deadline: Deadline) -> FileRange:
-        found = None if self._backend is None else await self._backend.read(*lines)
-        if found is None:
-            most = self.config.sync.max_file_bytes
-            try:
-                found = await run_on(
-                    self.index.quick, read_range, self._corpus, *lines, most, should_stop=deadline.has_passed
-                )
-            except ReadStopped as error:
-                raise TimeoutError from error
-        return found if self.config.read_chars is None else found.within_chars(self.config.read_chars)
+        elsewhere = None if self._backend is None else self._backend.read
+        return await deadline.limit(self._files.read(request, self.config, deadline, elsewhere))
 
     async def append(self, request: AppendRequest, deadline: Deadline) -> AppendReceipt:
         """Append text to a memory file, once per idempotency key, and index it.

@@ -31,7 +31,7 @@ from memoryd_server.sources import (
     Location,
     is_session_path,
 )
-from memoryd_server.store import ChunkRow, StopSign, Store
+from memoryd_server.store import ChunkRow, Snapshots, StopSign
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -127,7 +127,7 @@ def _read_first(
     return read_transcript(corpus, places[-1], start_line, line_count, should_stop)
 
 
-def with_chunks(lines: FileRange, store: Store) -> FileRange:
+def with_chunks(lines: FileRange, store: Snapshots) -> FileRange:
     """Return the lines with the chunks that the index has of them; without chunks if the index cannot be read. Blocks.
 
     A file that only a search backend indexes has no chunks.
@@ -290,10 +290,13 @@ def load_session_context(
 _MOST_PATHS_KEPT = 4_096
 
 
-def check_files(corpus: Corpus, rows: Sequence[ChunkRow]) -> list[tuple[bool, bool]]:
-    """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed."""
+def check_files(corpus: Corpus, rows: Sequence[ChunkRow], files: Corpus | None = None) -> list[tuple[bool, bool]]:
+    """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed.
+
+    The files are those of `files`, which is another view of the same corpus, if it is not None.
+    """
     places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
-    stats = dict(zip(places, corpus.stat(list(places.values())), strict=True))
+    stats = dict(zip(places, (files or corpus).stat(list(places.values())), strict=True))
     return [_as_indexed(row, stats.get(row.path)) for row in rows]
 
 

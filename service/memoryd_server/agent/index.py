@@ -92,7 +92,7 @@ class AgentIndex:
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._storage = threads.make_storage(config, identity)
-        self.store = self._storage.store
+        self.store, self.standby = self._storage.store, self._storage.standby
         self.cache: VectorCache | None = None
         self.embedding = AgentEmbedding(
             config,
@@ -411,6 +411,8 @@ class AgentIndex:
 
     def _release_memory(self) -> None:
         self.store.release_memory()
+        if self.standby is not None:
+            self.standby.release_memory()
         if self.cache is not None:
             self.cache.release_memory()
         self._documents.history.release_memory()

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.files import FileRange
+from memoryd_server.agent.files import FileRange, check_files
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.reranking import RerankOutcome, SharedReranking
@@ -31,6 +31,8 @@ from memoryd_server.search import (
     SearchQuery,
     SearchTrace,
 )
+from memoryd_server.sources import Corpus
+from memoryd_server.store import ReadBound, StandbyUnusable
 from memoryd_server.sync import SyncOutcome
 
 _T = TypeVar("_T")
@@ -80,6 +82,27 @@ class IndexSearch:
         A query without a mode is a hybrid one if a provider is configured, so that an answer by keywords alone names
         the degradation.
         """
+        answer = await self._search(query, self.engine, trace)
+        self._index.record_answer(stale=answer.stale)
+        return answer
+
+    async def search_standby(self, query: SearchQuery, corpus: Corpus, min_revision: int | None) -> SearchAnswer | None:
+        """Return the answer of a standby; None if the primary has to answer. The index is that of `corpus`.
+
+        A stale answer starts no sync, because the primary may have indexed the files.
+        """
+        standby = self._index.standby
+        if standby is None or query.max_staleness is None:
+            return None
+        view = standby.view(ReadBound(query.max_staleness, query.deadline, min_revision))
+        files = view.corpus(corpus)
+        engine = self.engine.over(view, lambda rows: check_files(corpus, rows, files))
+        try:
+            return await self._search(query, engine)
+        except StandbyUnusable:
+            return None
+
+    async def _search(self, query: SearchQuery, engine: SearchEngine, trace: SearchTrace | None = None) -> SearchAnswer:
         index = self._index
         index.record_search()
         if query.mode is SearchMode.UNSPECIFIED and index.embedding.is_configured:
@@ -88,7 +111,7 @@ class IndexSearch:
 
         def search_keywords() -> None:
             loop = asyncio.get_running_loop()
-            early = loop.run_in_executor(index.quick, self.engine.search_keywords, query)
+            early = loop.run_in_executor(index.quick, engine.search_keywords, query)
             # The caller may leave before the result is read; asyncio would report its exception as never retrieved.
             early.add_done_callback(lambda done: done.cancelled() or done.exception())
             keyword_searches.append(early)
@@ -103,16 +126,15 @@ class IndexSearch:
         arguments = (query, vector.vector, vector.reason, early, vector.identity)
         reranker = self._reranking.current if query.rerank else None
         if reranker is None:
-            search = partial(self.engine.search, *arguments, trace=trace)
+            search = partial(engine.search, *arguments, trace=trace)
             answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
         else:
             most = reranker.candidates
-            prepare = partial(self.engine.prepare, *arguments, candidates=most, trace=trace)
+            prepare = partial(engine.prepare, *arguments, candidates=most, trace=trace)
             prepared, _ = await index.read(lambda: self._consistent(prepare), query.deadline)
             outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
-            finish = partial(self._finish, prepare, prepared, outcome)
+            finish = partial(_finish, engine, prepare, prepared, outcome)
             answer, impairments = await index.read(lambda: self._consistent(finish), query.deadline)
-        index.record_answer(stale=answer.stale)
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
     async def _consistent(self, work: Callable[[], _T]) -> tuple[_T, tuple[Degradation, ...]]:
@@ -125,24 +147,6 @@ class IndexSearch:
             if generation == store.health.generation:
                 break
         return result, impairments
-
-    def _finish(
-        self, prepare: Callable[[], PreparedSearch], prepared: PreparedSearch, outcome: RerankOutcome
-    ) -> SearchAnswer:
-        """Return the answer in the order of the reranker, if that scored the results in time. Blocks.
-
-        What has left the index while the reranker was called is not in the answer.
-        """
-        scores = outcome.scores
-        with self._index.store.read(prepared.analyzed.query.deadline) as reader:
-            is_current = reader.revision == prepared.counts.revision
-        if not is_current:
-            by_text = dict(zip(prepared.passages, scores or (), strict=False))
-            prepared = prepare()
-            scores = None if scores is None else tuple(by_text.get(text) for text in prepared.passages)
-        answer = self.engine.finish(prepared, scores)
-        skipped = () if outcome.degradation is None else (outcome.degradation,)
-        return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 
     def result(self, answer: SearchAnswer, elapsed_seconds: float) -> SearchResult:
         """Return an answer of this index, or of a search backend, with the agent's degradations and state."""
@@ -168,6 +172,23 @@ class IndexSearch:
         if answer.vector_candidates and embedder is not None:
             return embedder.provider.spec.provider, embedder.provider.spec.model
         return "", ""
+
+
+def _finish(
+    engine: SearchEngine, prepare: Callable[[], PreparedSearch], prepared: PreparedSearch, outcome: RerankOutcome
+) -> SearchAnswer:
+    """Return the answer in the order of the reranker, if that scored the results in time. Blocks.
+
+    What has left the index while the reranker was called is not in the answer.
+    """
+    scores = outcome.scores
+    if not engine.is_current(prepared):
+        by_text = dict(zip(prepared.passages, scores or (), strict=False))
+        prepared = prepare()
+        scores = None if scores is None else tuple(by_text.get(text) for text in prepared.passages)
+    answer = engine.finish(prepared, scores)
+    skipped = () if outcome.degradation is None else (outcome.degradation,)
+    return replace(answer, reranking=outcome.report, degradations=(*answer.degradations, *skipped))
 
 
 def _early_hits(searches: list[asyncio.Future[EarlyKeywordHits | None]]) -> EarlyKeywordHits | None:

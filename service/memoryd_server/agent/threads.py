@@ -15,7 +15,7 @@ from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.model import Clock
 from memoryd_server.providers import EmbeddingProvider
 from memoryd_server.sources import Corpus, ForgottenStorage, SharedInotify
-from memoryd_server.store import BuildIdentity, Store, VectorCache, WriteHistory
+from memoryd_server.store import AgentStandby, BuildIdentity, Store, VectorCache, WriteHistory
 from memoryd_server.system import release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.threads import DaemonExecutor, SharedPool
@@ -27,12 +27,13 @@ class AgentStorage:
     """The index of one agent and the cache of its vectors, of one driver.
 
     `open_cache` is called after `store.open` and receives the wall clock in Unix milliseconds. `cache_bytes` returns
-    the size of the cache. Both block.
+    the size of the cache. Both block. `standby` may answer in place of `store`; None if there is no standby.
     """
 
     store: Store
     open_cache: Callable[[Callable[[], int]], VectorCache]
     cache_bytes: Callable[[], int]
+    standby: AgentStandby | None = None
 
 
 StoreFactory = Callable[[AgentConfig, BuildIdentity], AgentStorage]

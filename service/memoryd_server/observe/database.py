@@ -2,6 +2,7 @@
 
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -45,7 +46,7 @@ class DatabaseMetrics:
     """One database at one moment; everything but `in_use`, `idle` and `waiting` is counted since the daemon's start.
 
     `connects` are connections opened, `waits` the times until a call got a connection. The keys are operations;
-    `errors` are failed transactions by operation and reason of the error.
+    `errors` are failed transactions by operation and reason of the error. `standby_reads` are by their outcome.
     """
 
     in_use: int = 0
@@ -56,6 +57,7 @@ class DatabaseMetrics:
     transactions: Mapping[str, Durations] = field(default_factory=dict)
     statements: Mapping[str, Durations] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    standby_reads: Mapping[str, int] = field(default_factory=dict)
 
 
 class DatabaseMeter:
@@ -68,6 +70,7 @@ class DatabaseMeter:
         self._transactions: dict[str, Durations] = {}
         self._statements: dict[str, Durations] = {}
         self._errors: dict[tuple[str, str], int] = {}
+        self._standby_reads: Counter[str] = Counter()
 
     def connected(self) -> None:
         """Count an opened connection."""
@@ -91,6 +94,11 @@ class DatabaseMeter:
         with self._guard:
             self._statements.setdefault(operation, Durations()).add(seconds)
 
+    def standby_read_ended(self, outcome: str) -> None:
+        """Count a read for which a standby was tried."""
+        with self._guard:
+            self._standby_reads[outcome] += 1
+
     def measured(self, *, in_use: int, idle: int, waiting: int) -> DatabaseMetrics:
         """Return the current metrics, of a pool in this state."""
         with self._guard:
@@ -103,6 +111,7 @@ class DatabaseMeter:
                 {operation: durations.copy() for operation, durations in self._transactions.items()},
                 {operation: durations.copy() for operation, durations in self._statements.items()},
                 dict(self._errors),
+                dict(self._standby_reads),
             )
 
 
@@ -131,3 +140,9 @@ def database_families(database: DatabaseMetrics) -> Iterable[Metric]:
     for labels, count in sorted(database.errors.items()):
         errors.add_metric(labels, count)
     yield errors
+    standby_reads = CounterMetricFamily(
+        "memoryd_database_standby_reads", "Reads for which the standby was tried, by outcome.", labels=("outcome",)
+    )
+    for outcome, count in sorted(database.standby_reads.items()):
+        standby_reads.add_metric((outcome,), count)
+    yield standby_reads

@@ -58,7 +58,7 @@ from memoryd_server.search.retrieval import (
 )
 from memoryd_server.search.trace import CandidateTrace, RankedOrders, SearchTrace
 from memoryd_server.search.windows import LineMatcher, window_scores
-from memoryd_server.store import ChunkFilter, IndexCounts, Store, VectorIdentity
+from memoryd_server.store import ChunkFilter, IndexCounts, Snapshots, VectorIdentity
 from memoryd_server.text import Analyzer
 
 # The vectors can be replaced after the query's vector was made and before the search begins.
@@ -89,14 +89,14 @@ class PreparedSearch:
 
 
 class SearchEngine:
-    """Searches one index, which contains `sources`. Thread-safe.
+    """Searches one index, which contains `sources`, in snapshots of `store`. Thread-safe.
 
     `check` checks the files of hits, so that deleted text is not returned.
     """
 
     def __init__(
         self,
-        store: Store,
+        store: Snapshots,
         analyzer: Analyzer,
         check: FileCheck,
         *,
@@ -112,6 +112,15 @@ class SearchEngine:
     def set_ranking(self, ranking: RankingConfig) -> None:
         """Use `ranking` from the next search on."""
         self._ranking = ranking
+
+    def over(self, store: Snapshots, check: FileCheck) -> "SearchEngine":
+        """Return an engine with the same settings that searches a copy of the index."""
+        return SearchEngine(store, self._analyzer, check, sources=tuple(self._sources), ranking=self._ranking)
+
+    def is_current(self, prepared: PreparedSearch) -> bool:
+        """Return whether the index has not changed since a search was prepared. Blocks. Raises as `prepare`."""
+        with self._store.read(prepared.analyzed.query.deadline) as reader:
+            return reader.revision == prepared.counts.revision
 
     def search_keywords(self, query: SearchQuery) -> EarlyKeywordHits | None:
         """Run the keyword retriever alone, before the query's vector is known; None if it is not sure to be needed.

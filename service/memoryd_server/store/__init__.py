@@ -59,6 +59,14 @@ from memoryd_server.store.rows import (
     parse_metadata,
     stat_values,
 )
+from memoryd_server.store.standby import (
+    AgentStandby,
+    ReadBound,
+    Snapshots,
+    StandbyOutcome,
+    StandbyUnusable,
+    StandbyView,
+)
 from memoryd_server.store.vector_cache import BatchJobTable, VectorCache
 
 __all__ = [
@@ -66,6 +74,7 @@ __all__ = [
     "ALL_FILES",
     "ROWS_VERSION",
     "TOKENIZER",
+    "AgentStandby",
     "BatchJob",
     "BatchJobTable",
     "BuildIdentity",
@@ -88,7 +97,12 @@ __all__ = [
     "PendingChunk",
     "PreparedFile",
     "ProviderModel",
+    "ReadBound",
     "Reader",
+    "Snapshots",
+    "StandbyOutcome",
+    "StandbyUnusable",
+    "StandbyView",
     "StopSign",
     "Store",
     "StoreSizes",

@@ -23,7 +23,7 @@ ROLE = DATABASE = "memoryd"
 IS_ROOT = os.geteuid() == 0
 
 # The shell waits for the end of its standard input, which is a pipe of the process that runs the tests.
-GUARD = '"$@" </dev/null & server=$!; read -r _; kill -INT "$server"; wait "$server"'
+GUARD = '"$@" </dev/null & server=$!; read -r _; kill -"$0" "$server"; wait "$server"'
 
 # Commits need not survive a power failure in tests; `durable` restores PostgreSQL's defaults.
 FAST = ("fsync=off", "full_page_writes=off")
@@ -78,7 +78,7 @@ class PostgresServer:
         command = [PROGRAMS / "postgres", "-D", self._data, *[part for each in options for part in ("-c", each)]]
         with (self.folder / "log").open("ab") as log:
             self._guard = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD, "sh", *command],
+                ["/bin/sh", "-c", GUARD, "INT", *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
@@ -113,7 +113,7 @@ class PostgresServer:
         stopped = []
         try:
             # The first one starts no others after it was stopped.
-            for process in (postmaster, *_children(postmaster)):
+            for process in (postmaster, *children(postmaster)):
                 os.kill(process, signal.SIGSTOP)
                 stopped.append(process)
             yield
@@ -158,7 +158,7 @@ def kill_server(data, *others):
     postmaster = _postmaster(data)
     # It starts no others once it is stopped.
     os.kill(postmaster, signal.SIGSTOP)
-    killed = [*others, postmaster, *_children(postmaster)]
+    killed = [*others, postmaster, *children(postmaster)]
     for process in killed:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -182,7 +182,7 @@ def _ids(user):
     return found.pw_uid, found.pw_gid
 
 
-def _children(parent):
+def children(parent):
     """Yield the running processes that a process has started."""
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -33,8 +33,10 @@ class DaemonFixture:
         ours = {"reconcileSeconds": reconcile_seconds, "log": {"level": "info", "format": "json"}, **limits}
         self.config.write_text(json.dumps({"agents": {"defaults": {"memorySearch": search}}, "memoryd": ours}))
 
-    def start(self, within=()):
-        served = start(self.workspace, self.state, "--config", self.config, home=self.home, within=within)
+    def start(self, within=(), *, state=None):
+        """Start a daemon, by default with the state directory of the fixture; `within` is a command that runs it."""
+        state = state or self.state
+        served = start(self.workspace, state, "--config", self.config, home=self.home, within=within)
         self._ends.callback(end, served.process)
         return served
 

@@ -3,8 +3,10 @@
 `rows` is a function that returns the rows of a query of the superuser, who sees all agents.
 """
 
+from grpc import StatusCode
+
 from e2e.daemon_fixture import last_event
-from e2e.store_workers import Appender, Inserter, Recorder, Replacer
+from e2e.store_workers import Appender, Inserter, Recorder, Replacer, writes
 from memoryd.messages import SEARCH_MODE_KEYWORD, SYNC_MODE_FULL
 
 OWN = "agent_id = 'main' AND generation = (SELECT generation FROM agents WHERE agent_id = 'main')"
@@ -84,3 +86,21 @@ def check_counts(rows):
     assert not rows(f"SELECT id FROM chunks WHERE {OWN} AND file_id NOT IN (SELECT id FROM files WHERE {OWN}) LIMIT 1")
     same = f"SELECT file_id, start_line, end_line, text FROM chunks WHERE {OWN}"
     assert not rows(f"{same} GROUP BY file_id, start_line, end_line, text HAVING count(*) > 1")
+
+
+def print_report(workers):
+    """Print the figures of a test, which pytest shows with `-s` or `-rP`."""
+    slowest = max(workers, key=lambda worker: worker.longest_seconds)
+    failures = sum(len(worker.failures) for worker in workers)
+    print(  # noqa: T201
+        f"{writes(workers)} writes; longest gap of a client {slowest.longest_seconds:.1f} s"
+        f" ({type(slowest).__name__}); {failures} repeated calls"
+    )
+
+
+def check_failures(workers):
+    """Check that each failed call could be repeated, and that its error said when."""
+    for worker in workers:
+        for failure in worker.failures:
+            assert failure.code == StatusCode.UNAVAILABLE, failure
+            assert failure.retry_after_seconds, failure

@@ -1,8 +1,8 @@
 """AgentDatabase: transactions on the documents and transcripts of one agent. AgentRows: statements in a transaction."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Protocol
 
 from memoryd_server.errors import IndexDamaged, IndexUnavailable
 from memoryd_server.postgres.connection import Database, DatabaseUse
@@ -42,6 +42,17 @@ class AgentRows:
         Versions rise with each write, also with one that changes nothing.
         """
         return self.numbers(_LOCK)[0]
+
+
+class DocumentReads(Protocol):
+    """Opens snapshots of the documents and transcripts of one agent."""
+
+    @property
+    def agent_id(self) -> str:
+        """The agent."""
+
+    def read(self) -> AbstractContextManager[AgentRows]:
+        """Open a snapshot of the agent's rows."""
 
 
 class AgentDatabase:

@@ -13,7 +13,6 @@ from memoryd_server.errors import IndexUnavailable, SettingsError
 # Unless the URL sets them. A dead host is noticed within some 30 s.
 _DEFAULTS: Final = (
     ("application_name", "memoryd"),
-    ("target_session_attrs", "read-write"),
     ("keepalives_idle", "10"),
     ("keepalives_interval", "5"),
     ("keepalives_count", "3"),
@@ -27,7 +26,8 @@ class DatabaseConfig:
 
     `password_file` contains only the password, and is read for each connection. `idle_seconds` is how long unused
     connections are kept. After `check_seconds` without an answer to a statement, a new connection checks whether the
-    server answers. `vacuum_seconds` is the shortest time between two runs of VACUUM.
+    server answers. `vacuum_seconds` is the shortest time between two runs of VACUUM. `is_standby` is whether the URL is
+    that of a standby, which is also used after its promotion.
     """
 
     url: str = field(repr=False)
@@ -36,7 +36,13 @@ class DatabaseConfig:
     connect_seconds: int = 5
     idle_seconds: float = 60.0
     check_seconds: float = 15.0
+    is_standby: bool = False
     vacuum_seconds: float = 600.0
+
+    @property
+    def setting(self) -> str:
+        """The setting with the URL."""
+        return "memoryd.store.standbyUrl" if self.is_standby else "memoryd.store.url"
 
     @property
     def location(self) -> str:
@@ -72,12 +78,13 @@ class DatabaseConfig:
         except psycopg.Error:
             # The reason would contain parts of the URL.
             raise IndexUnavailable(
-                "memoryd.store.url is not a PostgreSQL URL, or has a parameter that libpq does not support"
+                f"{self.setting} is not a PostgreSQL URL, or has a parameter that libpq does not support"
             ) from None
         if "@" in f"{found.get('host')}{found.get('dbname')}":
             # They contain a part of the password, and would be shown.
             raise IndexUnavailable(
-                'memoryd.store.url is ambiguous: write "@" as %40 and "/" as %2F in its password, or use '
+                f'{self.setting} is ambiguous: write "@" as %40 and "/" as %2F in its password, or use '
                 "memoryd.store.passwordFile"
             )
-        return {**dict(_DEFAULTS), **found}
+        attributes = "prefer-standby" if self.is_standby else "read-write"
+        return {**dict(_DEFAULTS), "target_session_attrs": attributes, **found}

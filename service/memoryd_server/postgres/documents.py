@@ -10,7 +10,7 @@ from typing import Final
 from memoryd_server.errors import FileNotFound
 from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileFailure, FileStat, Source, SourceFile
-from memoryd_server.postgres.agent_database import AgentDatabase, AgentRows
+from memoryd_server.postgres.agent_database import AgentRows, DocumentReads
 from memoryd_server.postgres.document_rows import DocumentRows, document_stat
 from memoryd_server.postgres.transcripts import TranscriptStream, list_transcripts, stat_transcripts
 from memoryd_server.sources import (
@@ -79,7 +79,7 @@ class DocumentCorpus:
         IndexUnavailable, IndexBusy: the database cannot be used; raised by every method that reads.
     """
 
-    documents: AgentDatabase
+    documents: DocumentReads
     roots: Roots
     memory: bool = True
     indexes_sessions: bool = True

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from memoryd_server.errors import FileNotFound, PathNotAllowed, TranscriptChanged
 from memoryd_server.model import FileStat
-from memoryd_server.postgres.agent_database import AgentDatabase, AgentRows
+from memoryd_server.postgres.agent_database import AgentDatabase, AgentRows, DocumentReads
 from memoryd_server.postgres.document_rows import document_stat
 from memoryd_server.sources import SESSIONS_FOLDER, session_id_problem
 from memoryd_server.sources import session_id as session_of
@@ -197,7 +197,7 @@ class TranscriptStream(io.RawIOBase):
         IndexUnavailable, IndexBusy: the database cannot be used; also raised by `read`.
     """
 
-    def __init__(self, database: AgentDatabase, name: str) -> None:
+    def __init__(self, database: DocumentReads, name: str) -> None:
         super().__init__()
         self._database = database
         self._name = name

@@ -119,6 +119,11 @@ class AgentConfig:
         return self.ledger_path.with_name(f"{self.agent_id}.forgotten")
 
     @property
+    def history_path(self) -> Path:
+        """The history of writes of an agent whose history is not in a database."""
+        return self.ledger_path.with_name(f"{self.agent_id}.history.sqlite")
+
+    @property
     def memory_location(self) -> str:
         """Where the memory files are: the workspace, or a database."""
         return self.documents_location or self.roots.workspace

@@ -10,7 +10,7 @@ from typing import Final
 from memoryd_server.postgres.agent_database import AgentRows, Row
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.session import Connection
-from memoryd_server.store import WriteKind, WriteRecord
+from memoryd_server.store import StoredContent, WriteKind, WriteRecord
 
 RECORD_BYTES: Final = 512
 """What a record with short texts, without its contents, counts towards the size limit."""
@@ -62,12 +62,13 @@ class HistoryRows(AgentRows):
         """Store a record as the newest one, and its contents."""
         query = """UPDATE histories SET next_sequence = next_sequence + 1 WHERE agent_id = %(agent)s
             RETURNING next_sequence - 1"""
-        self._insert_record(record, self.numbers(query)[0])
+        self.insert(record, self.numbers(query)[0])
         for digest, content in ((record.before, before), (record.after, after)):
             if digest is not None and content is not None:
                 self._store_content(digest, content)
 
-    def _insert_record(self, record: WriteRecord, sequence: int) -> None:
+    def insert(self, record: WriteRecord, sequence: int) -> None:
+        """Store a record with a sequence number, without contents."""
         size = record_bytes(record)
         self.run(
             _INSERT,
@@ -94,17 +95,33 @@ class HistoryRows(AgentRows):
 
     def _store_content(self, digest: bytes, content: bytes) -> None:
         """Store a content, unless it is stored already."""
-        if self.all("SELECT 1 FROM history_contents WHERE agent_id = %(agent)s AND digest = %(digest)s", digest=digest):
-            return
-        data = zlib.compress(content)
+        if not self.has_content(digest):
+            self.insert_content(StoredContent(digest, len(content), zlib.compress(content)))
+
+    def has_content(self, digest: bytes) -> bool:
+        """Return whether a content is stored."""
+        query = "SELECT 1 FROM history_contents WHERE agent_id = %(agent)s AND digest = %(digest)s"
+        return bool(self.all(query, digest=digest))
+
+    def insert_content(self, content: StoredContent) -> None:
+        """Store a content that is not stored yet."""
         self.run(
             """INSERT INTO history_contents(agent_id, digest, bytes, data)
                 VALUES(%(agent)s, %(digest)s, %(bytes)s, %(data)s)""",
-            digest=digest,
-            bytes=len(content),
-            data=data,
+            digest=content.digest,
+            bytes=content.size_bytes,
+            data=content.data,
         )
-        self.bytes_changed += len(data)
+        self.bytes_changed += len(content.data)
+
+    def next_sequence(self) -> int:
+        """Return the sequence number of the next record."""
+        return next(iter(self.numbers("SELECT next_sequence FROM histories WHERE agent_id = %(agent)s")), 1)
+
+    def set_next_sequence(self, sequence: int) -> None:
+        """Set the sequence number of the next record, which must be above that of all records."""
+        query = "UPDATE histories SET next_sequence = %(sequence)s WHERE agent_id = %(agent)s"
+        self.run(query, sequence=sequence)
 
     def records(self, where: str, /, **values: object) -> list[WriteRecord]:
         """Return the records of a condition, which may end with an order and a limit."""

@@ -67,6 +67,15 @@ from memoryd_server.store.standby import (
     StandbyUnusable,
     StandbyView,
 )
+from memoryd_server.store.stored_rows import (
+    CachedVector,
+    RefusedText,
+    StoredBatchJob,
+    StoredCache,
+    StoredContent,
+    StoredHistory,
+    StoredUsage,
+)
 from memoryd_server.store.vector_cache import BatchJobTable, VectorCache
 
 __all__ = [
@@ -79,6 +88,7 @@ __all__ = [
     "BatchJobTable",
     "BuildIdentity",
     "CacheKey",
+    "CachedVector",
     "ChunkFilter",
     "ChunkHead",
     "ChunkRow",
@@ -99,6 +109,7 @@ __all__ = [
     "ProviderModel",
     "ReadBound",
     "Reader",
+    "RefusedText",
     "Snapshots",
     "StandbyOutcome",
     "StandbyUnusable",
@@ -106,7 +117,12 @@ __all__ = [
     "StopSign",
     "Store",
     "StoreSizes",
+    "StoredBatchJob",
+    "StoredCache",
+    "StoredContent",
     "StoredCounts",
+    "StoredHistory",
+    "StoredUsage",
     "StoredVector",
     "TranscriptPart",
     "TranscriptState",

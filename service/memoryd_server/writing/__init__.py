@@ -28,6 +28,8 @@ from memoryd_server.writing.edit_rules import (
 )
 from memoryd_server.writing.files import write_new
 from memoryd_server.writing.folder_writer import FolderWriter
+from memoryd_server.writing.interrupted_writes import append_state, has_append_draft, is_applied
+from memoryd_server.writing.ledger import AppendState, LedgerEntry, stored_ledger
 from memoryd_server.writing.memory_file import TAIL_BYTES, AppendBlock, missing_newlines, request_digest
 from memoryd_server.writing.memory_writer import PAUSE_SECONDS, MemoryWriter, TranscriptReceipt, TranscriptWriter
 from memoryd_server.writing.write_queue import WriteQueue
@@ -38,6 +40,7 @@ __all__ = [
     "AppendBlock",
     "AppendJob",
     "AppendReceipt",
+    "AppendState",
     "ArchiveReceipt",
     "ArchiveRequest",
     "Archiver",
@@ -46,6 +49,7 @@ __all__ = [
     "EditJob",
     "FileDeletion",
     "FolderWriter",
+    "LedgerEntry",
     "LineDeletion",
     "LineInsertion",
     "MemoryWriter",
@@ -59,9 +63,12 @@ __all__ = [
     "WriteJob",
     "WriteQueue",
     "WriteReceipt",
+    "append_state",
     "change_of",
     "change_to",
+    "has_append_draft",
     "invalid",
+    "is_applied",
     "kind_of",
     "make_slug",
     "missing_newlines",
@@ -71,6 +78,7 @@ __all__ = [
     "require_expected",
     "require_same_request",
     "require_size",
+    "stored_ledger",
     "text_field",
     "unified_diff",
     "write_new",

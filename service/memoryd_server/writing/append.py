@@ -79,7 +79,7 @@ class Appender:
     def __init__(self, roots: Roots, ledger_path: str) -> None:
         self._roots = roots
         self._ledger = Ledger(ledger_path)
-        self._draft = AppendDraft(f"{ledger_path}.block")
+        self._draft = AppendDraft(str(draft_path(ledger_path)))
         self._recovery = AppendRecovery(roots, self._ledger, self._draft)
         self._locked_out = ""
         self._mutex = threading.Lock()
@@ -249,6 +249,11 @@ def _open(location: Location) -> Iterator[MemoryFile]:
 
 def _receipt(entry: LedgerEntry, *, already: bool = False) -> AppendReceipt:
     return AppendReceipt(entry.path, entry.start_line, entry.end_line, already_appended=already)
+
+
+def draft_path(ledger_path: str) -> Path:
+    """Return the file of the draft of an append that is recorded in a ledger."""
+    return Path(f"{ledger_path}.block")
 
 
 class AppendDraft:

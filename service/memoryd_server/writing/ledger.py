@@ -95,6 +95,39 @@ def _json(fields: dict[str, object]) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
+@dataclass(frozen=True, slots=True)
+class StoredLedger:
+    """The last entry of each key in a ledger, oldest first, and the number of lines that cannot be read."""
+
+    entries: tuple[LedgerEntry, ...] = ()
+    unreadable: int = 0
+
+
+def stored_ledger(path: Path) -> StoredLedger:
+    """Read a ledger without changing it; a missing one is empty. A last line that a crash truncated is ignored.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return StoredLedger()
+    end = data.rfind(b"\n") + 1
+    lines = data[:end].splitlines()
+    if not is_torn(data[end:]):
+        lines.append(data[end:])
+    entries: dict[str, LedgerEntry] = {}
+    unreadable = 0
+    for entry in map(decode, lines):
+        if entry is None:
+            unreadable += 1
+        else:
+            entries.pop(entry.key, None)
+            entries[entry.key] = entry
+    return StoredLedger(tuple(entries.values()), unreadable)
+
+
 COMPACT_ABOVE_BYTES = 1 << 20
 """A smaller ledger is never rewritten for its length."""
 

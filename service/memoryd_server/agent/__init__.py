@@ -7,6 +7,7 @@ Requests are in `requests`; what the methods return, and the values in it, is ex
 imports no package below this one.
 """
 
+from memoryd_server.agent.abandoned import AbandonedIndexes
 from memoryd_server.agent.agent import Agent
 from memoryd_server.agent.agents import Agents
 from memoryd_server.agent.config import AgentConfig, RecallConfig, SyncConfig
@@ -98,6 +99,7 @@ __all__ = [
     "MOST_QUERY_BYTES",
     "NO_FILTER",
     "TOKENIZER",
+    "AbandonedIndexes",
     "ActiveSync",
     "Agent",
     "AgentConfig",

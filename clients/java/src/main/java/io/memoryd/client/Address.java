@@ -1,8 +1,6 @@
 package io.memoryd.client;
 
 import java.net.InetAddress;
-import java.net.URI;
-import java.net.URISyntaxException;
 import java.net.UnknownHostException;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -65,14 +63,16 @@ record Address(Optional<Path> socket, String host, int port) {
         }
     }
 
-    /** Returns the gRPC target. */
-    String target() {
-        try {
-            String path = socket.map(Path::toString).orElse("/" + this);
-            return new URI(socket.isPresent() ? "unix" : "dns", "", path, null).toString();
-        } catch (URISyntaxException unusable) {
-            throw new SettingsException("cannot connect to " + this + ": " + unusable.getMessage(), unusable);
-        }
+    /** Returns whether the host is a name that can have several machines. {@code localhost} is one machine. */
+    boolean named() {
+        return socket.isEmpty()
+                && !host.equalsIgnoreCase("localhost")
+                && !NUMERIC.matcher(host).matches();
+    }
+
+    /** Returns the authority of calls, which is also the name in the certificate unless another one is set. */
+    String authority() {
+        return socket.isPresent() ? "localhost" : toString();
     }
 
     @Override

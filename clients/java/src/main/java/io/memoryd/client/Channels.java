@@ -12,6 +12,7 @@ import io.grpc.TlsChannelCredentials;
 import java.io.IOException;
 import java.io.InputStreamReader;
 import java.io.UncheckedIOException;
+import java.net.InetAddress;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Map;
@@ -25,31 +26,37 @@ final class Channels {
     private Channels() {}
 
     static ManagedChannel open(Endpoint endpoint, Optional<Duration> keepAlive) {
+        return open(endpoint, keepAlive, InetAddress::getAllByName);
+    }
+
+    static ManagedChannel open(Endpoint endpoint, Optional<Duration> keepAlive, AddressResolver.Lookup lookup) {
+        AddressResolver.Client client = new AddressResolver.Client(endpoint.addresses(), lookup);
         ManagedChannelBuilder<?> builder = builder(endpoint)
                 // Proxies in the environment are for web addresses, not for the daemon.
                 .proxyDetector(address -> null)
+                .setNameResolverArg(AddressResolver.CLIENT, client)
                 .disableServiceConfigLookUp()
                 .defaultServiceConfig(policy())
                 .enableRetry();
         keepAlive.ifPresent(interval -> builder.keepAliveTime(interval.toMillis(), TimeUnit.MILLISECONDS)
                 .keepAliveWithoutCalls(true));
         ManagedChannel channel = builder.build();
-        Redial.watch(channel);
+        client.use(channel);
         return channel;
     }
 
     private static ManagedChannelBuilder<?> builder(Endpoint endpoint) {
-        if (endpoint.address().socket().isPresent()) {
-            return UnixSockets.builder(endpoint.address());
+        if (endpoint.addresses().socket().isPresent()) {
+            return UnixSockets.builder(endpoint.addresses());
         }
         try {
             ManagedChannelBuilder<?> builder =
-                    Grpc.newChannelBuilder(endpoint.address().target(), credentials(endpoint.tls()));
+                    Grpc.newChannelBuilder(AddressResolver.target(endpoint.addresses()), credentials(endpoint.tls()));
             endpoint.tls().flatMap(Tls::serverName).ifPresent(builder::overrideAuthority);
             return builder;
         } catch (IllegalArgumentException | ManagedChannelRegistry.ProviderNotFoundException refused) {
             throw new SettingsException(
-                    "cannot connect to " + endpoint.address() + ": " + refused.getMessage(), refused);
+                    "cannot connect to " + endpoint.addresses() + ": " + refused.getMessage(), refused);
         }
     }
 

@@ -27,10 +27,9 @@ final class Discovery {
 
     /** Returns the endpoint from the given settings, and from discovery for the others. */
     Endpoint endpoint(Optional<String> address, Optional<String> token, Optional<Tls> tls) {
-        Address found = address.or(() -> environment.text("MEMORYD_ADDRESS"))
-                .map(text -> Address.parse(text, environment))
-                .or(this::noted)
-                .orElseGet(this::usual);
+        Addresses found = address.or(() -> environment.text("MEMORYD_ADDRESS"))
+                .map(text -> Addresses.parse(text, environment))
+                .orElseGet(() -> Addresses.of(noted().orElseGet(this::usual)));
         if (found.socket().isPresent()) {
             return new Endpoint(found, Optional.empty(), Optional.empty());
         }
@@ -39,9 +38,10 @@ final class Discovery {
                 .map(String::strip)
                 .filter(text -> !text.isEmpty());
         shown.ifPresent(Discovery::refuseUnsendable);
-        if (shown.isPresent() && spoken.isEmpty() && !found.loopback()) {
-            throw new SettingsException(
-                    "refusing to send the token to " + found + " in the clear: use TLS (tls(...) or MEMORYD_TLS)");
+        Optional<Address> remote = found.remote();
+        if (shown.isPresent() && spoken.isEmpty() && remote.isPresent()) {
+            throw new SettingsException("refusing to send the token to " + remote.get()
+                    + " in the clear: use TLS (tls(...) or MEMORYD_TLS)");
         }
         return new Endpoint(found, shown, spoken);
     }
@@ -101,7 +101,7 @@ final class Discovery {
         return Address.parse("unix:" + directory.resolve("memoryd.sock"), environment);
     }
 
-    private Optional<String> foundToken(Address address) {
+    private Optional<String> foundToken(Addresses addresses) {
         Optional<Path> named = environment.path("MEMORYD_TOKEN_FILE");
         if (named.isPresent()) {
             String token = firstToken(named.get())
@@ -109,7 +109,7 @@ final class Discovery {
             return Optional.of(token);
         }
         Path own = state().resolve("memoryd.token");
-        return address.loopback() && Files.exists(own) ? firstToken(own) : Optional.empty();
+        return addresses.remote().isEmpty() && Files.exists(own) ? firstToken(own) : Optional.empty();
     }
 
     private static Optional<String> firstToken(Path file) {

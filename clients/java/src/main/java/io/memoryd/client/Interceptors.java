@@ -15,9 +15,9 @@ final class Interceptors {
 
     private Interceptors() {}
 
-    static List<ClientInterceptor> of(Address address, Optional<Duration> timeout, Optional<String> token) {
+    static List<ClientInterceptor> of(Addresses addresses, Optional<Duration> timeout, Optional<String> token) {
         List<ClientInterceptor> interceptors =
-                new ArrayList<>(List.of(new Unreachable(address), new Deadlines(timeout), new IdempotencyKeys()));
+                new ArrayList<>(List.of(new Unreachable(addresses), new Deadlines(timeout), new IdempotencyKeys()));
         token.ifPresent(text -> {
             Metadata headers = new Metadata();
             headers.put(AUTHORIZATION, "Bearer " + text);

@@ -20,10 +20,11 @@ public final class Memoryd {
     }
 
     /**
-     * Connects to the daemon at an address.
+     * Connects to the daemon at an address, or to several replicas.
      *
-     * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}
-     * @return a client; its first call opens the connection
+     * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}; or several TCP addresses, separated by
+     *     commas
+     * @return a client; its first call opens the connections
      * @throws SettingsException if the address, or a value that was found, cannot be used
      */
     public static MemorydClient connect(String address) {
@@ -69,9 +70,11 @@ public final class Memoryd {
         }
 
         /**
-         * Sets the address of the daemon.
+         * Sets the address of the daemon, or the addresses of several replicas. Calls alternate between the replicas
+         * that are connected.
          *
-         * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}
+         * @param address {@code unix:PATH}, {@code HOST:PORT} or {@code [::1]:PORT}; or several TCP addresses,
+         *     separated by commas
          * @return this builder
          */
         public Builder address(String address) {
@@ -132,9 +135,9 @@ public final class Memoryd {
         public MemorydClient connect() {
             Endpoint endpoint = new Discovery(environment).endpoint(address, token, tls);
             return new MemorydClient(
-                    endpoint.address().toString(),
+                    endpoint.addresses().toString(),
                     Channels.open(endpoint, keepAlive),
-                    Interceptors.of(endpoint.address(), timeout, endpoint.token()));
+                    Interceptors.of(endpoint.addresses(), timeout, endpoint.token()));
         }
 
         private static Duration positive(Duration duration, String name) {

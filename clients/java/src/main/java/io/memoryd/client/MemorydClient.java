@@ -20,7 +20,7 @@ import java.util.List;
 import java.util.concurrent.TimeUnit;
 
 /**
- * The stubs of one daemon. A client is thread-safe; use one client per program.
+ * The stubs of one daemon or its replicas. A client is thread-safe; use one client per program.
  *
  * <p>Every unary call has its default deadline, unless the caller sets one with {@code withDeadlineAfter} or with the
  * deadline of an {@link io.grpc.Context}. A call that fails with UNAVAILABLE is retried within its deadline. Appends,
@@ -43,7 +43,7 @@ public final class MemorydClient implements AutoCloseable {
     /**
      * Returns the address of the daemon.
      *
-     * @return the address, as {@code unix:PATH} or {@code HOST:PORT}
+     * @return the address, as {@code unix:PATH} or {@code HOST:PORT}; several are separated by commas
      */
     public String address() {
         return address;
@@ -133,7 +133,7 @@ public final class MemorydClient implements AutoCloseable {
         return EventStream.of(() -> memory().watchIndex(request));
     }
 
-    /** Closes the connection and cancels running calls. Closing again has no effect. */
+    /** Closes the connections and cancels running calls. Closing again has no effect. */
     @Override
     public void close() {
         connection.shutdownNow();

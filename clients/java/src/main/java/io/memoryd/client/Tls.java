@@ -9,7 +9,8 @@ import java.util.Optional;
  * @param caFile the trusted certificates, or the daemon's own; none means the authorities that Java trusts
  * @param certFile the client certificate, for a daemon that requires one
  * @param keyFile its private key, in PKCS#8 ({@code BEGIN PRIVATE KEY}), unencrypted
- * @param serverName the name in the daemon's certificate, if it differs from the host in the address
+ * @param serverName the name in the daemon's certificate, if it differs from the host in the address; it applies to all
+ *     addresses of a client
  */
 public record Tls(Optional<Path> caFile, Optional<Path> certFile, Optional<Path> keyFile, Optional<String> serverName) {
     /**

@@ -11,14 +11,14 @@ import io.grpc.MethodDescriptor;
 import io.grpc.Status;
 
 /**
- * Adds the address of the daemon to a status that the client created because a connection failed; gRPC's message does
- * not contain it.
+ * Adds the addresses of the daemon to a status that the client created because a connection failed; gRPC's message does
+ * not contain them.
  */
 final class Unreachable implements ClientInterceptor {
-    private final Address address;
+    private final Addresses addresses;
 
-    Unreachable(Address address) {
-        this.address = address;
+    Unreachable(Addresses addresses) {
+        this.addresses = addresses;
     }
 
     @Override
@@ -45,6 +45,6 @@ final class Unreachable implements ClientInterceptor {
         if (status.getCode() != Status.Code.UNAVAILABLE || status.getCause() == null) {
             return status;
         }
-        return status.withDescription("the connection to " + address + " failed: " + MemorydException.words(status));
+        return status.withDescription("the connection to " + addresses + " failed: " + MemorydException.words(status));
     }
 }

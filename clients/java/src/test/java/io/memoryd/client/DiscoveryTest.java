@@ -12,6 +12,8 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
@@ -34,7 +36,7 @@ class DiscoveryTest {
     void anAddressThatIsGivenComesFirst() {
         variables.put("MEMORYD_ADDRESS", "unix:/run/other.sock");
         assertEquals(
-                "unix:/run/m.sock", found("unix:/run/m.sock", null).address().toString());
+                "unix:/run/m.sock", found("unix:/run/m.sock", null).addresses().toString());
     }
 
     @Test
@@ -221,15 +223,47 @@ class DiscoveryTest {
     }
 
     @ParameterizedTest
-    @CsvSource({
-        "unix:/run/a b#%.sock, unix:///run/a%20b%23%25.sock",
-        "unix:///run/m.sock, unix:///run/m.sock",
-        "[::1]:7627, dns:///%5B::1%5D:7627",
-        "memory.example:7627, dns:///memory.example:7627",
-    })
-    void anAddressIsATargetOfGrpc(String text, String target) {
-        String dialled = found(text, null).address().target();
-        assertEquals(target, dialled.replaceFirst("^(unix|dns):/(?!/)", "$1:///"));
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "127.0.0.1:1,127.0.0.1:2 | 127.0.0.1:1, 127.0.0.1:2",
+                "[::1]:1 ,  [::1]:2 | [::1]:1, [::1]:2",
+                "a.example:1,b.example:1,a.example:2,:7 | a.example:1, b.example:1, a.example:2, 127.0.0.1:7",
+                "unix:/run/a,b.sock | unix:/run/a,b.sock",
+            })
+    void aListOfAddressesIsParsed(String text, String addresses) {
+        assertEquals(addresses, found(text, null).addresses().toString());
+    }
+
+    @ParameterizedTest
+    @CsvSource(
+            delimiter = '|',
+            value = {
+                "a:1, | missing",
+                ",a:1 | missing",
+                "a:1, ,b:1 | missing",
+                "a:1,b | \"b\"",
+                "a:1,unix:/m.sock | only HOST:PORT addresses, not unix:/m.sock",
+                "a:1,b:1,A:1 | A:1 twice",
+                ":1,127.0.0.1:1 | 127.0.0.1:1 twice",
+            })
+    void aListThatCannotBeUsedIsRefused(String text, String part) {
+        assertRefused(text, null, part);
+    }
+
+    @Test
+    void aListHasAtMost64Addresses() {
+        String most = IntStream.rangeClosed(1, 64).mapToObj(port -> "h:" + port).collect(Collectors.joining(","));
+        assertEquals(64, found(most, null).addresses().list().size());
+        assertRefused(most + ",h:65", null, "65 addresses; the maximum is 64");
+    }
+
+    @Test
+    void aTokenIsSentInTheClearOnlyIfAllAddressesAreOnLoopback() throws IOException {
+        write(".openclaw/memoryd.token", "own\n");
+        assertEquals(Optional.of("own"), token("127.0.0.1:1,localhost:1,[::1]:1"));
+        assertEquals(Optional.empty(), token("127.0.0.1:1,memory.example:7627"));
+        assertRefused("127.0.0.1:1,memory.example:7627", "secret", "memory.example:7627 in the clear");
     }
 
     private Endpoint found(String address, String token) {
@@ -238,7 +272,7 @@ class DiscoveryTest {
     }
 
     private String address() {
-        return found(null, null).address().toString();
+        return found(null, null).addresses().toString();
     }
 
     private Optional<String> token(String address) {

@@ -2,18 +2,22 @@ package io.memoryd.client;
 
 import io.grpc.Context;
 import io.grpc.Deadline;
+import io.grpc.InsecureServerCredentials;
 import io.grpc.Metadata;
 import io.grpc.Server;
 import io.grpc.ServerCall;
 import io.grpc.ServerCallHandler;
+import io.grpc.ServerCredentials;
 import io.grpc.ServerInterceptor;
 import io.grpc.ServerInterceptors;
 import io.grpc.Status;
 import io.grpc.netty.shaded.io.grpc.netty.NettyServerBuilder;
 import io.grpc.netty.shaded.io.netty.channel.ChannelOption;
 import io.grpc.netty.shaded.io.netty.channel.EventLoopGroup;
+import io.grpc.netty.shaded.io.netty.channel.ServerChannel;
 import io.grpc.netty.shaded.io.netty.channel.epoll.EpollEventLoopGroup;
 import io.grpc.netty.shaded.io.netty.channel.epoll.EpollServerDomainSocketChannel;
+import io.grpc.netty.shaded.io.netty.channel.epoll.EpollServerSocketChannel;
 import io.grpc.netty.shaded.io.netty.channel.unix.DomainSocketAddress;
 import io.grpc.stub.ServerCallStreamObserver;
 import io.grpc.stub.StreamObserver;
@@ -42,6 +46,8 @@ import io.memoryd.v1.SyncResponse;
 import io.memoryd.v1.WatchIndexRequest;
 import io.memoryd.v1.WatchIndexResponse;
 import java.io.IOException;
+import java.net.InetSocketAddress;
+import java.net.SocketAddress;
 import java.nio.file.Path;
 import java.util.List;
 import java.util.Optional;
@@ -50,7 +56,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
 
-/** A server on a Unix socket that records its requests and fails a configured number of calls. */
+/** A server that records its requests and fails a configured number of calls. */
 final class FakeDaemon {
     private static final Metadata.Key<String> AUTHORIZATION =
             Metadata.Key.of("authorization", Metadata.ASCII_STRING_MARSHALLER);
@@ -64,8 +70,19 @@ final class FakeDaemon {
     private final Server server;
 
     FakeDaemon(Path socket) throws IOException {
-        server = NettyServerBuilder.forAddress(new DomainSocketAddress(socket.toFile()))
-                .channelType(EpollServerDomainSocketChannel.class)
+        this(new DomainSocketAddress(socket.toFile()), EpollServerDomainSocketChannel.class, Optional.empty());
+    }
+
+    /** A port of 0 means a free one. */
+    FakeDaemon(String host, int port, Optional<ServerCredentials> credentials) throws IOException {
+        this(new InetSocketAddress(host, port), EpollServerSocketChannel.class, credentials);
+    }
+
+    private FakeDaemon(
+            SocketAddress address, Class<? extends ServerChannel> type, Optional<ServerCredentials> credentials)
+            throws IOException {
+        server = NettyServerBuilder.forAddress(address, credentials.orElseGet(InsecureServerCredentials::create))
+                .channelType(type)
                 .withChildOption(ChannelOption.SO_KEEPALIVE, null)
                 .bossEventLoopGroup(loops)
                 .workerEventLoopGroup(loops)
@@ -73,6 +90,15 @@ final class FakeDaemon {
                 .addService(ServerInterceptors.intercept(new Entries(), new Notes()))
                 .build()
                 .start();
+    }
+
+    int port() {
+        return server.getPort();
+    }
+
+    /** The number of calls so far. */
+    int calls() {
+        return tokens.size();
     }
 
     void stop() throws InterruptedException {

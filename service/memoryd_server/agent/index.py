@@ -21,6 +21,7 @@ from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRun
 from memoryd_server.agent.damage_recovery import DamageRecovery
 from memoryd_server.agent.embedding import AgentEmbedding
 from memoryd_server.agent.impairments import built_otherwise, freshness, unwatched
+from memoryd_server.agent.lifecycle import in_database
 from memoryd_server.agent.reloader import IndexReloader
 from memoryd_server.agent.state import IndexMonitor
 from memoryd_server.agent.sync_run import SyncRun, SyncTrigger, VectorReport
@@ -231,7 +232,8 @@ class AgentIndex:
         self.monitor.record_counts(counts.revision, files=counts.files, chunks=counts.chunks, whole=whole)
 
     async def _sync_differences(self) -> None:
-        if self._background is not None and self._starts_syncs:
+        # The changes of a folder are reported by its watcher.
+        if self._background is not None and self._starts_syncs and in_database(self.config):
             await self._background.sync_differences()
 
     async def reached_within(self, seconds: float, revision: int) -> None:

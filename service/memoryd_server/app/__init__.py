@@ -3,12 +3,16 @@
 from memoryd_server.app.config import agent_config, check_backends, http_address, require_http_extra
 from memoryd_server.app.daemon import Daemon, run_daemon
 from memoryd_server.app.document_copies import DocumentCopies, open_copies
+from memoryd_server.app.home_migration import AgentMigration, HomeMigration, MigratedPart
 from memoryd_server.app.metrics import metrics_address
 from memoryd_server.app.shared_store import database_of
 
 __all__ = [
+    "AgentMigration",
     "Daemon",
     "DocumentCopies",
+    "HomeMigration",
+    "MigratedPart",
     "agent_config",
     "check_backends",
     "database_of",

@@ -12,10 +12,17 @@ from memoryd_server.app.shared_store import SharedStore, document_writer
 from memoryd_server.errors import PathNotAllowed, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.settings import ResolvedSettings
-from memoryd_server.sources import ForgottenFile, ForgottenStorage, Roots, resolve_path, session_id_problem
+from memoryd_server.sources import (
+    ForgottenEntries,
+    ForgottenFile,
+    ForgottenStorage,
+    Roots,
+    resolve_path,
+    session_id_problem,
+)
 
 if TYPE_CHECKING:
-    from memoryd_server.postgres import FolderCopy, TranscriptCopy
+    from memoryd_server.postgres import AgentDatabase, FolderCopy, TranscriptCopy
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 
@@ -40,14 +47,21 @@ class ForgottenCopy:
         Raises:
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the database cannot be used. Repeat the copy.
         """
-        given, stored = self.origin.load(), self.destination.load()
-        files = [each for each in given.files.items() if each[0] not in stored.files and self._is_file(*each)]
-        sessions = [each for each in given.sessions - stored.sessions if not session_id_problem(each)]
-        for path, sha256 in files:
+        missing = self.missing()
+        for path, sha256 in missing.files.items():
             self.destination.add_file(path, sha256)
-        for session in sessions:
+        for session in missing.sessions:
             self.destination.add_session(session)
-        return len(files) + len(sessions), given.problem
+        return len(missing.files) + len(missing.sessions), missing.problem
+
+    def missing(self) -> ForgottenEntries:
+        """Return the entries that the database does not have. Raises as `into_database`."""
+        given, stored = self.origin.load(), self.destination.load()
+        files = {
+            each[0]: each[1] for each in given.files.items() if each[0] not in stored.files and self._is_file(*each)
+        }
+        sessions = frozenset(each for each in given.sessions - stored.sessions if not session_id_problem(each))
+        return ForgottenEntries(files, sessions, given.problem)
 
     def _is_file(self, path: str, sha256: str) -> bool:
         try:
@@ -61,32 +75,44 @@ class ForgottenCopy:
 class DocumentCopies:
     """Copies of one agent's memory files, and of its transcripts if a folder for them was given.
 
-    `location` is the database, without a user or password.
+    `location` is the database, without a user or password. `documents` has the agent's rows.
     """
 
     agent_id: str
     location: str
+    documents: "AgentDatabase"
     files: "FolderCopy"
     transcripts: "TranscriptCopy | None"
     forgotten: ForgottenCopy
 
 
+def require_documents(settings: ResolvedSettings) -> None:
+    """Check that the settings keep the memory files in a database.
+
+    Raises:
+        SettingsError: they do not.
+    """
+    if not settings.service.store.has_documents:
+        raise SettingsError(
+            "the settings keep the memory files in the workspace; to keep them in a database, set memoryd.store.url, "
+            'and memoryd.store.documents to "database"'
+        )
+
+
 @contextmanager
 def open_copies(
-    settings: ResolvedSettings, agent_id: str, folder: Path, sessions: Path | None
+    settings: ResolvedSettings, agent_id: str, folder: Path, sessions: Path | None, forgotten: Path | None = None
 ) -> Iterator[DocumentCopies]:
     """Yield the copies of an agent between the database of the settings and two folders.
+
+    `forgotten` is the list of forgotten files and sessions; by default, it is the one in the state directory.
 
     Raises:
         AgentNotFound: no such agent is configured.
         SettingsError: the settings keep the memory files in a folder, or the driver is not installed.
     """
     store = settings.service.store
-    if store.url is None or store.documents != "database":
-        raise SettingsError(
-            "the settings keep the memory files in the workspace; to keep them in a database, set memoryd.store.url, "
-            'and memoryd.store.documents to "database"'
-        )
+    require_documents(settings)
     config = agent_config(settings.agent(agent_id), settings)
     clock = Clock()
 
@@ -103,9 +129,10 @@ def open_copies(
         yield DocumentCopies(
             config.agent_id,
             documents.location,
+            documents,
             FolderCopy(documents, writer, folder.absolute(), config.sync.max_file_bytes),
             None if sessions is None else TranscriptCopy(documents, transcripts, sessions.absolute()),
-            ForgottenCopy(ForgottenFile(config.forgotten_path), ForgottenRows(documents), config.roots),
+            ForgottenCopy(ForgottenFile(forgotten or config.forgotten_path), ForgottenRows(documents), config.roots),
         )
     finally:
         history.close()

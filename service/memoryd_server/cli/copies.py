@@ -67,8 +67,8 @@ def import_folder(**given: Any) -> None:
     These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
     are equal in the database are not copied, so an interrupted import can be repeated; no file is deleted. At the end,
     the SHA-256 of all files is compared. If a file was kept because it differs, was skipped, or changed during the
-    import, the command lists it and exits with status 1. A running daemon indexes the files within
-    memoryd.reconcileSeconds; `memoryd index` indexes them immediately.
+    import, the command lists it and exits with status 1. Running daemons are notified at the end, and index the files
+    then; one that is not connected to the database at that moment does when it is connected again.
     """
     _run(given, into_database=True)
 
@@ -100,6 +100,8 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
             # First, so that no sync indexes a forgotten file between.
             forgotten, problem = (0, "") if not into_database or given["dry_run"] else copies.forgotten.into_database()
             reports = _copy(copies, given, into_database=into_database)
+            if into_database and not given["dry_run"]:
+                copies.documents.notify_replicas()
     is_complete = all(report.is_complete for report in reports.values()) and not problem
     if given["as_json"]:
         shown = {name: asdict(report) for name, report in reports.items()}
@@ -107,12 +109,12 @@ def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
         print_json({**totals, **({"forgotten": forgotten} if into_database else {}), **shown})
     else:
         if forgotten:
-            words = "forgotten files and sessions stay out of the index. If a daemon uses the agent now, restart it."
-            click.echo(f"Copied the list of {forgotten} {words}")
+            click.echo(f"Copied the list of {forgotten} forgotten files and sessions, which stay out of the index.")
         for name, report in reports.items():
-            for line in _lines(name, report, dry_run=given["dry_run"]):
+            for line in report_lines(name, report, dry_run=given["dry_run"]):
                 click.echo(printable(line))
-            _complain(name, report)
+            hint = "--replace replaces it" if name == "files" else "transcripts are never replaced"
+            complain_of(name, report, f"differs and was kept; {hint}")
     if problem:
         complain(printable(problem))
     if not is_complete:
@@ -145,9 +147,11 @@ def _one_way(copy: Any, options: CopyOptions, *, into_database: bool) -> CopyRep
     return report
 
 
-def _lines(name: str, report: CopyReport, *, dry_run: bool) -> Iterator[str]:
+def report_lines(name: str, report: CopyReport, *, dry_run: bool, has_sizes: bool = True) -> Iterator[str]:
+    """Yield what a copy did, as lines of text; `name` is the plural of what was copied."""
     verb = "Would copy" if dry_run else "Copied"
-    text = f"{verb} {report.copied} {name} ({bytes_text(report.copied_bytes)}); {report.equal} were equal"
+    size = f" ({bytes_text(report.copied_bytes)})" if has_sizes else ""
+    text = f"{verb} {report.copied} {name}{size}; {report.equal} were equal"
     yield text + (f", {report.replaced} replaced." if report.replaced else ".")
     if report.verified:
         yield f"Compared {report.verified} {name} afterwards: {len(report.mismatched)} differ."
@@ -155,12 +159,11 @@ def _lines(name: str, report: CopyReport, *, dry_run: bool) -> Iterator[str]:
         yield f"Left out {len(report.others)} other files below memory/: they are not Markdown."
 
 
-def _complain(name: str, report: CopyReport) -> None:
-    """Print why a copy is not complete."""
-    hint = "--replace replaces it" if name == "files" else "transcripts are never replaced"
+def complain_of(name: str, report: CopyReport, conflict: str, skipped: str = "was skipped: ") -> None:
+    """Print why a copy is not complete; `conflict` says what was done with what differs."""
     messages = {
-        **{path: f"was skipped: {reason}" for path, reason in report.skipped.items()},
-        **dict.fromkeys(report.conflicts, f"differs and was kept; {hint}"),
+        **{path: f"{skipped}{reason}" for path, reason in report.skipped.items()},
+        **dict.fromkeys(report.conflicts, conflict),
         **dict.fromkeys(report.mismatched, "changed during the copy; repeat the command"),
     }
     for path, message in list(messages.items())[:_MOST_SHOWN]:

@@ -39,6 +39,7 @@ _MODULES: Mapping[str, str] = {
     "session": "session",
     "import": "copies:import_",
     "export": "copies",
+    "migrate": "migrate",
     "entry": "entry",
     "watch": "index",
     "agents": "status",
@@ -83,7 +84,7 @@ def main() -> None:
     """Long-term memory for AI agents: Markdown files, indexed and searched over gRPC.
 
     Commands call the running daemon. If no daemon is running, most commands do the work in their own process. `reload`
-    and `health` need a running daemon; `config`, `token`, `eval`, `import` and `export` do not call it.
+    and `health` need a running daemon; `config`, `token`, `eval`, `import`, `export` and `migrate` do not call it.
     """
 
 

@@ -62,9 +62,7 @@ from memoryd_server.sources.roots import (
 from memoryd_server.sources.session_database import change_signature
 from memoryd_server.sources.session_list import DATABASE_DEVICE, session_id_problem
 from memoryd_server.sources.session_messages import messages_of_session
-from memoryd_server.sources.session_source import (
-    Transcript,
-)
+from memoryd_server.sources.session_source import Transcript, discover_sessions, list_archives
 from memoryd_server.sources.transcript_text import FLATTENING_VERSION, USER, Message
 from memoryd_server.sources.transcripts import (
     MOST_LINE_BYTES,
@@ -144,6 +142,7 @@ __all__ = [
     "change_signature",
     "day_of",
     "discover_files",
+    "discover_sessions",
     "file_stat",
     "file_system_of",
     "has_memory_files",
@@ -153,6 +152,7 @@ __all__ = [
     "is_rotated",
     "is_session_path",
     "is_too_deep",
+    "list_archives",
     "list_transcripts",
     "match_day",
     "messages_of_session",

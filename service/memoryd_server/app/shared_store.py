@@ -34,9 +34,10 @@ def database_of(settings: DatabaseSettings) -> "Database":
         raise SettingsError(
             f"memoryd.store.url needs the package {error.name or 'psycopg[binary]'}: pip install 'memoryd[postgres]'"
         ) from error
-    url = settings.url
+    url, standby_url, more = settings.url, settings.standby_url, (settings.password_file, settings.max_connections)
     return Database(
-        DatabaseConfig("" if url is None else url.get_secret_value(), settings.password_file, settings.max_connections)
+        DatabaseConfig("" if url is None else url.get_secret_value(), *more),
+        standby=None if standby_url is None else DatabaseConfig(standby_url.get_secret_value(), *more, is_standby=True),
     )
 
 
@@ -50,12 +51,26 @@ class SharedStore:
         self._settings = settings
         self._guard = threading.Lock()
         self._database: Database | None = None
+        self._on_abandoned: Callable[[str], None] | None = None
 
     def _opened(self) -> "Database":
         """Return the database, to which nothing is connected yet. Raises as `database_of`."""
         with self._guard:
-            self._database = self._database or database_of(self._settings)
+            if self._database is None:
+                self._database = database_of(self._settings)
+                self._report_abandoned(self._database)
             return self._database
+
+    def on_abandoned(self, callback: Callable[[str], None]) -> None:
+        """Call `callback` with each agent whose index another daemon has left unfinished, as `Replica.on_abandoned`."""
+        with self._guard:
+            self._on_abandoned = callback
+            if self._database is not None:
+                self._report_abandoned(self._database)
+
+    def _report_abandoned(self, database: "Database") -> None:
+        if self._on_abandoned is not None:
+            database.replica.on_abandoned(self._on_abandoned)
 
     def metrics(self) -> DatabaseMetrics | None:
         """Return the metrics of the database; None if no agent uses it."""
@@ -65,7 +80,12 @@ class SharedStore:
     def storage(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Keep an agent's index and vector cache in the database. Raises as `_opened`."""
         database = self._opened()
-        from memoryd_server.postgres import PostgresEmbeddingCache, PostgresStore, cached_bytes  # noqa: PLC0415 -- as above
+        from memoryd_server.postgres import (  # noqa: PLC0415 -- as above
+            PostgresEmbeddingCache,
+            PostgresStandby,
+            PostgresStore,
+            cached_bytes,
+        )
 
         agent_id = config.agent_id
 
@@ -75,8 +95,20 @@ class SharedStore:
                 return EmbeddingCache(None, 0, now_ms)
             return PostgresEmbeddingCache(database, agent_id, config.cache_max_entries, now_ms)
 
-        store = PostgresStore(database, agent_id, identity, approximate_above=self._settings.approximate_above)
-        return AgentStorage(store, open_cache, lambda: cached_bytes(database, agent_id))
+        store = PostgresStore(
+            database,
+            agent_id,
+            identity,
+            approximate_above=self._settings.approximate_above,
+            keeps_lease=self._settings.documents == "folder",
+        )
+        standby = database.standby
+        return AgentStorage(
+            store,
+            open_cache,
+            lambda: cached_bytes(database, agent_id),
+            None if standby is None else PostgresStandby(standby, agent_id, lambda: store.hnsw_index),
+        )
 
     def history(self, config: AgentConfig, now_ms: Callable[[], int]) -> "PostgresWriteHistory":
         """Keep the history of an agent's writes in the database. Raises as `_opened`."""

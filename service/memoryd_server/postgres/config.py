@@ -10,6 +10,9 @@ from psycopg import conninfo
 from memoryd_server.access import read_private
 from memoryd_server.errors import IndexUnavailable, SettingsError
 
+RENEW_SECONDS: Final = 1.0
+LEASE_SECONDS: Final = 5.0
+
 # Unless the URL sets them. A dead host is noticed within some 30 s.
 _DEFAULTS: Final = (
     ("application_name", "memoryd"),
@@ -26,8 +29,9 @@ class DatabaseConfig:
 
     `password_file` contains only the password, and is read for each connection. `idle_seconds` is how long unused
     connections are kept. After `check_seconds` without an answer to a statement, a new connection checks whether the
-    server answers. `vacuum_seconds` is the shortest time between two runs of VACUUM. `is_standby` is whether the URL is
-    that of a standby, which is also used after its promotion.
+    server answers. `vacuum_seconds` is the shortest time between two runs of VACUUM. The row of this replica is renewed
+    every `renew_seconds`, and valid for `lease_seconds` after that. `is_standby` is whether the URL is that of a
+    standby, which is also used after its promotion.
     """
 
     url: str = field(repr=False)
@@ -38,6 +42,8 @@ class DatabaseConfig:
     check_seconds: float = 15.0
     is_standby: bool = False
     vacuum_seconds: float = 600.0
+    renew_seconds: float = RENEW_SECONDS
+    lease_seconds: float = LEASE_SECONDS
 
     @property
     def setting(self) -> str:

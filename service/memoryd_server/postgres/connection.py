@@ -1,4 +1,4 @@
-"""Database: connections to one PostgreSQL database, transactions of one agent, and the locks of agents.
+"""Database: connections to one PostgreSQL database, transactions of one agent, and the leases of agents.
 
 Each transaction sets `memoryd.agent`, which the policies of the tables compare, for its own duration only. So a
 connection that is used again never shows the rows of another agent. A connection that was idle while the server
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Final
 
 import psycopg
@@ -22,9 +23,11 @@ from memoryd_server.postgres import schema
 from memoryd_server.postgres.changes import ChangeListener
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.errors import ServerNotAnswering, translated
-from memoryd_server.postgres.locks import AgentLocks
+from memoryd_server.postgres.leases import AgentLeases
 from memoryd_server.postgres.pool import ConnectionPool
+from memoryd_server.postgres.replica import REPLICA_ID_BYTES, Replica
 from memoryd_server.postgres.session import STATEMENT_SECONDS, Connection, Operation, prepare_session
+from memoryd_server.postgres.standby import Standby
 from memoryd_server.postgres.vacuum import VacuumScheduler
 
 _BEGIN_READ: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -41,20 +44,34 @@ class Database:
 
     A user of the database is a part of the process that attaches to it, such as the index of an agent. Connections are
     opened when they are needed, and closed when no user is attached. `monotonic` is a clock in seconds. `vacuums`
-    removes deleted text from the tables. `changes` sends and receives notifications of changes.
+    removes deleted text from the tables. `changes` sends and receives notifications of changes. `replica` is this
+    process among those that use the database, and `leases` are its rights to change indexes.
     """
 
-    def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        config: DatabaseConfig,
+        monotonic: Callable[[], float] = time.monotonic,
+        standby: DatabaseConfig | None = None,
+    ) -> None:
         self._config = config
         self._monotonic = monotonic
         # psycopg reports lost connections as exceptions too.
         logging.getLogger("psycopg").addHandler(logging.NullHandler())
-        self._pool = ConnectionPool(config, monotonic)
+        replica_id = secrets.token_hex(REPLICA_ID_BYTES)
+        self._pool = ConnectionPool(config, monotonic, replica_id)
         self._long_writes = threading.BoundedSemaphore(max(1, config.max_connections // 2))
         self._prepared = False
-        self._locks = AgentLocks(self._pool.connect)
+        self._using = threading.Lock()
         self.vacuums = VacuumScheduler(self._pool.connect, config.vacuum_seconds, monotonic)
-        self.changes = ChangeListener(self._pool.connect, self.write, secrets.token_hex(8))
+        self.changes = ChangeListener(self._pool.connect, self.write, replica_id)
+        self.replica = Replica(
+            replica_id, self._pool.connect, monotonic, config.lease_seconds, renew_seconds=config.renew_seconds
+        )
+        self.leases = AgentLeases(self.replica, partial(self.write, operation=Operation.LEASES), self._pool.connection)
+        self.standby: Standby | None = None
+        if standby is not None:
+            self.standby = Standby(Database(standby, monotonic), self.replica, self._pool.meter, monotonic)
 
     @property
     def location(self) -> str:
@@ -74,16 +91,21 @@ class Database:
         return self._pool.connect()
 
     def attach(self) -> None:
-        """Keep connections for one more user."""
-        self._pool.attach()
+        """Keep connections for one more user. Waits while the last one ends."""
+        with self._using:
+            self._pool.attach()
+            if self.standby is not None:
+                self.standby.attach()
 
     def detach(self) -> None:
-        """End the use of one user; close all connections after the last one."""
-        if self._pool.detach():
-            # Another user may have attached, and locked its agent, since.
-            self._locks.close_unused()
-            self.vacuums.stop()
-            self.changes.stop()
+        """End the use of one user; close all connections, and end the leases, after the last one."""
+        with self._using:
+            if self.standby is not None:
+                self.standby.detach()
+            if self._pool.detach():
+                self.vacuums.stop()
+                self.changes.stop()
+                self.replica.stop()
 
     def prepare(self, *, again: bool = False) -> None:
         """Create or upgrade the tables, once; `again` if they may have been removed. Raises as `schema.prepare`."""
@@ -94,19 +116,6 @@ class Database:
             # The type of vectors may be in another schema than when the connection was opened.
             prepare_session(connection)
         self._prepared = True
-
-    def lock(self, agent_id: str) -> None:
-        """Lock an agent for this process until `unlock`.
-
-        Raises:
-            IndexBusy: another process, or another store of this one, holds it.
-        """
-        with translated():
-            self._locks.acquire(agent_id)
-
-    def unlock(self, agent_id: str) -> None:
-        """Release the lock of an agent. The server may be unreachable: it releases the lock itself."""
-        self._locks.release(agent_id)
 
     @contextmanager
     def read(
@@ -141,7 +150,6 @@ class Database:
             IndexUnavailable, IndexBusy, IndexReadOnly, DiskFull: the transaction is not committed. If the server was
                 lost during the commit, it may be.
         """
-        self._locks.restore()
         with (
             self._measured(operation, None),
             self._turn_of_long() if is_long else nullcontext(),

@@ -141,10 +141,13 @@ class AgentHnsw:
         self._prefix = f"vectors_hnsw_{digest[:20]}_"
         self.current: HnswIndex | None = None
 
-    def open(self, connection: Connection) -> None:
-        """Find the index that an earlier process has created."""
+    def open(self) -> None:
+        """Allow `update` again, after `stop`."""
         self._stopped.clear()
         self._retry_at = -math.inf
+
+    def load(self, connection: Connection) -> None:
+        """Find the index that another process has created."""
         self.current = next(filter(None, map(self._parsed, self._existing(connection, valid=True))), None)
 
     def stop(self) -> None:

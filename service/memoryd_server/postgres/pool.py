@@ -19,7 +19,7 @@ from memoryd_server.errors import DeadlineTooShort, IndexBusy
 from memoryd_server.observe import DatabaseMeter, DatabaseMetrics
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.errors import RETRY_SECONDS, ServerNotAnswering
-from memoryd_server.postgres.session import STATEMENT_SECONDS, Connection, prepare_session
+from memoryd_server.postgres.session import STATEMENT_SECONDS, Connection, prepare_session, session_name
 from memoryd_server.threads import on_thread
 
 MAX_WAIT_SECONDS: Final = 10.0
@@ -36,10 +36,12 @@ class ConnectionPool:
     """The connections, opened when they are needed. Thread-safe. Blocks.
 
     Unused ones are closed after `idle_seconds`, by a thread that runs while there are any, and when the last user ends.
+    The name of each session ends with `replica_id`.
     """
 
-    def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float]) -> None:
+    def __init__(self, config: DatabaseConfig, monotonic: Callable[[], float], replica_id: str) -> None:
         self._config = config
+        self._replica_id = replica_id
         self._monotonic = monotonic
         self._changed = threading.Condition()
         # Sorted by the time of the last use.
@@ -222,10 +224,10 @@ class ConnectionPool:
         return connection
 
     def _new_connection(self) -> Connection:
+        parameters = self._config.parameters()
+        parameters["application_name"] = session_name(parameters["application_name"], self._replica_id)
         # psycopg prepares statements after some uses. Their generic plans do not depend on the agent, and can be slow.
-        connection: Connection = Connection.connect(
-            **self._config.parameters(), autocommit=True, prepare_threshold=None
-        )
+        connection: Connection = Connection.connect(**parameters, autocommit=True, prepare_threshold=None)
         try:
             connection.meter = self.meter
             connection.statement_seconds = self._config.connect_seconds

@@ -1,4 +1,4 @@
-"""The tables of the database, as migrations in order. All of them belong to agents, except that of the migrations.
+"""The tables of the database, as migrations in order. They belong to agents, except those of migrations and replicas.
 
 `agent_id` leads every key, and every statement names it, so that the tables can be distributed by it. Each table has a
 forced policy: a transaction sees and writes only the rows of the agent in the setting `memoryd.agent`, and none if it
@@ -15,6 +15,7 @@ import psycopg
 from memoryd_server.errors import IndexTooNew, IndexUnavailable
 from memoryd_server.postgres.document_tables import DOCUMENT_STATEMENTS, DOCUMENT_TABLES
 from memoryd_server.postgres.errors import translated
+from memoryd_server.postgres.replica_tables import REPLICA_STATEMENTS
 
 SCHEMA: Final = "memoryd"
 """The schema of the tables."""
@@ -25,7 +26,7 @@ _MIGRATION_LOCK = 0x6D6D7264
 # Text is compared byte by byte, so that the terms that begin with a prefix are a range of the key. A path can be longer
 # than a key, so keys have its hash: a column, because a policy hides rows from the functions of an index.
 _INDEX_TABLES = (
-    # `fence` counts the processes that have opened the index for writing; only the last one may write.
+    # `fence` rises with each lease of the agent; only the replica that has acquired the last one may write.
     """CREATE TABLE agents(
         agent_id text COLLATE "C" PRIMARY KEY CHECK (agent_id <> ''),
         generation integer NOT NULL,
@@ -282,6 +283,7 @@ def _policies(tables: tuple[str, ...]) -> tuple[str, ...]:
 _MIGRATIONS: Mapping[int, tuple[str, ...]] = {
     1: (*_INDEX_TABLES, *_CACHE_TABLES, *_HISTORY_TABLES, *_policies(_FIRST_TABLES)),
     2: (*DOCUMENT_STATEMENTS, *_policies(DOCUMENT_TABLES)),
+    3: REPLICA_STATEMENTS,
 }
 
 SCHEMA_VERSION: Final = max(_MIGRATIONS)

@@ -68,13 +68,17 @@ class GenerationState:
 
 
 class AgentScope:
-    """Statements on the rows of one agent's generation; `state` is that of the start of the transaction."""
+    """Statements on the rows of one agent's generation.
+
+    `state` is that of the start of the transaction, and `revision` the one that readers see after it.
+    """
 
     def __init__(
         self, connection: Connection, agent_id: str, state: GenerationState, deadline: float | None = None
     ) -> None:
         self.connection = connection
         self.state = state
+        self.revision = state.revision
         self._deadline = deadline
         self._limited_at = time.monotonic()
         self._key: Mapping[str, object] = {"agent": agent_id, "generation": state.generation}
@@ -142,4 +146,5 @@ class AgentScope:
     def raise_revision(self) -> int:
         """Raise the revision, and return it."""
         query = f"UPDATE generations SET revision = greatest(revision + 1, {NOW_MS}) WHERE {OWN} RETURNING revision"  # noqa: S608 -- constants
-        return int(self.one(query)[0])
+        self.revision = int(self.one(query)[0])
+        return self.revision

@@ -19,6 +19,8 @@ STATEMENT_SECONDS: Final = 1800.0
 MARGIN_SECONDS: Final = 0.5
 """How long after the deadline the server may still report that it has ended a statement."""
 
+_MOST_NAME_BYTES: Final = 63
+
 # Parallel plans and JIT compilation make small queries slower. The chunks of a filter are read into a
 # hash table only if it fits the memory. The server ends the session of a client that has vanished, and with it the
 # locks.
@@ -50,7 +52,8 @@ class Operation(StrEnum):
     HISTORY_WRITE = "history_write"
     DOCUMENTS_READ = "documents_read"
     DOCUMENTS_WRITE = "documents_write"
-    LOCKS = "locks"
+    LEASES = "leases"
+    HEARTBEAT = "heartbeat"
     VACUUM = "vacuum"
     OTHER = "other"
 
@@ -123,6 +126,13 @@ class DatabaseConnection(psycopg.Connection[tuple[Any, ...]]):  # type: ignore[m
 
 
 Connection: TypeAlias = DatabaseConnection
+
+
+def session_name(name: str, replica_id: str) -> str:
+    """Return the `application_name` of the sessions of a replica: a name, shortened if necessary, and the id."""
+    # The server stores other characters as several.
+    ascii_name = name.encode("ascii", "replace").decode()
+    return f"{ascii_name[: _MOST_NAME_BYTES - 1 - len(replica_id)]} {replica_id}"
 
 
 def prepare_session(connection: Connection) -> None:

@@ -1,19 +1,25 @@
 """PostgresStore: one agent's index in a PostgreSQL database.
 
-The process that opens an index locks the agent and raises its fence, which every later write checks. A rebuild writes
-the next generation of the agent's rows, and replaces the current one in one transaction.
+Any number of replicas open an index. One that changes it takes the agent's lease, which raises the fence that every
+write checks. A rebuild writes the next generation of the agent's rows, and replaces the current one in one transaction.
 """
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Final, TypeVar
 
-from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUnavailable, MemorydError, SyncCancelled
+from memoryd_server.errors import IndexBusy, IndexDamaged, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
 from memoryd_server.postgres.connection import Database, DatabaseUse
-from memoryd_server.postgres.hnsw import AgentHnsw
+from memoryd_server.postgres.generations import (
+    IndexFacts,
+    create_generation,
+    create_missing,
+    delete_other_generations,
+)
+from memoryd_server.postgres.hnsw import AgentHnsw, HnswIndex
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
 from memoryd_server.postgres.session import Connection, Operation
@@ -34,33 +40,45 @@ _T = TypeVar("_T")
 
 _ATTEMPTS: Final = 3
 
-_CREATE = f"""INSERT INTO generations(agent_id, generation, revision, identity, analyzer_version)
-    VALUES(%(agent)s, %(generation)s, greatest(%(after)s + 1, {NOW_MS}), %(identity)s, %(analyzer)s)"""
-_FACTS = f"""SELECT identity, mixed_chunking, analyzer_version, last_sync_ms IS NOT NULL FROM generations
-    WHERE {OWN}"""  # noqa: S608 -- a constant
-
 
 class PostgresStore:
-    """The index of an agent, locked by this process from `open` to `close`.
+    """The index of an agent, which other replicas may use too.
 
-    `read` and `index_vectors` may be called on any thread, everything else only on the agent's writer thread. An agent
-    with more than `approximate_above` vectors gets an HNSW index; none does if that is 0.
+    `read`, `index_vectors`, `watch` and `reload` may be called on any thread, everything else only on the agent's
+    writer thread. An agent with more than `approximate_above` vectors gets an HNSW index; none does if that is 0. With
+    `keeps_lease`, the lease is held from `reserve` or `open` to `close`, so that no other replica changes the index: it
+    is that of files of this machine.
     """
 
     def __init__(
-        self, database: Database, agent_id: str, identity: BuildIdentity, *, approximate_above: int = 0
+        self,
+        database: Database,
+        agent_id: str,
+        identity: BuildIdentity,
+        *,
+        approximate_above: int = 0,
+        keeps_lease: bool = False,
     ) -> None:
         self._database = database
         self._agent_id = agent_id
         self._identity = identity
+        self._keeps_lease = keeps_lease
         self._caches = PostgresReaderCaches()
         self._guard = threading.Lock()
+        # So that no snapshot replaces what was loaded from a later one.
+        self._loading = threading.Lock()
         self._readers = 0
         self._is_idle = True
         self._use = DatabaseUse(database)
-        self._is_locked = False
-        self._end_watch: Callable[[], None] = lambda: None
-        self._agent: AgentWriter | None = None
+        self._agent = AgentWriter(database, agent_id, self._notify)
+        self._is_open = False
+        # How many `exclusive` blocks are nested.
+        self._depth = 0
+        # The fence after which nothing has changed since the facts were loaded; None if that is not known.
+        self._known_fence: int | None = None
+        # Counts the changes of the facts by this store, which a snapshot from before must not replace.
+        self._facts_version = 0
+        self._end_watch: Callable[[], None] | None = None
         self._version = ""
         self._hnsw = AgentHnsw(database.connect, agent_id, approximate_above)
         # The changes of the index after which the HNSW index was last compared with what is wanted.
@@ -76,94 +94,93 @@ class PostgresStore:
         """Whether a sync has completed since the index was created; until then, its revision has no meaning."""
 
     def reserve(self) -> None:
-        """Lock the agent before `open`. `open` reports every other reason why the index cannot be opened.
+        """Take a lease that is kept, before `open`. `open` reports every other reason why it cannot be opened.
 
         Raises:
-            IndexBusy: another process holds the index.
+            IndexBusy: another replica holds the lease.
         """
-        with suppress(IndexReadOnly, DiskFull, IndexUnavailable):
-            self._lock()
+        try:
+            self._reserve()
+        except IndexBusy:
+            self.close()
+            raise
+        except MemorydError:
+            return
 
-    def _lock(self) -> None:
+    def _reserve(self) -> None:
         self._use.begin()
-        if not self._is_locked:
-            try:
-                self._database.lock(self._agent_id)
-            except BaseException:
-                self.close()
-                raise
-            self._is_locked = True
+        if self._keeps_lease and self._agent.fence is None:
+            self._database.prepare()
+            self._agent.begin(self._database.leases.acquire_unused(self._agent_id).fence)
 
     def open(self) -> None:
-        """Lock and open the index; create it, and the tables, if they are missing.
+        """Open the index; create it, and the tables, if they are missing.
 
         Raises:
-            IndexBusy: another process holds the index.
+            IndexBusy: another replica holds the lease that is to be kept.
             IndexTooNew: a newer memoryd has upgraded the tables.
             IndexReadOnly, DiskFull: the server accepts no writes.
             IndexUnavailable: the server cannot be reached or used.
         """
         try:
-            self._lock()
+            self._reserve()
             self._database.prepare()
-            self._open_agent()
+            try:
+                facts = self._load()
+            except IndexDamaged:
+                self._create_missing()
+                facts = self._load()
+            self._hnsw.open()
+            self._is_open = True
+            if self._keeps_lease and facts.has_other_generations:
+                self._delete_unfinished()
         except BaseException:
             self.close()
             raise
 
-    def _open_agent(self) -> None:
-        """Create the agent's rows if they are missing, raise the fence, and remove rows of an unfinished rebuild."""
+    def _create_missing(self) -> None:
+        """Create the agent's rows if they are missing."""
+        self._database.prepare(again=True)
         last = self._caches.counts
+        after, identity = last.revision if last else 0, self._identity.to_json()
         with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE) as connection:
-            query = """INSERT INTO agents(agent_id, generation, fence) VALUES(%(agent)s, 1, 1)
-                ON CONFLICT (agent_id) DO UPDATE SET fence = agents.fence + 1 RETURNING generation, fence"""
-            row = connection.execute(query, {"agent": self._agent_id}).fetchone()
-            if row is None:
-                raise IndexDamaged("the index has no row of the agent")
-            generation, fence = row
-            if not self._has_generation(connection, generation):
-                self._create_generation(connection, generation, last.revision if last else 0)
-            scope = AgentScope.load(connection, self._agent_id)
-            if _has_other_generations(scope):
-                _delete_generations(scope, "generation <> %(generation)s")
-            self._set_facts(scope)
-            self._hnsw.open(connection)
+            create_missing(connection, self._agent_id, self._agent.fence or 0, after, identity)
+
+    def _load(self) -> IndexFacts:
+        """Load what the store remembers of the index."""
+        with self._loading:
+            version = self._facts_version
+            with self._agent.read(None) as scope:
+                facts = IndexFacts.load(scope)
+                self._hnsw.load(scope.connection)
+            is_settled = not (facts.has_lease or facts.has_other_generations)
+            with self._guard:
+                if version == self._facts_version:
+                    self._set_facts(facts)
+                    self._known_fence = facts.fence if is_settled else None
         self._indexed = -1
-        self._agent = AgentWriter(self._database, self._agent_id, fence)
+        return facts
 
-    def _has_generation(self, connection: Connection, generation: int) -> bool:
-        query = f"SELECT 1 FROM generations WHERE {OWN}"  # noqa: S608 -- a constant
-        return connection.execute(query, {"agent": self._agent_id, "generation": generation}).fetchone() is not None
-
-    def _create_generation(self, connection: Connection, generation: int, after_revision: int) -> None:
-        values = {
-            "agent": self._agent_id,
-            "generation": generation,
-            "after": after_revision,
-            "identity": self._identity.to_json(),
-            "analyzer": ANALYZER_VERSION,
-        }
-        connection.execute(_CREATE, values)
-
-    def _set_facts(self, scope: AgentScope) -> None:
-        stored, mixed, analyzer, completed = scope.one(_FACTS)
-        self.built_with = BuildIdentity.from_json(stored)
+    def _set_facts(self, facts: IndexFacts) -> None:
+        self.built_with = BuildIdentity.from_json(facts.identity)
         if self.built_with is None:
             self.build_differences = (("build", "unknown", self._identity.to_json()),)
         else:
             different = self.built_with.differences(self._identity)
-            self.build_differences = different or ((("chunking", "mixed", "uniform"),) if mixed else ())
-        self.keyword_outdated = analyzer != ANALYZER_VERSION
-        self.has_completed_sync = completed
+            self.build_differences = different or ((("chunking", "mixed", "uniform"),) if facts.mixed_chunking else ())
+        self.keyword_outdated = facts.analyzer_version != ANALYZER_VERSION
+        self.has_completed_sync = facts.has_completed_sync
 
     def close(self) -> None:
-        """Release the lock, and the connections if no other index uses them. Idempotent."""
+        """End the lease and the watch, and close the connections if no other index uses them. Idempotent."""
         self._hnsw.stop()
-        self._end_watch()
-        self._agent = None
-        if self._is_locked:
-            self._is_locked = False
-            self._database.unlock(self._agent_id)
+        self._is_open = False
+        if self._end_watch is not None:
+            self._end_watch()
+            self._end_watch = None
+        if self._agent.fence is not None:
+            self._agent.end()
+            self._database.leases.release(self._agent_id)
         self._use.end()
 
     def writer(self) -> PostgresWriter:
@@ -172,7 +189,7 @@ class PostgresStore:
 
     @property
     def _opened(self) -> AgentWriter:
-        if self._agent is None:
+        if not self._is_open:
             raise IndexUnavailable("the index is not open")
         return self._agent
 
@@ -221,33 +238,107 @@ class PostgresStore:
         damage = self.health.damage
         if damage is None:
             return False
-        self._database.prepare(again=True)
-        self._open_agent()
+        with self.exclusive(lambda: False):
+            self._create_missing()
+            self._load()
+            self._agent.record_news()
         reason = f"{damage.reason}; the index is being rebuilt from the Markdown"
         self.health.record_incident(Degradation(DegradationKind.INDEX_IMPAIRED, self.location, self.location, reason))
         self.health.record_repair()
         return True
 
-    def exclusive(self, should_stop: StopSign) -> AbstractContextManager[None]:  # noqa: ARG002 -- the protocol
-        """Do nothing: the lock of the agent excludes other processes from `open` to `close`."""
-        return nullcontext()
+    @contextmanager
+    def exclusive(self, should_stop: StopSign) -> Iterator[None]:
+        """Hold the lease of the agent until the block ends; wait while another replica does. Blocks can be nested.
+
+        What another replica has changed since the last lease is loaded first; the watchers of `health` are called on
+        this thread. If the lease is lost during the block, the next change raises IndexBusy.
+
+        Raises:
+            IndexBusy: `should_stop` returned true during the wait.
+            IndexUnavailable: the lease cannot be acquired.
+        """
+        if self._depth == 0:
+            self._acquire(should_stop)
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._depth == 0:
+                self._release()
+
+    def _acquire(self, should_stop: StopSign) -> None:
+        agent, leases = self._opened, self._database.leases
+        if self._keeps_lease and not agent.is_lost:
+            return
+        if agent.is_lost and agent.fence is not None:
+            agent.end()
+            leases.release(self._agent_id)
+        try:
+            lease = leases.acquire(self._agent_id, should_stop)
+        except IndexDamaged:
+            self._database.prepare(again=True)
+            lease = leases.acquire(self._agent_id, should_stop)
+        agent.begin(lease.fence)
+        try:
+            if lease.before != self._known_fence:
+                # The damage is recorded, and the block repairs it or finds it too.
+                with suppress(IndexDamaged):
+                    self._catch_up()
+            self._known_fence = lease.fence
+        except BaseException:
+            self._release()
+            raise
+
+    def _catch_up(self) -> None:
+        """Load what other replicas have changed, and delete what they have left of an unfinished rebuild."""
+        with self._recording_damage():
+            if self._load().has_other_generations:
+                self._delete_unfinished()
+        self.health.record_reload()
+
+    def _release(self) -> None:
+        # Before the release, so that a replica that is killed in between leaves an expired lease.
+        self._agent.notify()
+        if not self._keeps_lease:
+            self._agent.end()
+            self._database.leases.release(self._agent_id)
+
+    def _notify(self) -> None:
+        # A replica that misses it looks at the index when it acquires the lease or connects again.
+        with suppress(MemorydError):
+            self._database.changes.notify(self._agent_id)
 
     def watch(self, on_change: Callable[[], None]) -> None:
-        """Call `on_change`, on any thread, after another replica may have changed the agent, until `close`."""
-        self._end_watch()
+        """Call `on_change`, on any thread, after another replica may have changed the index or the memory files."""
+        self._database.replica.start()
         self._end_watch = self._database.changes.watch(self._agent_id, on_change)
 
     def reload(self) -> None:
-        """Do nothing, for the same reason."""
+        """Load again what the store remembers of the index, because another replica may have changed it. Blocks.
+
+        Raises:
+            IndexDamaged, IndexUnavailable: as `read`.
+        """
+        _ = self._opened
+        with self._recording_damage():
+            self._load()
+        self.health.record_reload()
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
-        """Call `work` and return its result; repair the index and call `work` again if damage is found during it.
+        """Call `work` within `exclusive` and return its result; after damage, repair the index and call `work` again.
 
         `work` receives a stop sign that is also set by damage.
 
         Raises:
             IndexDamaged: the rows of the agent were missing again, three times in a row.
+            IndexBusy, IndexUnavailable: as `exclusive`.
         """
+        with self.exclusive(should_stop):
+            return self._on_sound_index(work, should_stop)
+
+    def _on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
         for attempt in range(_ATTEMPTS):
             self.repair()
             try:
@@ -261,10 +352,17 @@ class PostgresStore:
                     raise
             else:
                 if self.health.damage is None:
-                    self.has_completed_sync = True
-                    self.health.record_completion()
+                    self._record_completion()
                     return result
         raise IndexDamaged(f"the rows of the agent {self._agent_id!r} in {self.location} were removed repeatedly")
+
+    def _record_completion(self) -> None:
+        with self._guard:
+            if not self.has_completed_sync:
+                self.has_completed_sync = True
+                self._facts_version += 1
+                self._opened.record_news()
+        self.health.record_completion()
 
     @contextmanager
     def rebuild(self) -> Iterator[PostgresWriter]:
@@ -272,35 +370,40 @@ class PostgresStore:
 
         Readers see the old generation until then, and open snapshots keep it.
         """
-        agent = self._opened
+        agent, identity = self._opened, self._identity.to_json()
         with agent.change(None) as scope:
-            _delete_generations(scope, "generation <> %(generation)s")
+            delete_other_generations(scope)
             generation = scope.state.generation + 1
-            self._create_generation(scope.connection, generation, scope.state.revision)
+            create_generation(scope.connection, self._agent_id, generation, scope.state.revision, identity)
         try:
-            yield PostgresWriter(agent, self._identity.to_json(), generation)
+            yield PostgresWriter(agent, identity, generation)
         except BaseException:
-            # What cannot be deleted now is deleted by the next `open` or rebuild.
-            with suppress(MemorydError), agent.change(None) as scope:
-                _delete_generations(scope, "generation <> %(generation)s")
+            self._delete_unfinished()
             raise
         self._swap(agent, generation)
 
+    def _delete_unfinished(self) -> None:
+        """Delete what rebuilds have left. What cannot be deleted now is deleted during the next lease."""
+        try:
+            with self._opened.change(None) as scope:
+                delete_other_generations(scope)
+        except MemorydError:
+            self._known_fence = None
+
     def _swap(self, agent: AgentWriter, generation: int) -> None:
         with agent.change(None) as scope:
-            before = scope.state.revision
             query = "UPDATE agents SET generation = %(next)s WHERE agent_id = %(agent)s"
             scope.run(query, next=generation)
             new = AgentScope.load(scope.connection, self._agent_id, generation)
-            new.run(
-                f"""UPDATE generations SET revision = greatest(revision, %(before)s + 1, {NOW_MS}) WHERE {OWN}""",  # noqa: S608 -- a constant
-                before=before,
-            )
+            query = f"""UPDATE generations SET revision = greatest(revision, %(before)s + 1, {NOW_MS}),
+                has_deleted_text = true WHERE {OWN} RETURNING revision"""  # noqa: S608 -- constants
             # The texts of the old generation are deleted ones.
-            new.run(f"UPDATE generations SET has_deleted_text = true WHERE {OWN}")  # noqa: S608 -- a constant
-            self._set_facts(new)
-        with suppress(MemorydError), agent.change(None) as scope:
-            _delete_generations(scope, "generation <> %(generation)s")
+            scope.revision = new.one(query, before=scope.state.revision)[0]
+            facts = IndexFacts.load(new)
+        with self._guard:
+            self._set_facts(facts)
+            self._facts_version += 1
+        self._delete_unfinished()
 
     def degradations(self) -> tuple[Degradation, ...]:
         """Return why searches do not read a complete index; reported with every answer."""
@@ -318,7 +421,9 @@ class PostgresStore:
         """
         with self._opened.change(None) as scope:
             revision = maintenance.refresh_keyword(scope, analyzer, should_stop)
-        self.keyword_outdated = False
+        with self._guard:
+            self.keyword_outdated = False
+            self._facts_version += 1
         return revision
 
     @property
@@ -332,7 +437,7 @@ class PostgresStore:
     def purge(self, should_stop: StopSign = lambda: False) -> bool:  # noqa: ARG002 -- the protocol
         """Return whether VACUUM has removed the deleted text from the tables; request a run if it has not.
 
-        A run serves all agents, on a thread of its own, so it is not waited for.
+        A run serves all agents, on a thread of its own, so it is not waited for. Nor is another replica.
         """
         vacuums = self._database.vacuums
         with self._recording_damage(), self._opened.read(None) as scope:
@@ -343,8 +448,11 @@ class PostgresStore:
         if not vacuums.has_completed(self._purge[1]):
             return False
         query = f"UPDATE generations SET has_deleted_text = false WHERE {OWN} AND revision = %(revision)s"  # noqa: S608 -- a constant
-        with self._recording_damage(), self._opened.change(None) as scope:
-            is_purged = scope.run(query, revision=revision) > 0
+        try:
+            with self.exclusive(lambda: True), self._recording_damage(), self._opened.change(None) as scope:
+                is_purged = scope.run(query, revision=revision) > 0
+        except IndexBusy:
+            return False
         self._purge = None
         return is_purged and not vacuums.has_deletion(self._agent_id)
 
@@ -362,6 +470,8 @@ class PostgresStore:
             plan = self._hnsw.plan(scope)
         if self._hnsw.update(plan):
             self._indexed = changes
+            if not plan.is_done:
+                self._notify()
 
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: the frequencies of terms."""
@@ -411,18 +521,11 @@ class PostgresStore:
         """Return which engine compares vectors, with its version as last probed. No I/O, no lock."""
         return VectorEngineStatus("pgvector" if self._hnsw.current is None else "pgvector-hnsw", self._version)
 
+    @property
+    def hnsw_index(self) -> HnswIndex | None:
+        """The HNSW index that searches use."""
+        return self._hnsw.current
+
     def vector_memory_bytes(self) -> int:
         """Return 0: vectors are in the memory of the server."""
         return 0
-
-
-def _has_other_generations(scope: AgentScope) -> bool:
-    """Return whether a rebuild has left rows: its generation is created before its rows, and deleted after them."""
-    query = "SELECT 1 FROM generations WHERE agent_id = %(agent)s AND generation <> %(generation)s LIMIT 1"
-    return bool(scope.all(query))
-
-
-def _delete_generations(scope: AgentScope, condition: str) -> None:
-    """Delete the generations of the agent of which the condition is true."""
-    for table in (*schema.INDEX_TABLES, "generations"):
-        scope.run(f"DELETE FROM {table} WHERE agent_id = %(agent)s AND {condition}")  # noqa: S608 -- constants

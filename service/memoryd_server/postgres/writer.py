@@ -1,11 +1,14 @@
 """PostgresWriter: files, transcripts and vectors of an index.
 
-Each method runs in its own transaction, which locks the agent and checks that no other process has opened its index
-for writing since. For one thread.
+Each method runs in its own transaction, which locks the agent and checks that no other replica has taken the lease
+over. For one thread.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from memoryd_server.errors import IndexBusy, SyncCancelled
 from memoryd_server.model import Chunk, FileStat
@@ -31,17 +34,47 @@ from memoryd_server.store import (
 
 _COPY_BATCH = 500
 _REFILL_BATCH = 500
+_NOTIFY_SECONDS: Final = 1.0
 
 
 class AgentWriter:
-    """Transactions of the process that has opened an agent's index for writing as the last one, with number `fence`."""
+    """Transactions that change an agent's index, under the lease of this replica with number `fence`.
 
-    def __init__(self, database: Database, agent_id: str, fence: int) -> None:
+    `changes` counts the transactions that have begun. `is_lost` is whether one has found that another replica has taken
+    the lease over. `notify` tells the other replicas of changes: about once a second during a lease.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        agent_id: str,
+        notify: Callable[[], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._database = database
         self._agent_id = agent_id
-        self._fence = fence
+        self._notify = notify
+        self._monotonic = monotonic
+        self._fence: int | None = None
+        self._has_news = False
+        self._notified_at = -math.inf
         self.changes = 0
-        """How many transactions have begun that change the index."""
+        self.is_lost = False
+
+    @property
+    def fence(self) -> int | None:
+        """The number of the lease; None without one."""
+        return self._fence
+
+    def begin(self, fence: int) -> None:
+        """Allow changes under a lease."""
+        self._fence = fence
+        self.is_lost = False
+        self._notified_at = self._monotonic()
+
+    def end(self) -> None:
+        """Allow no more changes."""
+        self._fence = None
 
     @contextmanager
     def read(self, generation: int | None) -> Iterator[AgentScope]:
@@ -54,22 +87,45 @@ class AgentWriter:
         """Open a transaction that changes a generation; the current one if it is None.
 
         Raises:
-            IndexBusy: another process has opened the index for writing.
+            IndexBusy: another replica has taken the lease over.
+            RuntimeError: this replica has no lease of the agent.
         """
         self.changes += 1
-        with self.locked() as connection:
-            yield AgentScope.load(connection, self._agent_id, generation)
+        with self._locked() as connection:
+            scope = AgentScope.load(connection, self._agent_id, generation)
+            yield scope
+        if generation is None and scope.revision != scope.state.revision:
+            self.record_news()
+            if self._monotonic() - self._notified_at >= _NOTIFY_SECONDS:
+                self.notify()
+
+    def record_news(self) -> None:
+        """Record that other replicas have to load what they remember of the index."""
+        self._has_news = True
+
+    def notify(self) -> None:
+        """Tell the other replicas of changes since the last time, if there were any."""
+        if self._has_news:
+            self._has_news = False
+            self._notified_at = self._monotonic()
+            self._notify()
 
     @contextmanager
-    def locked(self) -> Iterator[Connection]:
+    def _locked(self) -> Iterator[Connection]:
         """Open a transaction that no other one of the agent's index overlaps."""
+        if self._fence is None:
+            raise RuntimeError(
+                f"the index of the agent {self._agent_id!r} was changed outside `PostgresStore.exclusive`"
+            )
         with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE, is_long=True) as connection:
             query = "SELECT fence FROM agents WHERE agent_id = %s FOR UPDATE"
             row = connection.execute(query, (self._agent_id,)).fetchone()
             if row is not None and row[0] != self._fence:
+                self.is_lost = True
                 raise IndexBusy(
-                    f"another process has opened the index of the agent {self._agent_id!r} for writing; stop one of "
-                    "the two, and start this one again"
+                    f"another memoryd has taken over the index of the agent {self._agent_id!r}, because this one was "
+                    "cut off from the database for too long; try again",
+                    retry_after_seconds=1.0,
                 )
             yield connection
 

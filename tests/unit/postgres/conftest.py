@@ -18,8 +18,9 @@ def postgres_module(postgres_server):  # noqa: F811 -- the fixture
 
     shared = database()
 
-    def new_store(agent, of=shared, **options):
-        return child.PostgresStore(of, str(agent), child.IDENTITY, **options)
+    # By default, one that holds the lease of the agent while it is open, so that the tests can write at any time.
+    def new_store(agent, of=shared, *, keeps_lease=True, **options):
+        return child.PostgresStore(of, str(agent), child.IDENTITY, keeps_lease=keeps_lease, **options)
 
     return SimpleNamespace(server=postgres_server, database=database, new_store=new_store, child=child)
 

@@ -35,7 +35,8 @@ def agent_of(folder):
 
 
 def new_store(folder, database):
-    return PostgresStore(database, agent_of(folder), IDENTITY)
+    """A store that holds the lease of its agent while it is open, so that the contract can write at any time."""
+    return PostgresStore(database, agent_of(folder), IDENTITY, keeps_lease=True)
 
 
 if __name__ == "__main__":

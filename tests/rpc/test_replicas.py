@@ -271,12 +271,14 @@ async def test_files_of_an_import_are_indexed_by_a_running_daemon(replicas):
     running = await replicas.start("a", background=True)
     await running.synced()
     home = replicas.home("import")
-    home.put("memory/a.md", NOTE)
     home.settings(replicas.settings())
     arguments = ["import", "folder", str(home.workspace), "--state-dir", str(home.state_dir)]
-    done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
-    assert done.exit_code == 0, done.output
-    await until_found(running, "crane", "memory/a.md")
+    # Twice, because the daemon looks at the files once after its start.
+    for number in range(2):
+        home.put(f"memory/{number}.md", f"word{number}")
+        done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
+        assert done.exit_code == 0, done.output
+        await until_found(running, f"word{number}", f"memory/{number}.md")
 
 
 async def test_an_index_that_a_lost_replica_has_left_is_synced(replicas):

@@ -1,7 +1,6 @@
 """The daemon: it builds the parts from the settings, starts, reloads and stops them in order, and handles signals."""
 
 import asyncio
-import resource
 import signal
 import time
 from collections.abc import Callable
@@ -9,10 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-import threadpoolctl
-
 from memoryd_server.access import Credentials, parse_address
 from memoryd_server.agent import (
+    AbandonedIndexes,
     Agent,
     AgentConfig,
     Agents,
@@ -39,6 +37,7 @@ from memoryd_server.app.edges import Edges
 from memoryd_server.app.idle_exit import LOOK_SECONDS, IdleWatch
 from memoryd_server.app.metrics import collect_metrics, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
+from memoryd_server.app.process_limits import raise_descriptor_limit, use_calling_thread_only
 from memoryd_server.app.stop_signals import StopSignals
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
@@ -75,8 +74,6 @@ from memoryd_server.threads import SharedPool
 QUICK_THREADS = 3
 SLOW_THREADS = 4
 
-WANTED_DESCRIPTORS = 65_536
-
 
 class Daemon:
     """memoryd from `start` to `stop`.
@@ -106,6 +103,7 @@ class Daemon:
         self._stopping = False
         self._grace_seconds = settings.service.limits.shutdown_grace_seconds
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._abandoned: AbandonedIndexes | None = None
         # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
         self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
         self._storage = StorageFactory(log, settings.service.store)
@@ -272,6 +270,9 @@ class Daemon:
                 self._metrics_listener.start()
                 self._log.info("serve-metrics", url=self._metrics_listener.url)
             await self.edges.start(self._readiness, self._metrics)
+            if self._background:
+                self._abandoned = AbandonedIndexes(self.agents, self.resources.failures)
+                self._storage.on_abandoned(self._abandoned.report)
         except BaseException:
             await self.server.stop(0)
             await self._stop_edges()
@@ -384,6 +385,8 @@ class Daemon:
         # Searches that wait for a provider now answer by keywords, within the grace period.
         self.resources.embed.shutdown()
         self.resources.reranking.shut_down()
+        if self._abandoned is not None:
+            await self._abandoned.stop()
         await self.agents.interrupt_syncs()
         await self.server.stop(max(0.0, ends_at - time.monotonic()))
         await self._stop_edges()
@@ -418,7 +421,7 @@ async def run_daemon(
 
     With `exit_when_idle`, it also ends when it has been idle for the time in the settings.
     """
-    _raise_descriptor_limit()
+    raise_descriptor_limit()
     stop, reload = asyncio.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
     signal.signal(signal.SIGHUP, lambda *_: loop.call_soon_threadsafe(reload.set))
@@ -462,15 +465,6 @@ def _file_counts(done: SyncOutcome) -> dict[str, int]:
     return {"indexed": done.indexed_files, "removed": done.removed_files, "failed": done.failed_files}
 
 
-def _raise_descriptor_limit() -> None:
-    # Each agent has about ten open files, and the default limit of a process is often 1,024.
-    now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED_DESCRIPTORS if most == resource.RLIM_INFINITY else min(WANTED_DESCRIPTORS, most)
-    if resource.RLIM_INFINITY != now < wanted:
-        with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
 async def _reload_on_signal(
     requested: asyncio.Event,
     daemon: Daemon,
@@ -489,12 +483,3 @@ def _message_of(error: Exception) -> str:
 
 def _unexpected(error: Exception) -> Exception | None:
     return None if isinstance(error, MemorydError) else error
-
-
-def use_calling_thread_only() -> None:
-    """Prevent BLAS from starting threads, in the whole process.
-
-    The products of a search take tenths of a millisecond. Threads do not speed them up on an idle machine. On a busy
-    machine each product would wait until the last thread has run: 100 ms instead of one.
-    """
-    threadpoolctl.threadpool_limits(1, user_api="blas")

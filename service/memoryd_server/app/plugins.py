@@ -169,7 +169,7 @@ def postgres_history(config: AgentConfig, now_ms: Callable[[], int], parts: Stor
 def sqlite_history(config: AgentConfig, now_ms: Callable[[], int], _parts: StorageParts) -> SqliteWriteHistory:
     """Keep the history of an agent's writes in a SQLite file next to the ledger of its appends."""
     return SqliteWriteHistory(
-        config.ledger_path.with_name(f"{config.agent_id}.history.sqlite"),
+        config.history_path,
         max_age_seconds=config.history_seconds,
         max_bytes=config.history_bytes,
         now_ms=now_ms,
@@ -400,6 +400,10 @@ class StorageFactory:
     def database_metrics(self) -> DatabaseMetrics | None:
         """Return the metrics of the database of `memoryd.store`; None if it is not used."""
         return self._parts.shared.metrics()
+
+    def on_abandoned(self, callback: Callable[[str], None]) -> None:
+        """Call `callback`, on any thread, with each agent whose index another daemon has left unfinished."""
+        self._parts.shared.on_abandoned(callback)
 
     def _is_new(self, reason: str) -> bool:
         with self._lock:

@@ -1,5 +1,8 @@
 """The PostgreSQL driver of the store and of documents, and the only package that imports psycopg."""
 
+from memoryd_server.postgres.agent_database import AgentDatabase
+from memoryd_server.postgres.append_key_copy import AppendKeyCopy
+from memoryd_server.postgres.cache_copy import CacheCopy, ProviderRecordCopy
 from memoryd_server.postgres.config import DatabaseConfig
 from memoryd_server.postgres.connection import Database
 from memoryd_server.postgres.copy_report import CopyOptions, CopyReport
@@ -9,12 +12,17 @@ from memoryd_server.postgres.embedding_cache import PostgresEmbeddingCache, cach
 from memoryd_server.postgres.folder_copy import FolderCopy
 from memoryd_server.postgres.forgotten import ForgottenRows
 from memoryd_server.postgres.history import PostgresWriteHistory
+from memoryd_server.postgres.history_copy import HistoryCopy
 from memoryd_server.postgres.inspection import DatabaseInspection, inspect_database
+from memoryd_server.postgres.standby_view import PostgresStandby
 from memoryd_server.postgres.store import PostgresStore
 from memoryd_server.postgres.transcript_copy import TranscriptCopy
 from memoryd_server.postgres.transcripts import TranscriptRows
 
 __all__ = [
+    "AgentDatabase",
+    "AppendKeyCopy",
+    "CacheCopy",
     "CopyOptions",
     "CopyReport",
     "Database",
@@ -24,9 +32,12 @@ __all__ = [
     "DocumentWriter",
     "FolderCopy",
     "ForgottenRows",
+    "HistoryCopy",
     "PostgresEmbeddingCache",
+    "PostgresStandby",
     "PostgresStore",
     "PostgresWriteHistory",
+    "ProviderRecordCopy",
     "TranscriptCopy",
     "TranscriptRows",
     "cached_bytes",

@@ -4,18 +4,20 @@ import asyncio
 import itertools
 import json
 import random
+import threading
 
 import pytest
 from click.testing import CliRunner
 from google.protobuf.duration_pb2 import Duration
 
+from fake_providers import Fault
 from memoryd.v1 import memory_pb2
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd_server.cli.main import main
 from postgres_server import postgres_server  # noqa: F401 -- a fixture
 from rpc.editing import EDITS, all_versions, forget, write
 from rpc.sync_streams import FULL, follow, rest
-from rpc.wire import TIMEOUT, Home, check_refused, paths, quiet
+from rpc.wire import KEYWORD, TIMEOUT, Home, by_meaning, check_refused, paths, quiet
 from waiting import eventually
 
 pytest.importorskip("psycopg")
@@ -23,6 +25,7 @@ pytest.importorskip("psycopg")
 pytestmark = pytest.mark.postgres
 
 NUMBERS = itertools.count()
+NOTES = 300
 NOTE = "# Harbour\n\nthe crane lifts containers\n"
 SESSIONS = {"sources": ["memory", "sessions"], "experimental": {"sessionMemory": True}}
 # Nothing but a notification makes a daemon look at the files.
@@ -74,6 +77,12 @@ def replicas(postgres_server, tmp_path, serve):  # noqa: F811 -- the fixture
 
 async def lines_of(running, path):
     return (await running.get(path, lines=2000)).text.splitlines()
+
+
+def import_folder(home):
+    arguments = ["import", "folder", str(home.workspace), "--state-dir", str(home.state_dir)]
+    done = CliRunner().invoke(main, arguments)
+    assert done.exit_code == 0, done.output
 
 
 async def until_found(running, query, path):
@@ -230,6 +239,36 @@ async def test_one_answers_and_accepts_appends_while_the_other_rebuilds(replicas
     assert paths(await b.search("crane")) == ["memory/a.md"]
 
 
+async def test_one_indexes_what_the_other_writes_while_it_makes_vectors(replicas, provider):
+    batches, go = itertools.count(), threading.Event()
+
+    def hold_later_batches(texts):
+        if len(texts) > 1 and next(batches) > 0:
+            assert go.wait(TIMEOUT)
+        return Fault()
+
+    home = replicas.home("import")
+    home.many(NOTES)
+    home.settings(replicas.settings())
+    import_folder(home)
+    provider.refuse = hold_later_batches
+    search = by_meaning(provider)["agents"]["defaults"]["memorySearch"]
+    try:
+        await replicas.start("a", search, background=True)
+        await eventually(lambda: len(provider.texts) > 0)
+        b = await replicas.start("b", search)
+        writing = asyncio.ensure_future(b.append("the avocet wades", path="memory/b.md"))
+
+        async def is_found():
+            return paths(await b.search("avocet", mode=KEYWORD)) == ["memory/b.md"]
+
+        await eventually(is_found)
+        assert (await b.status()).index.pending_embeddings > 0
+    finally:
+        go.set()
+    assert (await writing).index_revision
+
+
 async def test_a_sync_goes_on_when_the_replica_that_indexes_stops(replicas, pause_sync):
     a, b = await replicas.two()
     held = pause_sync(a)
@@ -272,12 +311,10 @@ async def test_files_of_an_import_are_indexed_by_a_running_daemon(replicas):
     await running.synced()
     home = replicas.home("import")
     home.settings(replicas.settings())
-    arguments = ["import", "folder", str(home.workspace), "--state-dir", str(home.state_dir)]
     # Twice, because the daemon looks at the files once after its start.
     for number in range(2):
         home.put(f"memory/{number}.md", f"word{number}")
-        done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
-        assert done.exit_code == 0, done.output
+        await asyncio.to_thread(import_folder, home)
         await until_found(running, f"word{number}", f"memory/{number}.md")
 
 

@@ -9,6 +9,7 @@ import json
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager, closing, suppress
@@ -19,12 +20,16 @@ import psycopg
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.postgres.session import Connection
+from memoryd_server.store import StopSign
 from memoryd_server.threads import on_thread
 
 _CHANNEL: Final = "memoryd_changes"
 
 _CHECK_SECONDS: Final = 5.0
 """How often a silent connection is checked, and how long the server may take to answer."""
+
+ASK_SECONDS: Final = 2.0
+"""How often a replica that waits for the lease of an agent notifies its holder."""
 
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _MAX_PAUSE_SECONDS: Final = 5.0
@@ -160,3 +165,20 @@ def _is_readable(woken: socket.socket, seconds: float) -> bool:
     arrived = select.poll()
     arrived.register(woken.fileno(), select.POLLIN)
     return bool(arrived.poll(1000 * seconds))
+
+
+def notifying(should_stop: StopSign, notify: Callable[[], None]) -> StopSign:
+    """Return the stop sign of a wait for the lease of an agent, which notifies the holder while it is called.
+
+    A holder that is making vectors, which can take hours, then looks for files and indexes them first.
+    """
+    notified_at = time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal notified_at
+        if time.monotonic() - notified_at > ASK_SECONDS:
+            notified_at = time.monotonic()
+            notify()
+        return should_stop()
+
+    return is_over

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 from memoryd_server.errors import IndexBusy, IndexDamaged, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
+from memoryd_server.postgres.changes import notifying
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.generations import (
     IndexFacts,
@@ -275,6 +276,7 @@ class PostgresStore:
         if agent.is_lost and agent.fence is not None:
             agent.end()
             leases.release(self._agent_id)
+        should_stop = notifying(should_stop, self._notify)
         try:
             lease = leases.acquire(self._agent_id, should_stop)
         except IndexDamaged:

@@ -280,7 +280,6 @@ async def test_no_answer_is_older_than_its_bound(serve, settings, standby):
             if new:
                 path, word, _ = new[-1]
                 seen_missing += path not in paths(await search(running, word, age))
-        print(await outcomes(running), len(appended), seen_missing)
         assert await answered(running) > before
         assert seen_missing
 

@@ -1,12 +1,15 @@
 """The gRPC channel of a client: its credentials, load balancing, retries, reconnects and keepalive pings."""
 
+from collections.abc import Callable
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from memoryd._targets import target_of
+from memoryd._list_channel import AsyncListChannel, ListChannel
+from memoryd._targets import Lookup, has_names, target_of
 from memoryd.discovery import Endpoint, host_of
 from memoryd.tls import Tls, content
 
@@ -21,23 +24,55 @@ def open_channel(endpoint: Endpoint, keepalive: float | None = None, *, retries:
     """Return a channel to a daemon. `keepalive` is the time between two pings in seconds; None sends none.
 
     The calls are distributed over the addresses of the endpoint. Without `retries`, a call fails at the first
-    UNAVAILABLE, and all calls go to the first address that can be connected to.
+    UNAVAILABLE, and all calls go to the first address that can be connected to. The host names of several addresses are
+    looked up now, and not again.
 
     Raises:
-        OSError: a TLS file of the endpoint cannot be read, or none of its host names can be resolved.
+        OSError: a TLS file of the endpoint cannot be read.
+        MemorydError: there are several addresses, and no host name can be resolved.
     """
-    target, options = target_of(endpoint.addresses), _options(endpoint, keepalive, retries=retries)
-    if endpoint.tls is None:
-        return grpc.insecure_channel(target, options=options)
-    return grpc.secure_channel(target, _credentials(endpoint.tls), options=options)
+    return _opener(endpoint, keepalive, retries=retries)(target_of(endpoint.addresses))
 
 
-def open_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel:
-    """Return an asyncio channel for the running event loop; see `open_channel`."""
-    target, options = target_of(endpoint.addresses), _options(endpoint, keepalive, retries=True)
+def open_channel_async(endpoint: Endpoint, keepalive: float | None, target: str | None = None) -> grpc.aio.Channel:
+    """Return an asyncio channel for the running event loop; see `open_channel`.
+
+    `target` is the result of `target_of`, which blocks if there are host names to look up.
+    """
+    return _opener_async(endpoint, keepalive)(target or target_of(endpoint.addresses))
+
+
+def client_channel(endpoint: Endpoint, keepalive: float | None) -> grpc.Channel | ListChannel:
+    """Return the channel of a blocking client. Host names of several addresses are looked up by its calls.
+
+    Raises:
+        OSError: a TLS file of the endpoint cannot be read.
+    """
+    if has_names(endpoint.addresses):
+        return ListChannel(Lookup(endpoint.addresses), _opener(endpoint, keepalive, retries=True))
+    return open_channel(endpoint, keepalive)
+
+
+def client_channel_async(endpoint: Endpoint, keepalive: float | None) -> grpc.aio.Channel | AsyncListChannel:
+    """Return the channel of an asyncio client; see `client_channel`."""
+    if has_names(endpoint.addresses):
+        return AsyncListChannel(Lookup(endpoint.addresses), _opener_async(endpoint, keepalive))
+    return open_channel_async(endpoint, keepalive)
+
+
+def _opener(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> Callable[[str], grpc.Channel]:
+    """Return the function that opens a channel to a target."""
+    options = _options(endpoint, keepalive, retries=retries)
     if endpoint.tls is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    return grpc.aio.secure_channel(target, _credentials(endpoint.tls), options=options)
+        return partial(grpc.insecure_channel, options=options)
+    return partial(grpc.secure_channel, credentials=_credentials(endpoint.tls), options=options)
+
+
+def _opener_async(endpoint: Endpoint, keepalive: float | None) -> Callable[[str], grpc.aio.Channel]:
+    options = _options(endpoint, keepalive, retries=True)
+    if endpoint.tls is None:
+        return partial(grpc.aio.insecure_channel, options=options)
+    return partial(grpc.aio.secure_channel, credentials=_credentials(endpoint.tls), options=options)
 
 
 def metadata(token: str | None) -> tuple[tuple[str, str], ...]:

@@ -20,7 +20,8 @@ import grpc
 import grpc.aio
 
 from memoryd._calls import Asynchronous, Blocking
-from memoryd._channel import metadata, open_channel, open_channel_async
+from memoryd._channel import client_channel, client_channel_async, metadata
+from memoryd._list_channel import AsyncListChannel, ListChannel
 from memoryd._methods import MemoryMethods
 from memoryd.discovery import Environment, find_endpoint
 from memoryd.entry_client import AsyncEntryClient, EntryClient
@@ -54,7 +55,8 @@ def connect(
     """Return a client of the daemon at `address`, `unix:PATH` or `HOST:PORT`. The first call opens the connection.
 
     `address` can also be a list of the replicas of one fleet, `HOST:PORT,HOST:PORT`. Calls are distributed over the
-    addresses that are connected. The host names of a list are resolved before this function returns, and not again.
+    addresses that are connected. The first call looks up the host names of a list; later calls look them up again in
+    the background, at most every half a minute.
 
     Arguments that are not given are taken from the environment and from the state directory, in the order described in
     `clients/README.md`. `token` is sent as a bearer token over TCP. `token=""` sends no token, and `tls=False` disables
@@ -62,12 +64,12 @@ def connect(
     pings in seconds, at least 10; by default no pings are sent.
 
     Raises:
-        OSError: a token file or TLS file cannot be read, or no host name of a list can be resolved.
+        OSError: a token file or TLS file cannot be read.
         ValueError: an address is invalid, a token file contains no token, or the token would be sent to another
             machine without TLS.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return MemorydClient(open_channel(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
+    return MemorydClient(client_channel(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
 
 
 def connect_async(
@@ -84,7 +86,7 @@ def connect_async(
         OSError, ValueError: as for `connect`.
     """
     endpoint = find_endpoint(Environment.of_process(), address, token, tls)
-    return AsyncMemorydClient(open_channel_async(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
+    return AsyncMemorydClient(client_channel_async(endpoint, keepalive), endpoint.token, timeout, endpoint.addresses)
 
 
 class MemorydClient(MemoryMethods, Blocking):
@@ -96,7 +98,7 @@ class MemorydClient(MemoryMethods, Blocking):
 
     def __init__(
         self,
-        channel: grpc.Channel,
+        channel: grpc.Channel | ListChannel,
         token: str | None = None,
         timeout: float | None = None,
         addresses: tuple[str, ...] = (),
@@ -128,7 +130,7 @@ class AsyncMemorydClient(MemoryMethods, Asynchronous):
 
     def __init__(
         self,
-        channel: grpc.aio.Channel,
+        channel: grpc.aio.Channel | AsyncListChannel,
         token: str | None = None,
         timeout: float | None = None,
         addresses: tuple[str, ...] = (),

@@ -136,6 +136,27 @@ def test_a_token_is_not_sent_in_the_clear_beyond_this_machine(served, tmp_path, 
 
 
 @pytest.mark.slow
+def test_of_several_addresses_the_first_that_can_be_connected_to_is_called(served, tmp_path, home):
+    _, file = made(served, tmp_path)
+
+    def command(name, addresses, *options):
+        return memoryd(name, "--address", addresses, *options, home=home)
+
+    token = ("--token-file", file)
+    check(command("agents", f"127.0.0.1:1, {served.address}", *token), out="main")
+    check(command("health", f"127.0.0.1:1,localhost:2,{served.address}", *token), out="^SERVING$")
+    check(command("agents", "127.0.0.1:1,127.0.0.1:2", *token), code=5, err=r"addresses: 127.0.0.1:1, 127.0.0.1:2")
+    check(command("agents", "a.invalid:1,b.invalid:1"), code=5, err="cannot resolve any host name of a.invalid:1, b")
+    check(command("health", "a.invalid:1,b.invalid:1"), code=5, err="cannot resolve any host name of a.invalid:1, b")
+    check(
+        command("agents", f"{served.address},192.0.2.1:7627", *token),
+        code=2,
+        err="token to 192.0.2.1:7627 in the clear",
+    )
+    check(command("agents", f"{served.address},,127.0.0.1:1", *token), code=2, err="contains an empty address")
+
+
+@pytest.mark.slow
 @needs_openssl
 @pytest.mark.parametrize("mutual", [False, True])
 def test_a_daemon_beyond_loopback_serves_over_tls(workspace, tmp_path, home, mutual):

@@ -2,7 +2,7 @@
 
 A command calls the first of these daemons:
 
-1. the one that `--address` or `MEMORYD_ADDRESS` names;
+1. the one that `--address` or `MEMORYD_ADDRESS` names; of a list of replicas, the first that can be connected to;
 2. the one that runs with the state directory;
 3. the one of this user that started last, if no flag or variable selects a memory and the state directory has none;
 4. one in its own process that ends with the command.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from memoryd._channel import open_channel
 from memoryd.client import MemorydClient, MemorydError, Tls, connect
-from memoryd.discovery import Endpoint, Environment, recorded_addresses, tls_from
+from memoryd.discovery import Endpoint, Environment, recorded_addresses, split_addresses, tls_from
 from memoryd_server.cli.daemon_registry import (
     candidate_state_dirs,
     registry_folder,
@@ -114,31 +114,40 @@ def named_address(common: CommonOptions) -> str | None:
 
 
 def named_endpoint(common: CommonOptions, address: str) -> Endpoint:
-    """Return the endpoint of the daemon at `address`.
+    """Return the endpoint of the daemon at `address`, which can be a list of the replicas of one fleet.
 
-    The token is the first one of the named token file, or for an address on this machine, of the state directory.
+    The token is the first one of the named token file, or for addresses on this machine, of the state directory.
 
     Raises:
-        SettingsError: a file cannot be used, or the token would be sent to another machine without TLS.
+        SettingsError: the list is invalid, a file cannot be used, or the token would be sent to another machine without
+            TLS.
     """
     if address.startswith("unix:"):
         return Endpoint(address)
-    from memoryd_server.access import parse_address  # noqa: PLC0415 -- a Unix socket does not need it
-
-    file = common.token_file or Environment.of_process().path("MEMORYD_TOKEN_FILE")
     try:
-        local = parse_address(address).loopback
-    except SettingsError:
-        local = False
+        addresses = split_addresses(address) if "," in address else (address,)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+    file = common.token_file or Environment.of_process().path("MEMORYD_TOKEN_FILE")
+    remote = ", ".join(each for each in addresses if not _is_loopback(each))
     token = None
     if file is not None:
         token = _first_token_of(file)
-    elif local:
+    elif not remote:
         token = _token_of_state_dir(common)
     tls = client_tls(common)
-    if token is not None and not local and tls is None:
-        raise SettingsError(f"refusing to send the token to {address} in the clear; use --tls or --tls-ca")
-    return Endpoint(address, token, tls)
+    if token is not None and remote and tls is None:
+        raise SettingsError(f"refusing to send the token to {remote} in the clear; use --tls or --tls-ca")
+    return Endpoint(",".join(addresses), token, tls)
+
+
+def _is_loopback(address: str) -> bool:
+    from memoryd_server.access import parse_address  # noqa: PLC0415 -- a Unix socket does not need it
+
+    try:
+        return parse_address(address).loopback
+    except SettingsError:
+        return False
 
 
 def _first_token_of(file: Path) -> str:
@@ -247,11 +256,14 @@ def _settings_endpoints(common: CommonOptions) -> Iterator[Endpoint]:
 def _connect(endpoint: Endpoint) -> MemorydClient:
     """Return a client that does not retry: another endpoint, or a daemon in this process, can take over.
 
+    Of several addresses, it uses the first that can be connected to.
+
     Raises:
         SettingsError: a TLS file of the endpoint cannot be read.
+        memoryd.client.MemorydError: there are several addresses, and no host name can be resolved.
     """
     try:
-        return MemorydClient(open_channel(endpoint, retries=False), endpoint.token)
+        return MemorydClient(open_channel(endpoint, retries=False), endpoint.token, addresses=endpoint.addresses)
     except OSError as error:
         raise SettingsError(f"cannot read {error.filename}: {error.strerror}") from error
 

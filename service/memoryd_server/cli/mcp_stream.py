@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 
 from memoryd._channel import metadata, open_channel_async
+from memoryd._targets import has_names, target_of
 from memoryd.discovery import Endpoint
 from memoryd.failure import MemorydError, decode
 from memoryd.v1.mcp_service_pb2 import SessionRequest
@@ -128,8 +129,11 @@ async def open_stream(endpoint: Endpoint, agent_id: str) -> SessionStream:
     Raises:
         StreamEnded: the daemon does not answer or refuses the session.
         OSError: a TLS file of the endpoint cannot be read.
+        memoryd.client.MemorydError: there are several addresses, and no host name can be resolved.
     """
-    channel = open_channel_async(endpoint, _KEEPALIVE_SECONDS if endpoint.over_tcp else None)
+    names = has_names(endpoint.addresses)
+    target = await asyncio.to_thread(target_of, endpoint.addresses) if names else None
+    channel = open_channel_async(endpoint, _KEEPALIVE_SECONDS if endpoint.over_tcp else None, target)
     call = McpServiceStub(channel).Session(metadata=metadata(endpoint.token))  # type: ignore[no-untyped-call]
     stream = SessionStream(channel, call, endpoint.address)
     try:

@@ -109,7 +109,11 @@ def common_options(command: _F) -> _F:
         click.option("--tls-cert", type=_FILE, help="Client certificate, if the daemon requires one."),
         click.option("--tls-ca", type=_FILE, help="CA certificates to trust instead of the public authorities."),
         click.option("--tls", is_flag=True, help="Use TLS. Implied by --tls-ca and --tls-cert."),
-        click.option("--address", help="Daemon to call: unix:PATH or HOST:PORT. Default: the running daemon."),
+        click.option(
+            "--address",
+            help="Daemon to call: unix:PATH or HOST:PORT; of HOST:PORT,HOST:PORT, the first that can be connected to. "
+            "Default: the running daemon.",
+        ),
     ):
         decorated = option(decorated)
     return settings_options(decorated)  # type: ignore[no-any-return]

@@ -191,6 +191,7 @@ def test_a_migrated_home_answers_from_the_database_as_before(home, provider):
         "history": (5, 5, 0),
         "appendKeys": (2, 2, 0),
         "vectors": (len(stored["vectors"]), len(stored["vectors"]), 0),
+        "indexVectors": (0, len(stored["vectors"]) - 3, len(stored["vectors"]) - 3),
         "providers": (1, 1, 0),
         "files": (NOTES + 4, NOTES + 4, 0),
         "transcripts": (3, 3, 0),
@@ -405,6 +406,21 @@ def test_the_cache_of_memoryd_0_1_0_is_found_under_its_former_name(home, provide
         provider.requests.clear()
         last_event(connection)
         assert provider.texts == []
+
+
+def test_vectors_that_only_the_index_has_are_copied(home, provider):
+    before = fill(home)
+    (home.daemons.state / "memory" / "main.memoryd.embeddings.sqlite").unlink()
+    home.on_database()
+    report = home.report()["agents"]["main"]
+    assert report["vectors"]["copied"] == 0
+    assert report["indexVectors"]["copied"] == report["indexVectors"]["verified"] > NOTES
+    with home.serving() as connection:
+        provider.requests.clear()
+        last_event(connection)
+        # Of queries.
+        assert not any("heron waits" in text for text in provider.texts)
+        assert answers(connection) == before
 
 
 def test_another_home_and_one_of_its_agents_are_copied(home, tmp_path):

@@ -7,7 +7,7 @@ the memory files last.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,8 +19,16 @@ from memoryd_server.errors import IndexBusy, MemorydError
 from memoryd_server.model import Clock, Source
 from memoryd_server.settings import DatabaseSettings, ResolvedSettings
 from memoryd_server.sources import discover_sessions, list_archives
-from memoryd_server.sqlite import StoredFileUnusable, cache_path, open_stored_cache, open_stored_history, unused
-from memoryd_server.store import StoredHistory, WriteRecord
+from memoryd_server.sqlite import (
+    StoredFileUnusable,
+    open_index_vectors,
+    open_stored_cache,
+    open_stored_history,
+    stored_cache_path,
+    stored_index_path,
+    unused,
+)
+from memoryd_server.store import StoredCache, StoredHistory, WriteRecord
 from memoryd_server.writing import (
     AppendState,
     LedgerEntry,
@@ -42,6 +50,7 @@ _UNKNOWN_APPEND = (
     "again"
 )
 _EXTRA_PATH = 'is an extra path, which is not copied; a daemon reads it only if memoryd.store.documents is "folder"'
+_NO_CACHE = "has {count} vectors, which were not copied, because memorySearch.cache.enabled is false"
 _ARCHIVE = "is a compressed archive of a transcript, which is not copied"
 _SESSION = "is a session in OpenClaw's database, which is not copied; the gateway has to send it with SessionAppend"
 
@@ -118,20 +127,26 @@ class HomeMigration:
             copies = stack.enter_context(
                 open_copies(self._settings, agent_id, Path(config.roots.workspace), sessions, config.forgotten_path)
             )
-            history_days = self._settings.service.history.days
-            yield AgentMigration(config, copies, history_days, in_use=in_use)
+            yield AgentMigration(config, copies, self._settings, in_use=in_use)
 
 
 class AgentMigration:
-    """The parts of one agent's data. `in_use` is whether a daemon may be changing the files."""
+    """The parts of one agent's data. `in_use` is whether a daemon may be changing the files.
 
-    def __init__(self, config: AgentConfig, copies: DocumentCopies, history_days: float, *, in_use: bool) -> None:
+    `config` is the agent's configuration in the old home, and `settings` are those with the database.
+    """
+
+    def __init__(
+        self, config: AgentConfig, copies: DocumentCopies, settings: ResolvedSettings, *, in_use: bool
+    ) -> None:
         self.workspace = config.roots.workspace
         self.location = copies.location
         self._config = config
         self._copies = copies
         self._in_use = in_use
-        self._since_ms = Clock().now_ns() // 1_000_000 - int(history_days * 86_400_000)
+        self._now_ms = Clock().now_ns() // 1_000_000
+        self._since_ms = self._now_ms - int(settings.service.history.days * 86_400_000)
+        self._has_cache = settings.agent(config.agent_id).memory_search.cache.enabled
 
     def parts(self) -> Sequence[MigratedPart]:
         """Return the parts in the order in which they have to be copied.
@@ -145,6 +160,7 @@ class AgentMigration:
             MigratedPart("history", "records of the history", self._copy_history),
             MigratedPart("appendKeys", "keys of appends", self._copy_append_keys),
             MigratedPart("vectors", "cached vectors", self._copy_vectors),
+            MigratedPart("indexVectors", "vectors of the index", self._copy_index_vectors),
             MigratedPart("providers", "refused texts, totals of usage and batch jobs", self._copy_provider_records),
             MigratedPart("files", "files", self._copy_files),
             MigratedPart("transcripts", "transcripts", self._copy_transcripts),
@@ -240,19 +256,36 @@ class AgentMigration:
         return report
 
     def _copy_vectors(self, options: "CopyOptions") -> "CopyReport":
+        path = stored_cache_path(self._config.index_path)
+        return self._copy_cache(path, open_stored_cache(path, in_use=self._in_use), options, any_equal=False)
+
+    def _copy_index_vectors(self, options: "CopyOptions") -> "CopyReport":
+        """Copy the vectors that the cache does not have, because its file was limited, disabled or removed."""
+        if options.dry_run:
+            # Most of them are in the cache, which was not copied either.
+            return _skipped({})
+        path = stored_index_path(self._config.index_path)
+        cache = stored_cache_path(self._config.index_path)
+        vectors = open_index_vectors(path, cache, self._now_ms, in_use=self._in_use)
+        return self._copy_cache(path, vectors, options, any_equal=True)
+
+    def _copy_cache(
+        self, path: Path, source: AbstractContextManager[StoredCache], options: "CopyOptions", *, any_equal: bool
+    ) -> "CopyReport":
         from memoryd_server.postgres import CacheCopy  # noqa: PLC0415 -- an extra
 
-        path = cache_path(self._config.index_path)
         try:
-            with open_stored_cache(path, in_use=self._in_use) as cache:
-                return CacheCopy(self._copies.documents, cache).into_database(options)
+            with source as cache:
+                if cache.count and not self._has_cache:
+                    return _skipped({str(path): _NO_CACHE.format(count=cache.count)})
+                return CacheCopy(self._copies.documents, cache, any_equal=any_equal).into_database(options)
         except StoredFileUnusable as error:
-            return _skipped({str(path): f"{error}; texts without a vector are embedded again"})
+            return _skipped({str(path): f"{error}; texts without a vector in the database are embedded again"})
 
     def _copy_provider_records(self, options: "CopyOptions") -> "CopyReport":
         from memoryd_server.postgres import ProviderRecordCopy  # noqa: PLC0415 -- an extra
 
-        path = cache_path(self._config.index_path)
+        path = stored_cache_path(self._config.index_path)
         try:
             with open_stored_cache(path, in_use=self._in_use) as cache:
                 return ProviderRecordCopy(self._copies.documents, cache).into_database(options)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from memoryd_server.cli.progress import ProgressBar
     from memoryd_server.postgres import CopyReport
 
-_WITH_SIZES = ("files", "transcripts", "history", "vectors")
+_WITH_SIZES = ("files", "transcripts", "history", "vectors", "indexVectors")
 _REMAINS = """\
 The index was not copied: a daemon builds it from the memory files, with the copied vectors. Entries, tokens and
 settings are not in the database. The old home was not changed; to use it again, stop the daemon, remove

@@ -1,6 +1,6 @@
 """CacheCopy: copies an embedding cache into the database, so that no provider is asked for its vectors again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -35,12 +35,14 @@ _ADD_JOB_TEXTS = """INSERT INTO batch_texts(agent_id, name, hash)
 class CacheCopy:
     """Copies the vectors of one agent's embedding cache. Blocks.
 
-    A vector that differs in the database is kept, because the provider may return another one each time.
+    The database keeps a vector that differs. With `any_equal`, it counts as equal: a provider may return another one
+    each time.
     """
 
-    def __init__(self, documents: AgentDatabase, source: StoredCache) -> None:
+    def __init__(self, documents: AgentDatabase, source: StoredCache, *, any_equal: bool = False) -> None:
         self._documents = documents
         self._source = source
+        self._any_equal = any_equal
 
     def into_database(self, options: CopyOptions) -> CopyReport:
         """Copy the missing vectors, then compare all.
@@ -52,7 +54,7 @@ class CacheCopy:
         done = 0
         for key, batch, stored in self._pairs():
             missing = [each for each in batch if each.hash not in stored]
-            differing = [each for each in batch if stored.get(each.hash, _digest(each)) != _digest(each)]
+            differing = [each for each in batch if each.hash in stored and not self._is_equal(each, stored)]
             report.conflicts += map(_name, differing)
             report.equal += len(batch) - len(missing) - len(differing)
             if missing and not options.dry_run:
@@ -64,6 +66,10 @@ class CacheCopy:
         if not options.dry_run:
             self._verify(report)
         return report
+
+    def _is_equal(self, vector: CachedVector, stored: Mapping[bytes, bytes]) -> bool:
+        found = stored.get(vector.hash)
+        return found is not None and (self._any_equal or found == sha256(vector.vector).digest())
 
     def _pairs(self) -> Iterator[tuple[CacheKey, list[CachedVector], dict[bytes, bytes]]]:
         """Yield some vectors at a time, with the SHA-256 of those that the database has."""
@@ -87,7 +93,7 @@ class CacheCopy:
         for _, batch, stored in self._pairs():
             compared = [each for each in batch if _name(each) not in kept]
             report.verified += len(compared)
-            report.mismatched += [_name(each) for each in compared if stored.get(each.hash) != _digest(each)]
+            report.mismatched += [_name(each) for each in compared if not self._is_equal(each, stored)]
 
 
 class ProviderRecordCopy:
@@ -174,10 +180,6 @@ def _values(key: CacheKey) -> dict[str, str]:
 
 def _count(source: StoredCache) -> int:
     return len(source.refused) + len(source.usage) + len(source.jobs)
-
-
-def _digest(vector: CachedVector) -> bytes:
-    return sha256(vector.vector).digest()
 
 
 def _name(vector: CachedVector) -> str:

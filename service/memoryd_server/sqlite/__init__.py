@@ -5,8 +5,8 @@ from memoryd_server.sqlite.embedding_cache import EmbeddingCache
 from memoryd_server.sqlite.history import SqliteWriteHistory
 from memoryd_server.sqlite.schema import probe_keyword_engine, sqlite_options, sqlite_version
 from memoryd_server.sqlite.store import SqliteStore
-from memoryd_server.sqlite.stored_cache import open_stored_cache
-from memoryd_server.sqlite.stored_files import StoredFileUnusable, cache_path, unused
+from memoryd_server.sqlite.stored_cache import open_index_vectors, open_stored_cache
+from memoryd_server.sqlite.stored_files import StoredFileUnusable, stored_cache_path, stored_index_path, unused
 from memoryd_server.sqlite.stored_history import open_stored_history
 from memoryd_server.sqlite.vector_index import VectorIndex, probe_vector_extension
 
@@ -17,7 +17,7 @@ __all__ = [
     "StoredFileUnusable",
     "VectorIndex",
     "bound_page_caches",
-    "cache_path",
+    "open_index_vectors",
     "open_stored_cache",
     "open_stored_history",
     "probe_keyword_engine",
@@ -25,5 +25,7 @@ __all__ = [
     "size_bytes",
     "sqlite_options",
     "sqlite_version",
+    "stored_cache_path",
+    "stored_index_path",
     "unused",
 ]

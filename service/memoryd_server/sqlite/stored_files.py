@@ -60,10 +60,16 @@ def unused(index_path: Path) -> Iterator[None]:
         yield
 
 
-def cache_path(index_path: Path) -> Path:
-    """Return the file of the embedding cache next to an index, which memoryd 0.1.0 named differently."""
-    former = opening.former_index(index_path)
-    used, _ = opening.usable_path(former or index_path)
+def stored_index_path(index_path: Path) -> Path:
+    """Return the file of an index, which memoryd 0.1.0 named differently, or which another program's file displaced."""
+    used, _ = opening.usable_path(opening.former_index(index_path) or index_path)
+    # A rebuild whose swap was interrupted is complete.
+    return next((path for path in (opening.ready_path(used), used) if path.exists()), used)
+
+
+def stored_cache_path(index_path: Path) -> Path:
+    """Return the file of the embedding cache next to an index."""
+    used, _ = opening.usable_path(opening.former_index(index_path) or index_path)
     # An interrupted relocation has moved the cache, but not the index.
     candidates = [_cache_of(path) for path in (used, index_path)]
     return next((path for path in candidates if path.exists()), candidates[0])

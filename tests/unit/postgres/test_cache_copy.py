@@ -34,7 +34,7 @@ def path(tmp_path):
     cache.put(KEY, vectors(range(5)))
     cache.put(OTHER, vectors(range(3, 6)))
     cache.add_refusals(KEY, {text(9): "too long\0"})
-    cache.record_usage({("openai", "small"): (3, 400, 1, 2)})
+    cache.add_usage({("openai", "small"): (3, 400, 1, 2)})
     cache.jobs.add(KEY, JOB, [text(7), text(8)])
     cache.close()
     return path
@@ -81,11 +81,11 @@ def test_refused_texts_usage_and_batch_jobs_are_copied(new_memory, new_cache, pa
     assert copied(memory, path, ProviderRecordCopy).equal == 3
 
 
-def test_totals_that_continued_are_equal_and_smaller_ones_are_kept_and_listed(new_memory, new_cache, path):
+def test_smaller_totals_are_kept_and_listed_and_those_that_continued_are_equal(new_memory, new_cache, path):
     memory, cache = new_memory(), new_cache()
-    cache.record_usage({("openai", "small"): (4, 400, 1, 2)})
+    cache.add_usage({("openai", "small"): (4, 400, 1, 2)})
     assert copied(memory, path, ProviderRecordCopy).is_complete
-    cache.record_usage({("openai", "small"): (1, 10, 0, 0)})
+    cache.add_usage({("openai", "small"): (-3, -390, -1, -2)})
     assert copied(memory, path, ProviderRecordCopy).conflicts == ["the usage of openai small"]
     assert cache.usage() == {("openai", "small"): (1, 10, 0, 0)}
 

@@ -25,7 +25,7 @@ pytest.importorskip("psycopg")
 pytestmark = pytest.mark.postgres
 
 NUMBERS = itertools.count()
-NOTES = 300
+NOTES = 600
 NOTE = "# Harbour\n\nthe crane lifts containers\n"
 SESSIONS = {"sources": ["memory", "sessions"], "experimental": {"sessionMemory": True}}
 # Nothing but a notification makes a daemon look at the files.
@@ -243,7 +243,7 @@ async def test_one_indexes_what_the_other_writes_while_it_makes_vectors(replicas
     batches, go = itertools.count(), threading.Event()
 
     def hold_later_batches(texts):
-        if len(texts) > 1 and next(batches) > 0:
+        if len(texts) > 1 and next(batches) > 1:
             assert go.wait(TIMEOUT)
         return Fault()
 

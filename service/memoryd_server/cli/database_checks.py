@@ -1,4 +1,4 @@
-"""The checks of `memoryd doctor` of the PostgreSQL database: the server, pgvector, the role and the tables."""
+"""The checks of `memoryd doctor` of the PostgreSQL database: the server, pgvector, the role, the tables, a standby."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.settings import DatabaseSettings
 
 if TYPE_CHECKING:
-    from memoryd_server.postgres import DatabaseInspection
+    from memoryd_server.postgres import Database, DatabaseInspection, StandbyInspection
 
 _SERVER, _LATENCY, _ROLE, _TABLES = "PostgreSQL", "PostgreSQL, latency", "PostgreSQL, role", "PostgreSQL, tables"
-_EXTENSION = "pgvector"
+_EXTENSION, _STANDBY = "pgvector", "PostgreSQL, standby"
 
 # The oldest versions that the tests run with.
 _MIN_SERVER = 18
@@ -22,6 +22,7 @@ _MIN_EXTENSION = (0, 8)
 _SLOW_SECONDS = 0.02
 
 _NO_START = "the daemon does not start"
+_PRIMARY_ANSWERS = "the primary answers the calls that set max_staleness"
 
 
 def check_database(settings: DatabaseSettings) -> Iterator[Check]:
@@ -41,6 +42,8 @@ def check_database(settings: DatabaseSettings) -> Iterator[Check]:
         yield failure(_SERVER, error.message, meaning, advice)
     else:
         yield from inspected_checks(inspection)
+        if database.standby is not None:
+            yield _standby(database, database.standby.database)
 
 
 def inspected_checks(inspection: DatabaseInspection) -> Iterator[Check]:
@@ -115,3 +118,30 @@ def _tables(found: DatabaseInspection) -> Check:
     if version < supported:
         return well(_TABLES, f"version {version}; the daemon upgrades them to version {supported} when it starts")
     return well(_TABLES, f"version {version} is current")
+
+
+def _standby(database: Database, standby: Database) -> Check:
+    from memoryd_server.postgres import inspect_standby  # noqa: PLC0415 -- an extra
+
+    try:
+        found = inspect_standby(database, standby)
+    except MemorydError as error:
+        advice = "start the standby, or correct memoryd.store.standbyUrl; see docs/postgresql.md"
+        return warning(_STANDBY, error.message, _PRIMARY_ANSWERS, advice)
+    return standby_check(found)
+
+
+def standby_check(found: StandbyInspection) -> Check:
+    """Return the check of a standby that answers."""
+    if found.is_of_primary is False:
+        detail = f"{found.location} does not have the data of the server of memoryd.store.url"
+        return warning(_STANDBY, detail, _PRIMARY_ANSWERS, "correct memoryd.store.standbyUrl")
+    if not found.is_standby:
+        detail = f"{found.location} is a primary"
+        meaning = "reads with max_staleness do not relieve the primary, and fail with it"
+        return warning(_STANDBY, detail, meaning, "set memoryd.store.standbyUrl to a standby of the primary")
+    if found.replay_seconds is None:
+        detail = f"{found.location} has not replayed within 5 s what the primary had written"
+        advice = "check the replication: pg_stat_replication on the primary, and the log of the standby"
+        return warning(_STANDBY, detail, f"{_PRIMARY_ANSWERS}, unless they accept this age", advice)
+    return well(_STANDBY, f"{found.location} replayed the changes of the primary within {found.replay_seconds:.1f} s")

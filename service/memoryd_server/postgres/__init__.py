@@ -13,7 +13,12 @@ from memoryd_server.postgres.folder_copy import FolderCopy
 from memoryd_server.postgres.forgotten import ForgottenRows
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.history_copy import HistoryCopy
-from memoryd_server.postgres.inspection import DatabaseInspection, inspect_database
+from memoryd_server.postgres.inspection import (
+    DatabaseInspection,
+    StandbyInspection,
+    inspect_database,
+    inspect_standby,
+)
 from memoryd_server.postgres.standby_view import PostgresStandby
 from memoryd_server.postgres.store import PostgresStore
 from memoryd_server.postgres.transcript_copy import TranscriptCopy
@@ -38,8 +43,10 @@ __all__ = [
     "PostgresStore",
     "PostgresWriteHistory",
     "ProviderRecordCopy",
+    "StandbyInspection",
     "TranscriptCopy",
     "TranscriptRows",
     "cached_bytes",
     "inspect_database",
+    "inspect_standby",
 ]

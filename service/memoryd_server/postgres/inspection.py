@@ -1,10 +1,13 @@
-"""Inspects the database for `memoryd doctor`: the server, pgvector, the role and the tables. Changes nothing."""
+"""Inspects the database for `memoryd doctor`: the server, pgvector, the role and the tables, and a standby.
+
+Changes nothing.
+"""
 
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.postgres import schema
@@ -13,7 +16,15 @@ from memoryd_server.postgres.session import Connection
 
 TIMEOUT_SECONDS: Final = 10.0
 
+REPLAY_SECONDS: Final = 5.0
+"""How long an inspection waits until a standby has replayed what the primary had written."""
+
 _ROUND_TRIPS = 5
+_REPLAY_PAUSE_SECONDS = 0.05
+
+_SYSTEM = "SELECT system_identifier FROM pg_control_system()"
+_MAY_READ_SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
+_HAS_REPLAYED = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
 
 # The catalogs can be read without privileges. A privilege on an object that does not exist is NULL.
 _FACTS = """SELECT current_setting('server_version'), current_setting('server_version_num')::integer,
@@ -55,6 +66,21 @@ class DatabaseInspection:
     supported_tables_version: int = schema.SCHEMA_VERSION
 
 
+@dataclass(frozen=True, slots=True)
+class StandbyInspection:
+    """The result of an inspection of a standby.
+
+    `is_standby` is whether the server is in recovery. `is_of_primary` is whether it has the data of the primary; None
+    if the role may not read that. `replay_seconds` is how long the standby took to replay what the primary had written
+    when the inspection began; None if it had not after `REPLAY_SECONDS`, or is no standby.
+    """
+
+    location: str
+    is_standby: bool
+    is_of_primary: bool | None
+    replay_seconds: float | None
+
+
 def inspect_database(database: Database, monotonic: Callable[[], float] = time.monotonic) -> DatabaseInspection:
     """Inspect the database in one transaction. Blocks for at most some seconds.
 
@@ -85,6 +111,48 @@ def inspect_database(database: Database, monotonic: Callable[[], float] = time.m
             is_installed=is_installed,
             tables_version=tables_version,
         )
+
+
+def inspect_standby(database: Database, standby: Database) -> StandbyInspection:
+    """Inspect a standby of a database. Blocks for at most some seconds.
+
+    Raises:
+        IndexUnavailable, DeadlineTooShort: one of the two cannot be reached, or does not answer in time.
+    """
+    # Keep the connections of the standby between the statements.
+    standby.attach()
+    try:
+        system, position = _state_of(database, "SELECT pg_current_wal_lsn()")
+        standby_system, is_standby = _state_of(standby, "SELECT pg_is_in_recovery()")
+        is_of_primary = None if None in {system, standby_system} else system == standby_system
+        replay_seconds = None
+        if is_standby and is_of_primary is not False:
+            replay_seconds = _replay_seconds(standby, position)
+    finally:
+        standby.detach()
+    return StandbyInspection(standby.location, is_standby, is_of_primary, replay_seconds)
+
+
+def _replay_seconds(standby: Database, position: str) -> float | None:
+    """Return the time until a standby has replayed a position in the write-ahead log; None if that takes too long."""
+    began = time.monotonic()
+    while not _value(standby, _HAS_REPLAYED, position):
+        if time.monotonic() - began > REPLAY_SECONDS:
+            return None
+        time.sleep(_REPLAY_PAUSE_SECONDS)
+    return time.monotonic() - began
+
+
+def _state_of(database: Database, query: str) -> tuple[int | None, Any]:
+    """Return the identifier of the data of a server, None if the role may not read it, and the value of a query."""
+    system = _value(database, _SYSTEM) if _value(database, _MAY_READ_SYSTEM) else None
+    return system, _value(database, query)
+
+
+def _value(database: Database, query: str, *values: object) -> Any:
+    with database.read("", time.monotonic() + TIMEOUT_SECONDS) as connection:
+        row = connection.execute(query, values).fetchone()
+    return None if row is None else row[0]
 
 
 def _round_trip(connection: Connection, monotonic: Callable[[], float]) -> float:

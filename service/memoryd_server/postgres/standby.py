@@ -54,7 +54,7 @@ class Standby:
     def __init__(
         self, database: "Database", replica: Replica, meter: DatabaseMeter, monotonic: Callable[[], float]
     ) -> None:
-        self._database = database
+        self.database = database
         self._replica = replica
         self._meter = meter
         self._monotonic = monotonic
@@ -65,7 +65,7 @@ class Standby:
 
     def attach(self) -> None:
         """Keep connections for one more user."""
-        self._database.attach()
+        self.database.attach()
         with self._guard:
             self._users += 1
 
@@ -73,7 +73,7 @@ class Standby:
         """End the use of one user; after the last one, close all connections, and start no heartbeat any more."""
         with self._guard:
             self._users -= 1
-        self._database.detach()
+        self.database.detach()
 
     @contextmanager
     def read(self, agent_id: str, bound: ReadBound) -> Iterator[Connection]:
@@ -89,7 +89,7 @@ class Standby:
             now = self._begin()
             until = now + _SHARE_OF_TIME * (bound.deadline - now)
             probe_until = min(until, now + PROBE_SECONDS)
-            with self._database.read(agent_id, probe_until, operation=Operation.SEARCH) as connection:
+            with self.database.read(agent_id, probe_until, operation=Operation.SEARCH) as connection:
                 try:
                     self._require_age(connection, bound, until)
                     yield connection

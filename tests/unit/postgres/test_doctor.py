@@ -11,6 +11,9 @@ from pydantic import SecretStr
 from memoryd_server.cli.database_checks import check_database, inspected_checks
 from memoryd_server.doctor import CheckResult
 from memoryd_server.settings import DatabaseSettings
+from postgres_server import running_server
+from postgres_standby import running_standby
+from waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -21,6 +24,8 @@ inspection = pytest.importorskip("memoryd_server.postgres.inspection")
 NUMBERS = itertools.count()
 OK, WARNING, FAILED = CheckResult.OK, CheckResult.WARNING, CheckResult.FAILED
 SERVER, LATENCY, ROLE, TABLES = "PostgreSQL", "PostgreSQL, latency", "PostgreSQL, role", "PostgreSQL, tables"
+STANDBY = "PostgreSQL, standby"
+INACTIVE = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'doctor' AND NOT active"
 ALL = {SERVER: OK, LATENCY: OK, "pgvector": OK, ROLE: OK, TABLES: OK}
 
 
@@ -201,3 +206,44 @@ def test_older_tables_an_old_server_an_old_extension_and_a_slow_connection(postg
         assert one(found, check).verdict is WARNING
     absent = replace(facts, extension="", is_installed=False)
     assert one(inspected_checks(absent), "pgvector").advice.startswith("install pgvector on the server, then run")
+
+
+@pytest.fixture(scope="module")
+def standby(postgres_server):
+    with running_standby(postgres_server, name="doctor") as server:
+        yield server
+    with postgres_server.admin() as connection:
+        wait_until(lambda: connection.execute(INACTIVE).fetchone())
+        connection.execute("SELECT pg_drop_replication_slot('doctor')")
+
+
+def standby_check_of(postgres_server, name, url):
+    return one(checks(postgres_server.url_of(name), standby_url=SecretStr(url)), STANDBY)
+
+
+def test_a_standby_that_follows_and_one_that_does_not(postgres_server, name, standby):
+    standby.catch_up()
+    check = standby_check_of(postgres_server, name, standby.url_of(name))
+    assert (check.verdict, check.detail.partition(" replayed ")[0]) == (OK, f"postgresql://{standby.folder}/{name}")
+    standby.pause_replay()
+    try:
+        with postgres_server.admin(name) as connection:
+            connection.execute("CREATE TABLE written(id integer)")
+        check = standby_check_of(postgres_server, name, standby.url_of(name))
+        assert check.verdict is WARNING
+        assert "has not replayed within 5 s" in check.detail
+    finally:
+        standby.resume_replay()
+
+
+def test_a_standby_that_is_stopped_a_primary_or_of_another_server(postgres_server, name, tmp_path):
+    check = standby_check_of(postgres_server, name, postgres_server.url_of(name))
+    assert (check.verdict, check.detail.rpartition(" is ")[2]) == (WARNING, "a primary")
+    check = standby_check_of(postgres_server, name, f"postgresql://memoryd@/{name}?host={tmp_path}")
+    assert check.verdict is WARNING
+    assert "memoryd.store.standbyUrl" in check.advice
+    with running_server() as other:
+        other.create_database(name)
+        check = standby_check_of(postgres_server, name, other.url_of(name))
+    assert check.verdict is WARNING
+    assert "does not have the data" in check.detail

@@ -167,17 +167,20 @@ def _is_readable(woken: socket.socket, seconds: float) -> bool:
     return bool(arrived.poll(1000 * seconds))
 
 
-def notifying(should_stop: StopSign, notify: Callable[[], None]) -> StopSign:
+def notifying(
+    should_stop: StopSign, notify: Callable[[], None], monotonic: Callable[[], float] = time.monotonic
+) -> StopSign:
     """Return the stop sign of a wait for the lease of an agent, which notifies the holder while it is called.
 
-    A holder that is making vectors, which can take hours, then looks for files and indexes them first.
+    A holder that is making vectors, which can take hours, then looks for files and indexes them first. `monotonic` is a
+    clock in seconds.
     """
-    notified_at = time.monotonic()
+    notified_at = monotonic()
 
     def is_over() -> bool:
         nonlocal notified_at
-        if time.monotonic() - notified_at > ASK_SECONDS:
-            notified_at = time.monotonic()
+        if monotonic() - notified_at >= ASK_SECONDS:
+            notified_at = monotonic()
             notify()
         return should_stop()
 

@@ -151,3 +151,11 @@ def test_nothing_is_received_after_the_last_watcher_has_ended(replicas, watch):
     again.change()
     assert harbour.others == again.others == 0
     again.end()
+
+
+def test_a_wait_for_a_lease_notifies_its_holder_at_intervals():
+    now, notified = [0.0], []
+    should_stop = changes.notifying(lambda: now[0] >= 10, lambda: notified.append(now[0]), lambda: now[0])
+    while not should_stop():
+        now[0] += changes.ASK_SECONDS / 4
+    assert notified == [2.0, 4.0, 6.0, 8.0, 10.0]

@@ -19,7 +19,13 @@ from memoryd_server.cli.options import (
     json_option,
     show,
 )
-from memoryd_server.cli.searched_memory import complain_about, nothing_indexed, searched_memory, session_key_option
+from memoryd_server.cli.searched_memory import (
+    complain_about,
+    max_staleness_option,
+    nothing_indexed,
+    searched_memory,
+    session_key_option,
+)
 
 if TYPE_CHECKING:
     from memoryd import messages
@@ -51,6 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", is_flag=True, help="Print on standard error why each item is in the block; add details to the JSON."
 )
+@max_staleness_option
 @session_key_option
 @click.argument("text", nargs=-1)
 def recall(
@@ -64,6 +71,7 @@ def recall(
     file_filter: dict[str, Any] | None,
     remember_shown: bool,
     explain: bool,
+    max_staleness: dict[str, int] | None,
     session_key: str | None,
     text: tuple[str, ...],
 ) -> None:
@@ -94,6 +102,7 @@ def recall(
             filter=file_filter,
             remember_shown=remember_shown,
             explain=explain,
+            max_staleness=max_staleness,
         )
         memory.name_approval(answer.info.degradations)
         show(answer, lambda: _lines(answer, explain=explain), as_json=as_json)

@@ -19,11 +19,16 @@ from memoryd_server.cli.options import (
     json_option,
     show,
 )
-from memoryd_server.cli.searched_memory import complain_about, nothing_indexed, searched_memory, session_key_option
+from memoryd_server.cli.searched_memory import (
+    complain_about,
+    max_staleness_option,
+    nothing_indexed,
+    searched_memory,
+    session_key_option,
+)
 
 if TYPE_CHECKING:
     from memoryd import messages
-    from memoryd.client import MemorydClient
 
 
 @click.command()
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 @click.option(
     "--explain", is_flag=True, help="Show what each score is made of, and the candidates that are not results."
 )
+@max_staleness_option
 @session_key_option
 @click.option("--query", "query_option", help="The query; takes precedence over the argument.")
 @click.argument("query", required=False, nargs=-1)
@@ -43,6 +49,7 @@ def search(
     as_json: bool,
     given: dict[str, Any],
     explain: bool,
+    max_staleness: dict[str, int] | None,
     session_key: str | None,
     query_option: str | None,
     query: tuple[str, ...],
@@ -56,7 +63,12 @@ def search(
         raise click.UsageError("the query is empty; usage: memoryd search QUERY")
     with searched_memory(common, agent, session_key, needs_models=needs_models(given)) as memory:
         answer = memory.client.search(
-            agent_id=agent, query=text, explain=explain, session_key=memory.session_key, **given
+            agent_id=agent,
+            query=text,
+            explain=explain,
+            max_staleness=max_staleness,
+            session_key=memory.session_key,
+            **given,
         )
         memory.name_approval(answer.info.degradations)
         show(answer, lambda: _answer_lines(answer, explain=explain), as_json=as_json)
@@ -95,16 +107,16 @@ def _answer_lines(answer: messages.MemorySearchResponse, *, explain: bool) -> It
 @json_option
 @click.option("--start-line", type=int, help="First line to print, counted from 1.")
 @click.option("--line-count", type=int, help="Number of lines to print.")
+@max_staleness_option
 @click.argument("path")
-def get(
-    common: CommonOptions, agent: str, as_json: bool, start_line: int | None, line_count: int | None, path: str
-) -> None:
+def get(common: CommonOptions, agent: str, as_json: bool, path: str, **given: Any) -> None:
     """Print lines of a memory file.
 
     PATH is a path as shown in search results.
     """
     with connected(common) as daemon:
-        answer = _read(daemon.client, agent, path, start_line, line_count)
+        fields = {name: value for name, value in given.items() if value is not None}
+        answer = daemon.client.get(agent_id=agent, path=path, **fields)
         if as_json:
             show(answer, lambda: iter(()), as_json=True)
             return
@@ -112,10 +124,3 @@ def get(
         if answer.next_start_line:
             lines = f"lines {answer.start_line}-{answer.end_line} of {answer.total_lines}"
             click.echo(f"memoryd: {lines}; continue with --start-line {answer.next_start_line}", err=True)
-
-
-def _read(
-    client: MemorydClient, agent: str, path: str, start_line: int | None, line_count: int | None
-) -> messages.MemoryGetResponse:
-    given = {"start_line": start_line, "line_count": line_count}
-    return client.get(agent_id=agent, path=path, **{k: v for k, v in given.items() if v is not None})

@@ -22,11 +22,28 @@ if TYPE_CHECKING:
     from memoryd_server.cli.connection import Connection
 
 
+_MOST_SECONDS = 10**9
+
 session_key_option = click.option(
     "--session-key",
     help="Key of the calling session; agent:<id>:... also selects the agent. Default: "
     "agent:<agent>:cli:direct:memory-search, the key of a direct chat.",
 )
+
+
+def _duration(_context: click.Context, _option: click.Parameter, value: int | None) -> dict[str, int] | None:
+    """Return seconds as the fields of a Duration."""
+    return None if value is None else {"seconds": min(value, _MOST_SECONDS)}
+
+
+max_staleness_option = click.option(
+    "--max-staleness",
+    type=click.IntRange(min=0),
+    metavar="SECONDS",
+    callback=_duration,
+    help="Let a standby of the database answer if it has every change that is this old. Default: the primary answers.",
+)
+"""The verb receives the fields of a Duration as `max_staleness: dict`, None without the option."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,14 +33,16 @@ class PostgresServer:
     """A running server. `url` connects as the role of memoryd, `admin` as the superuser.
 
     A folder with the data of an earlier server keeps them. `settings` are further options, such as `max_connections=9`.
+    `within` is a command that runs the server, as the user who is to run it.
     """
 
-    def __init__(self, folder, *, durable=False, settings=()):
+    def __init__(self, folder, *, durable=False, settings=(), within=()):
         self.folder = Path(folder)
         self._data = self.folder / "data"
         # PostgreSQL refuses to run as root.
         self._user = {"user": "nobody"} if IS_ROOT else {}
         self._settings = (*(() if durable else FAST), *settings)
+        self._within = within
         if not (self._data / "PG_VERSION").exists():
             self._create()
         self.start()
@@ -75,7 +77,8 @@ class PostgresServer:
         """Start the server on the existing data, and wait until it accepts connections."""
         sockets = (f"unix_socket_directories={self.folder}", "unix_socket_permissions=0700", "listen_addresses=")
         options = [*sockets, *self._settings]
-        command = [PROGRAMS / "postgres", "-D", self._data, *[part for each in options for part in ("-c", each)]]
+        options = [part for each in options for part in ("-c", each)]
+        command = [*self._within, PROGRAMS / "postgres", "-D", self._data, *options]
         with (self.folder / "log").open("ab") as log:
             self._guard = subprocess.Popen(
                 ["/bin/sh", "-c", GUARD, "INT", *command],
@@ -85,7 +88,7 @@ class PostgresServer:
                 cwd=self.folder,
                 # Ctrl-C does not reach the server, so that it ends last.
                 start_new_session=True,
-                **self._user,
+                **({} if self._within else self._user),
             )
         # pg_isready has no option to wait.
         ready = 'i=0; until "$@" -q; do i=$((i+1)); test $i -lt 300 || exit 1; sleep 0.1; done'

@@ -27,7 +27,7 @@ WRITES = 1000
 def test_a_failover_to_the_synchronous_standby_loses_no_write_and_ends_no_daemon(daemons):
     with synchronous_pair() as pair:
         replicas = ReplicaFixture(daemons, pair.create_database("failover"), lambda: pair.admin("failover"))
-        with working(*replicas.start(1)) as workers:
+        with working(*replicas.start(2)) as workers:
             wait_until(lambda: writes(workers) >= WRITES // 2, 100)
             failures = [len(worker.failures) for worker in workers]
             pair.kill_primary()

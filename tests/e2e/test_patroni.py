@@ -29,7 +29,7 @@ def test_two_failovers_of_patroni_lose_no_write_and_need_no_person(daemons):
     with patroni_cluster() as cluster:
         leader = cluster.wait_until_synchronous()
         replicas = ReplicaFixture(daemons, cluster.create_database("failover"), lambda: cluster.admin("failover"))
-        with working(*replicas.start(1)) as workers:
+        with working(*replicas.start(2)) as workers:
             for goal in (WRITES // 3, WRITES * 2 // 3):
                 wait_until(lambda goal=goal: writes(workers) >= goal, 100)
                 cluster.kill(leader)

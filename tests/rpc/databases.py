@@ -125,10 +125,9 @@ class PostgresRows:
         database = Database(DatabaseConfig(self.url))
         database.attach()
         try:
-            database.lock(agent_id)
+            database.leases.acquire(agent_id, lambda: True)
             yield
         finally:
-            database.unlock(agent_id)
             database.detach()
 
     def history(self, now_ms):

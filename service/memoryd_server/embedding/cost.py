@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from memoryd_server.errors import MemorydError
 from memoryd_server.providers import EmbeddingProvider, leaves_machine
-from memoryd_server.store import ProviderModel, VectorCache
+from memoryd_server.store import MAX_COUNT, ProviderModel, VectorCache
 
 # A rough estimate, usually too high: providers count about four bytes of prose per token.
 BYTES_A_TOKEN = 4
 
 # Databases and protobuf store 64 bits.
-_MOST = 2**62
 
 
 def estimate_tokens(text: str) -> int:
@@ -71,26 +70,36 @@ class ProviderUsage:
 
     def __add__(self, other: "ProviderUsage") -> "ProviderUsage":
         return ProviderUsage(
-            min(self.calls + other.calls, _MOST),
-            min(self.tokens + other.tokens, _MOST),
-            min(self.retries + other.retries, _MOST),
-            min(self.cache_hits + other.cache_hits, _MOST),
+            min(self.calls + other.calls, MAX_COUNT),
+            min(self.tokens + other.tokens, MAX_COUNT),
+            min(self.retries + other.retries, MAX_COUNT),
+            min(self.cache_hits + other.cache_hits, MAX_COUNT),
+        )
+
+    def __sub__(self, other: "ProviderUsage") -> "ProviderUsage":
+        return ProviderUsage(
+            self.calls - other.calls,
+            self.tokens - other.tokens,
+            self.retries - other.retries,
+            self.cache_hits - other.cache_hits,
         )
 
 
 class UsageRecorder:
-    """Counts the usage of one agent's providers, and stores it in the cache's file. Thread-safe.
+    """Counts the usage of one agent's providers, and adds it to what the cache stores. Thread-safe.
 
     A provider that agents share is counted with the calls of all of them, from when it is watched; cache hits are the
-    agent's own. Usage that was not saved before the process is killed is lost.
+    agent's own. Usage that was not saved before the process is killed is lost. Other processes may add to the same
+    cache.
     """
 
     def __init__(self, cache: Callable[[], VectorCache | None]) -> None:
         self._cache = cache
         self._lock = threading.Lock()
         self._seen: dict[EmbeddingProvider, ProviderUsage] = {}
-        self._totals: dict[ProviderModel, ProviderUsage] = {}
-        self._saved: dict[ProviderModel, ProviderUsage] = {}
+        # What the cache had when it was last read, and what was counted since and is not added yet.
+        self._stored: dict[ProviderModel, ProviderUsage] = {}
+        self._unsaved: dict[ProviderModel, ProviderUsage] = {}
         self._loaded = False
 
     def watch(self, provider: EmbeddingProvider) -> None:
@@ -99,20 +108,18 @@ class UsageRecorder:
             self._seen.setdefault(provider, _reported_usage(provider))
 
     def load(self) -> None:
-        """Add the usage stored in the file, once. Blocks."""
+        """Read the stored usage, once. Blocks."""
         cache = self._cache()
-        if cache is None or self._loaded:
-            return
-        with suppress(MemorydError):
-            # Not under the lock, which the event loop's thread takes.
-            stored = cache.usage()
-            with self._lock:
-                if self._loaded:
-                    return
-                self._loaded = True
-                for provider_model, counts in stored.items():
-                    self._add(provider_model, ProviderUsage(*counts))
-                    self._saved[provider_model] = ProviderUsage(*counts)
+        if cache is not None and not self._loaded:
+            with suppress(MemorydError):
+                self._read(cache)
+
+    def _read(self, cache: VectorCache) -> None:
+        # Not under the lock, which the event loop's thread takes.
+        stored = {each: ProviderUsage(*counts) for each, counts in cache.usage().items()}
+        with self._lock:
+            self._stored = stored
+            self._loaded = True
 
     def count_cache_hits(self, provider: EmbeddingProvider, count: int) -> None:
         """Add `count` vectors of this provider that came from the cache."""
@@ -123,7 +130,10 @@ class UsageRecorder:
         """Return the usage of each provider and model; those without any are left out."""
         with self._lock:
             self._count()
-            return {each: usage for each, usage in self._totals.items() if usage != ProviderUsage()}
+            totals = dict(self._stored)
+            for each, usage in self._unsaved.items():
+                totals[each] = totals.get(each, ProviderUsage()) + usage
+        return {each: usage for each, usage in totals.items() if usage != ProviderUsage()}
 
     def save(self) -> None:
         """Store the usage counted since the last call. Blocks. If it cannot be stored, the next call tries again."""
@@ -131,24 +141,27 @@ class UsageRecorder:
             return
         self.load()
         cache = self._cache()
-        totals = self.totals()
-        if cache is None or not self._loaded or totals == self._saved:
+        with self._lock:
+            self._count()
+            added = {each: usage for each, usage in self._unsaved.items() if usage != ProviderUsage()}
+        if cache is None or not self._loaded or not added:
             return
         with suppress(MemorydError):
-            cache.record_usage({each: (u.calls, u.tokens, u.retries, u.cache_hits) for each, u in totals.items()})
-            self._saved = totals
+            cache.add_usage({each: (u.calls, u.tokens, u.retries, u.cache_hits) for each, u in added.items()})
+            with self._lock:
+                for each, usage in added.items():
+                    self._stored[each] = self._stored.get(each, ProviderUsage()) + usage
+                    self._unsaved[each] -= usage
+            self._read(cache)
 
     def _count(self) -> None:
         for provider, before in self._seen.items():
             now = _reported_usage(provider)
             self._seen[provider] = now
-            self._add(
-                _provider_model(provider),
-                ProviderUsage(now.calls - before.calls, now.tokens - before.tokens, now.retries - before.retries),
-            )
+            self._add(_provider_model(provider), now - before)
 
     def _add(self, provider_model: ProviderModel, usage: ProviderUsage) -> None:
-        self._totals[provider_model] = self._totals.get(provider_model, ProviderUsage()) + usage
+        self._unsaved[provider_model] = self._unsaved.get(provider_model, ProviderUsage()) + usage
 
 
 def _provider_model(provider: EmbeddingProvider) -> ProviderModel:

@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from memoryd_server.errors import IndexDamaged, IndexUnavailable
 from memoryd_server.postgres.connection import Database, DatabaseUse
+from memoryd_server.postgres.errors import translated
+from memoryd_server.postgres.replica import Replica
 from memoryd_server.postgres.session import Connection, Operation
 
 Row = tuple[Any, ...]
@@ -108,6 +110,16 @@ class AgentDatabase:
         """Notify the running daemons of a change, so that they index it soon. Raises as `read`."""
         with self._translated():
             self._database.changes.notify(self.agent_id)
+
+    @property
+    def replica(self) -> Replica:
+        """This process among those that use the database."""
+        return self._database.replica
+
+    def require_beat(self) -> None:
+        """Wait until the other replicas know this one. Raises as `read`."""
+        with self._translated(), translated():
+            self._database.replica.require_beat()
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

@@ -15,6 +15,7 @@ from typing import Final
 from memoryd_server.errors import FileReplaced, IndexBusy, PathNotAllowed, PathTaken, VersionNotFound
 from memoryd_server.postgres.agent_database import AgentRows
 from memoryd_server.postgres.document_rows import DocumentRows
+from memoryd_server.postgres.edit_pause import EditPause
 from memoryd_server.postgres.errors import storable
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.history_rows import HistoryRows, changed_history
@@ -114,6 +115,7 @@ class DocumentWriter:
         # Writes of one agent wait for each other here, so that they do not occupy all connections.
         self._appends = threading.Lock()
         self._edits = threading.Lock()
+        self._pause = EditPause(self._database, new_id)
 
     def recover(self) -> None:
         """Do nothing: the server rolls back a transaction that a crash interrupts."""
@@ -133,8 +135,10 @@ class DocumentWriter:
 
     @contextmanager
     def _edit(self) -> Iterator[_Edit]:
-        with self._write() as write, changed_history(write.rows.connection, write.rows.agent_id) as history:
-            yield _Edit(write.rows, write.documents, write.version, write.time_ms, history)
+        with self._write() as write:
+            self._pause.require_none(write.rows)
+            with changed_history(write.rows.connection, write.rows.agent_id) as history:
+                yield _Edit(write.rows, write.documents, write.version, write.time_ms, history)
 
     def append(self, job: AppendJob) -> AppendReceipt:
         """Append the text, below its heading if it has one, once per key.
@@ -212,17 +216,22 @@ class DocumentWriter:
         """
         with self._edits:
             try:
-                with self._edit() as edit:
-                    known = edit.history.with_key(job.key) if job.key else None
-                    if known is not None:
-                        require_same_request(job, known)
-                        return receipt_of(known, already=True)
-                    receipt = self._perform(job, edit)
+                receipt, is_new = self._pause.repeated(partial(self._edited, job))
             except VersionNotFound:
                 self._check_stored(job)
                 raise
-            self._history.prune()
+            if is_new:
+                self._history.prune()
             return receipt
+
+    def _edited(self, job: EditJob) -> tuple[WriteReceipt, bool]:
+        """Perform a job unless its key was used before; return its receipt, and whether it was performed now."""
+        with self._edit() as edit:
+            known = edit.history.with_key(job.key) if job.key else None
+            if known is None:
+                return self._perform(job, edit), True
+            require_same_request(job, known)
+            return receipt_of(known, already=True), False
 
     def _check_stored(self, job: EditJob) -> None:
         """Read a content that cannot be restored, so that the history reports it if it is damaged."""
@@ -340,14 +349,16 @@ class DocumentWriter:
 
     @contextmanager
     def paused(self, most_seconds: float = PAUSE_SECONDS) -> Iterator[None]:
-        """Begin no edit of this process until the block ends.
+        """Let no replica begin an edit until the block ends.
 
         Raises:
             IndexBusy: an edit is still running after `most_seconds`.
+            IndexUnavailable, IndexReadOnly, DiskFull: the database cannot be used.
         """
         if not self._edits.acquire(timeout=most_seconds):
             raise IndexBusy("an edit of this agent is still being written; try again", retry_after_seconds=1.0)
         try:
-            yield
+            with self._pause.begun(most_seconds):
+                yield
         finally:
             self._edits.release()

@@ -14,7 +14,7 @@ from memoryd_server.model import Degradation
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.errors import bounded, storable
 from memoryd_server.postgres.session import Connection, Operation
-from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
+from memoryd_server.store import MAX_COUNT, BatchJob, CacheKey, Counts, ProviderModel
 
 REFUSED_FOR_MS: Final = 24 * 60 * 60 * 1_000
 """How long a refused text is not sent again; the provider may accept it later."""
@@ -27,6 +27,17 @@ RETENTION_MS: Final = 7 * 24 * 60 * 60 * 1_000
 _MAX_REASON_CHARS = 400
 
 _KEY = "agent_id = %(agent)s AND provider = %(provider)s AND model = %(model)s AND provider_key = %(provider_key)s"
+
+_SUMS = ", ".join(
+    f"{each} = least(provider_usage.{each}::numeric + excluded.{each}, {MAX_COUNT})"
+    for each in ("calls", "tokens", "retries", "cache_hits")
+)
+_ADD_USAGE = f"""INSERT INTO provider_usage(agent_id, provider, model, calls, tokens, retries, cache_hits)
+    VALUES(%(agent)s, %(provider)s, %(model)s, %(calls)s, %(tokens)s, %(retries)s, %(cache_hits)s)
+    ON CONFLICT (agent_id, provider, model) DO UPDATE SET {_SUMS}"""
+# For the time of the transaction. Two that change the same rows in another order would wait for each other.
+_LOCK = "SELECT pg_advisory_xact_lock(%(class)s, hashtext(%(agent)s))"
+_LOCK_CLASS: Final = 0x6D6D7263
 
 Rows = list[tuple[Any, ...]]
 
@@ -49,9 +60,11 @@ class CacheTables:
             DiskFull, IndexBusy, IndexReadOnly, IndexUnavailable: nothing of the body is kept.
         """
         self._check()
-        # Transactions that change the same rows in another order would wait for each other.
+        # Threads of this process wait without a connection.
         with self._guard, self._database.write(self._agent_id, operation=Operation.CACHE_WRITE) as connection:
-            yield CacheTransaction(connection, self._agent_id)
+            transaction = CacheTransaction(connection, self._agent_id)
+            transaction.rows(_LOCK, **{"class": _LOCK_CLASS})
+            yield transaction
 
     def rows(self, query: str, /, **values: object) -> Rows:
         """Return the rows of a query, which takes `agent` and these values."""
@@ -296,28 +309,25 @@ class PostgresEmbeddingCache:
         return deleted
 
     def usage(self) -> dict[ProviderModel, Counts]:
-        """Return the usage of each provider and model, as last stored. Long names are those of `bounded`."""
+        """Return the total usage of each provider and model. Long names are those of `bounded`."""
         query = """SELECT provider, model, calls, tokens, retries, cache_hits FROM provider_usage
             WHERE agent_id = %(agent)s"""
         return {(row[0], row[1]): (row[2], row[3], row[4], row[5]) for row in self._tables.rows(query)}
 
-    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
-        """Store the total usage of providers and models."""
+    def add_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
+        """Add to the total usage of providers and models, up to `MAX_COUNT`. Other replicas add theirs."""
         if not usage:
             return
         with self._tables.write() as transaction:
             for (provider, model), (calls, tokens, retries, cache_hits) in usage.items():
                 transaction.run(
-                    """INSERT INTO provider_usage(agent_id, provider, model, calls, tokens, retries, cache_hits)
-                        VALUES(%(agent)s, %(provider)s, %(model)s, %(calls)s, %(tokens)s, %(retries)s, %(hits)s)
-                        ON CONFLICT (agent_id, provider, model) DO UPDATE SET calls = excluded.calls,
-                            tokens = excluded.tokens, retries = excluded.retries, cache_hits = excluded.cache_hits""",
+                    _ADD_USAGE,
                     provider=bounded(provider),
                     model=bounded(model),
                     calls=calls,
                     tokens=tokens,
                     retries=retries,
-                    hits=cache_hits,
+                    cache_hits=cache_hits,
                 )
 
     def count(self) -> int:

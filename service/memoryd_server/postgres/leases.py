@@ -91,7 +91,8 @@ class AgentLeases:
             IndexDamaged: the tables are missing.
             IndexUnavailable, IndexReadOnly, DiskFull: the database cannot be used.
         """
-        return self._acquire(agent_id, lambda _: should_stop())
+        reason = f"another memoryd is indexing the agent {agent_id!r}; try again when it has finished"
+        return self._acquire(agent_id, lambda _: should_stop(), reason)
 
     def acquire_unused(self, agent_id: str) -> Lease:
         """Acquire the lease of an agent; wait only as long as its holder does not renew its row.
@@ -106,16 +107,14 @@ class AgentLeases:
             seen.append(holder)
             return holder.replica_id == self._replica.replica_id or holder != seen[0]
 
-        return self._acquire(agent_id, is_in_use)
+        reason = f"another memoryd holds the index of the agent {agent_id!r}; stop it, or wait until it ends"
+        return self._acquire(agent_id, is_in_use, reason)
 
-    def _acquire(self, agent_id: str, should_stop: Callable[[_Holder], bool]) -> Lease:
+    def _acquire(self, agent_id: str, should_stop: Callable[[_Holder], bool], reason: str) -> Lease:
         pause = _FIRST_PAUSE_SECONDS
         while isinstance(found := self._try(agent_id), _Holder):
             if should_stop(found):
-                raise IndexBusy(
-                    f"another memoryd is indexing the agent {agent_id!r}; try again when it has finished",
-                    retry_after_seconds=1.0,
-                )
+                raise IndexBusy(reason, retry_after_seconds=1.0)
             with self._changed:
                 self._changed.wait(pause * random.uniform(1 - _JITTER, 1 + _JITTER))  # noqa: S311 -- no secret
             pause = min(pause * _PAUSE_GROWTH, _MAX_PAUSE_SECONDS)
@@ -173,6 +172,8 @@ class AgentLeases:
                 fence = connection.execute(_RAISE, values)
             if (raised := fence.fetchone()) is not None:
                 known = before.fetchone()
+                if connection.meter is not None:
+                    connection.meter.replica_event("takeover" if expired else "lease")
                 return Lease(raised[0], None if known is None else known[0])
             row = holder.fetchone()
         # Without a row, another replica has acquired it at the same time.

@@ -61,9 +61,8 @@ def end_sessions(connection: Connection, replica_ids: list[str]) -> None:
 class Replica:
     """This process as a replica, with a heartbeat on a thread between `start` and `stop`. Thread-safe.
 
-    `replica_id` is random, of as many hex digits as `2 * REPLICA_ID_BYTES`. `connect` opens the connection of the
-    heartbeat. The row is renewed every `renew_seconds`, and valid for
-    `lease_seconds` after that. `monotonic` is a clock in seconds.
+    `replica_id` is random, of `2 * REPLICA_ID_BYTES` hex digits. `connect` opens the connection of the heartbeat. The
+    row is renewed every `renew_seconds`, and valid for `lease_seconds` after that. `monotonic` is a clock in seconds.
     """
 
     def __init__(
@@ -106,9 +105,10 @@ class Replica:
         self._on_connect.append(callback)
 
     def after_beat(self, work: Callable[[Connection], None]) -> None:
-        """Call `work` on the thread of the heartbeat, with its connection, until it raises no error of psycopg.
+        """Call `work` after each beat, on the thread of the heartbeat, until it raises no error of psycopg.
 
-        It is for short statements that failed while the server could not be reached.
+        It gets the connection of the heartbeat. It is for short statements that failed because the server could not be
+        reached.
         """
         with self._changed:
             self._postponed.append(work)
@@ -236,7 +236,12 @@ class Replica:
             connection.execute(_REMOVE_OLD)
 
     def _do_postponed(self, connection: Connection) -> None:
-        while self._postponed:
-            self._postponed[0](connection)
-            with self._changed:
-                del self._postponed[0]
+        for work in list(self._postponed):
+            try:
+                work(connection)
+            except psycopg.Error:
+                if connection.closed:
+                    raise
+            else:
+                with self._changed:
+                    self._postponed.remove(work)

@@ -27,7 +27,7 @@ from memoryd_server.sqlite.connection import (
     transaction,
     translated,
 )
-from memoryd_server.store import BatchJob, CacheKey, Counts, ProviderModel
+from memoryd_server.store import MAX_COUNT, BatchJob, CacheKey, Counts, ProviderModel
 
 # How long after a failure to open the file the next attempt is made.
 RETRY_MS = 60_000
@@ -272,6 +272,13 @@ _TABLES = (
 )
 
 
+_SUMS = ", ".join(
+    f"{each}=min({each} + excluded.{each}, {MAX_COUNT})" for each in ("calls", "tokens", "retries", "cache_hits")
+)
+_ADD_USAGE = f"""INSERT INTO provider_usage VALUES(?,?,?,?,?,?)
+    ON CONFLICT(provider, model) DO UPDATE SET {_SUMS}"""
+
+
 class EmbeddingCache:
     """Vectors as little-endian float32 blobs, by cache key and SHA-256 of the text; evicts the least recently used.
 
@@ -401,7 +408,7 @@ class EmbeddingCache:
         return self._file.use(write) if rows else 0
 
     def usage(self) -> dict[ProviderModel, Counts]:
-        """Return the usage of each provider and model, as last stored."""
+        """Return the total usage of each provider and model."""
 
         def read(connection: apsw.Connection) -> dict[ProviderModel, Counts]:
             rows: list[tuple[Any, ...]] = connection.execute("SELECT * FROM provider_usage").fetchall()
@@ -409,13 +416,13 @@ class EmbeddingCache:
 
         return self._file.use(read)
 
-    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
-        """Store the total usage of providers and models."""
+    def add_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
+        """Add to the total usage of providers and models, up to `MAX_COUNT`."""
         rows = [(*provider_model, *counts) for provider_model, counts in usage.items()]
 
         def write(connection: apsw.Connection) -> None:
             with transaction(connection):
-                connection.executemany("INSERT OR REPLACE INTO provider_usage VALUES(?,?,?,?,?,?)", rows)
+                connection.executemany(_ADD_USAGE, rows)
 
         self._file.use(write)
 

@@ -76,11 +76,12 @@ from memoryd_server.store.stored_rows import (
     StoredHistory,
     StoredUsage,
 )
-from memoryd_server.store.vector_cache import BatchJobTable, VectorCache
+from memoryd_server.store.vector_cache import MAX_COUNT, BatchJobTable, VectorCache
 
 __all__ = [
     "ALL_CHUNKS",
     "ALL_FILES",
+    "MAX_COUNT",
     "ROWS_VERSION",
     "TOKENIZER",
     "AgentStandby",

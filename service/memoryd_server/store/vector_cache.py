@@ -1,10 +1,13 @@
 """The protocols of what is stored separately from an index: VectorCache and BatchJobTable."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from memoryd_server.model import Degradation
 from memoryd_server.store.rows import BatchJob, CacheKey, Counts, ProviderModel
+
+MAX_COUNT: Final = 2**62
+"""The largest number of calls, tokens, retries or cache hits; a sum above it stays there."""
 
 
 class BatchJobTable(Protocol):
@@ -73,10 +76,10 @@ class VectorCache(Protocol):
         """Return the number of cached vectors."""
 
     def usage(self) -> dict[ProviderModel, Counts]:
-        """Return the usage of each provider and model, as last stored."""
+        """Return the total usage of each provider and model."""
 
-    def record_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
-        """Store the total usage of providers and models."""
+    def add_usage(self, usage: Mapping[ProviderModel, Counts]) -> None:
+        """Add to the total usage of providers and models, up to `MAX_COUNT`."""
 
     def release_memory(self) -> None:
         """Close the file until it is used again."""

@@ -126,7 +126,18 @@ def test_unchanged_usage_is_not_written_again(cache):
     assert opened.usage()[WORDS][0] == 70
     provider.calls = 3
     counted.save()
-    assert opened.usage()[WORDS][0] == 3
+    assert opened.usage()[WORDS][0] == 71
+
+
+def test_usage_of_several_processes_adds_up(cache):
+    providers = Counting(), Counting()
+    counted = [book(cache(), provider) for provider in providers]
+    for calls in (1, 2):
+        for provider, each in zip(providers, counted, strict=True):
+            provider.calls = calls
+            each.save()
+    assert book_of(cache()).totals()[WORDS].calls == 4
+    assert [each.totals()[WORDS].calls for each in counted] == [3, 4]
 
 
 def test_an_agent_without_a_provider_has_no_use_for_the_file(tmp_path, cache):

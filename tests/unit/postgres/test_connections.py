@@ -1,4 +1,4 @@
-"""Connections and transactions: unused ones are closed, errors that were ignored are not, and locks outlast users."""
+"""Connections and transactions: unused ones are closed, and errors that were ignored are not."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ import pytest
 from memoryd_server.errors import DeadlineTooShort, IndexBusy, IndexTooNew, IndexUnavailable
 from memoryd_server.threads import on_thread
 from postgres_server import DATABASE
-from unit.store.contract import document
+from unit.store.contract import document, never
 from waiting import wait_until
 
 pytestmark = pytest.mark.postgres
@@ -32,8 +32,8 @@ def admin(postgres_module):
 
 
 def sessions(admin, name):
-    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
-    return admin.execute(query, (name,)).fetchone()[0]
+    query = "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, %s)"
+    return admin.execute(query, (f"{name} ",)).fetchone()[0]
 
 
 def test_unused_connections_are_closed_without_a_further_use(postgres_module, admin, agent):
@@ -44,7 +44,7 @@ def test_unused_connections_are_closed_without_a_further_use(postgres_module, ad
     with store.read(), store.read(), store.read():
         pass
     assert sessions(admin, "burst") == 4
-    # The session with the lock stays.
+    # The session with the heartbeat stays.
     wait_until(lambda: sessions(admin, "burst") == 1)
     found = database.metrics()
     assert (found.in_use, found.idle) == (0, 0)
@@ -95,22 +95,19 @@ def test_a_write_is_refused_after_another_daemon_has_upgraded_the_tables(postgre
     store.close()
 
 
-def test_a_lock_that_begins_while_the_last_other_user_ends_is_kept(postgres_module, agent):
-    """The end of the last user closes the connections after another one has attached and locked its agent."""
-    database, other = postgres_module.database(), postgres_module.database()
-    database.attach()
-    database.lock(agent)
-    # As if this were the end of a user whose number was already subtracted when the lock was acquired.
-    database.detach()
+def test_the_last_user_ends_the_leases_and_the_heartbeat(postgres_module, admin, agent):
+    database = postgres_module.database(postgres_module.server.url + "&application_name=leaving")
+    other = postgres_module.database()
     other.attach()
-    with pytest.raises(IndexBusy):
-        other.lock(agent)
-    database.unlock(agent)
-    other.lock(agent)
-    other.unlock(agent)
-    other.detach()
     database.attach()
+    database.leases.acquire(agent, never)
+    with pytest.raises(IndexBusy):
+        other.leases.acquire(agent, lambda: True)
     database.detach()
+    assert sessions(admin, "leaving") == 0
+    other.leases.acquire(agent, lambda: True)
+    other.leases.release(agent)
+    other.detach()
 
 
 def test_users_that_come_and_go_at_the_same_time_get_connections_and_leave_none(postgres_module, admin, agent):
@@ -119,12 +116,12 @@ def test_users_that_come_and_go_at_the_same_time_get_connections_and_leave_none(
 
     def come_and_go(number):
         try:
-            for _ in range(50):
+            for _ in range(20):
                 database.attach()
-                database.lock(f"{agent} {number}")
+                database.leases.acquire(f"{agent} {number}", never)
                 with database.read(agent) as connection:
                     connection.execute("SELECT 1")
-                database.unlock(f"{agent} {number}")
+                database.leases.release(f"{agent} {number}")
                 database.detach()
         except BaseException as error:  # noqa: BLE001 -- reported below
             failures.append(error)

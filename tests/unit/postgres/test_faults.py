@@ -1,9 +1,8 @@
-"""A server that is lost, restarted or read-only; lost locks; missing rows and tables; schemas of other versions."""
+"""A server that is lost, restarted or read-only; missing rows and tables; schemas of other versions."""
 
 import socket
 import threading
 import time
-from contextlib import suppress
 
 import pytest
 
@@ -82,7 +81,7 @@ def test_a_lost_server_is_reported_with_a_time_to_retry_and_used_again_when_it_i
         store.writer().write([document("b.md", ("heron", ""))])
         assert heron(store) == 2
         other = postgres_module.new_store("main", postgres_module.database(url))
-        with pytest.raises(IndexBusy, match="another process"):
+        with pytest.raises(IndexBusy, match="another memoryd"):
             other.open()
         history.close()
         store.close()
@@ -146,61 +145,6 @@ def test_the_password_file_is_read_for_each_connection(postgres_module, tmp_path
     store.open()
     assert heron(store) == 0
     store.close()
-
-
-def test_a_second_process_may_neither_open_nor_write(postgres_module, store, agent):
-    second = postgres_module.new_store(agent, postgres_module.database())
-    for call in (second.reserve, second.open):
-        with pytest.raises(IndexBusy, match="another process"):
-            call()
-    with pytest.raises(IndexBusy):
-        postgres_module.new_store(agent).open()
-    store.close()
-    second.open()
-    assert heron(second) == 1
-    second.close()
-
-
-def test_a_process_whose_lock_was_lost_to_another_one_cannot_write(postgres_module, agent):
-    first = postgres_module.new_store(agent, postgres_module.database())
-    first.open()
-    with postgres_module.server.admin(DATABASE) as admin:
-        admin.execute("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted")
-        deadline = time.monotonic() + 10
-        while admin.execute("SELECT 1 FROM pg_locks WHERE locktype = 'advisory'").fetchone():
-            assert time.monotonic() < deadline
-    second = postgres_module.new_store(agent, postgres_module.database())
-    second.open()
-    second.writer().write([document("b.md", ("heron", ""))])
-    with pytest.raises(IndexBusy, match="another process has opened"):
-        first.writer().write([document("c.md", ("heron", ""))])
-    assert heron(first) == heron(second) == 1
-    first.close()
-    second.close()
-
-
-@pytest.mark.parametrize("ended", ["locktype = 'advisory'", "true"])
-def test_the_lock_of_a_lost_session_is_acquired_again(postgres_module, agent, ended):
-    """The server ends the session with the locks, or also the only connection, which is in use."""
-    url = postgres_module.server.url + "&application_name=lost"
-    database = postgres_module.database(url)
-    first = postgres_module.new_store(agent, database)
-    first.open()
-    query = "SELECT DISTINCT pid FROM pg_stat_activity LEFT JOIN pg_locks USING (pid) WHERE application_name = 'lost'"
-    with (
-        postgres_module.server.admin(DATABASE) as admin,
-        suppress(IndexUnavailable),
-        database.write(agent) as connection,
-    ):
-        for (process,) in admin.execute(f"{query} AND {ended}").fetchall():
-            assert admin.execute("SELECT pg_terminate_backend(%s, 10000)", (process,)).fetchone() == (True,)
-        connection.execute("SELECT 1")
-    first.writer().write([document("a.md", ("heron", ""))])
-    with pytest.raises(IndexBusy, match="another process"):
-        postgres_module.new_store(agent, postgres_module.database()).open()
-    first.writer().write([document("b.md", ("heron", ""))])
-    assert heron(first) == 2
-    first.close()
 
 
 def test_a_statement_ends_at_the_deadline(postgres_module, store):

@@ -72,7 +72,7 @@ def test_the_vectors_of_a_model_with_a_long_name_are_cached(postgres_module, req
     long, other = (CacheKey("openai-compatible", name, "key") for name in (LETTERS, LETTERS[:-1] + "-"))
     cache.put(long, {b"text": b"vector"})
     cache.add_refusals(other, {b"text": "too long"})
-    cache.record_usage({("openai-compatible", LETTERS): (1, 2, 3, 4)})
+    cache.add_usage({("openai-compatible", LETTERS): (1, 2, 3, 4)})
     assert cache.get(long, [b"text"]) == {b"text": b"vector"}
     assert cache.get(other, [b"text"]) == {}
     assert (cache.refusals(long), cache.refusals(other)) == ({}, {b"text": "too long"})

@@ -7,6 +7,7 @@ import pytest
 
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.store.rows import BatchJob, CacheKey
+from memoryd_server.store.vector_cache import MAX_COUNT
 
 KEY = CacheKey("openai", "small", "https://api")
 OTHER = CacheKey("openai", "large", "https://api")
@@ -172,13 +173,13 @@ class VectorCacheContract:
 
     # Usage
 
-    def test_usage_is_that_recorded_last(self, make):
+    def test_usage_is_added_up(self, make):
         cache = make()
         assert cache.usage() == {}
-        cache.record_usage({("openai", "small"): (1, 2, 3, 4), ("openai", "large"): (5, 6, 7, 8)})
-        cache.record_usage({("openai", "small"): (2, 2, 3, 4)})
+        cache.add_usage({("openai", "small"): (1, 2, 3, 4), ("openai", "large"): (5, 6, 7, 8)})
+        cache.add_usage({("openai", "small"): (2, 0, 3, MAX_COUNT)})
         cache.close()
-        assert make().usage() == {("openai", "small"): (2, 2, 3, 4), ("openai", "large"): (5, 6, 7, 8)}
+        assert make().usage() == {("openai", "small"): (3, 2, 6, MAX_COUNT), ("openai", "large"): (5, 6, 7, 8)}
 
     # Batch jobs
 

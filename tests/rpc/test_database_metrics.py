@@ -21,11 +21,12 @@ OPERATIONS = {
     "cache_write",
     "documents_read",
     "documents_write",
+    "heartbeat",
     "history_read",
     "history_write",
     "index_read",
     "index_write",
-    "locks",
+    "leases",
     "other",
     "search",
     "search_keyword",
@@ -79,13 +80,15 @@ async def test_transactions_and_statements_are_counted_by_operation_and_agents_a
     assert more("statement_seconds_count", "search_vector") >= 1
     assert found["statement_seconds_sum", "search_keyword"][0] > 0
     assert found["transaction_seconds_count", "index_write"][0] >= 1
-    assert found["statement_seconds_count", "locks"][0] >= 1
+    assert found["statement_seconds_count", "heartbeat"][0] >= 1
     assert found["connects_total",][0] >= 2
     assert more("wait_seconds_count") >= 2
     assert found["waiting",][0] == 0
     assert found["connections", "idle"][0] >= 1
     names = {name for _, labels in found.values() for name in labels}
-    assert names <= {"operation", "reason", "state"}
+    assert names <= {"event", "operation", "reason", "state"}
+    assert found["replica_events_total", "listen"][0] == 1
+    assert found["replica_events_total", "lease"][0] >= 1
     assert {labels["operation"] for _, labels in found.values() if "operation" in labels} <= OPERATIONS
 
 

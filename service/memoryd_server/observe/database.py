@@ -46,7 +46,8 @@ class DatabaseMetrics:
     """One database at one moment; everything but `in_use`, `idle` and `waiting` is counted since the daemon's start.
 
     `connects` are connections opened, `waits` the times until a call got a connection. The keys are operations;
-    `errors` are failed transactions by operation and reason of the error. `standby_reads` are by their outcome.
+    `errors` are failed transactions by operation and reason of the error. `standby_reads` are by their outcome,
+    `replica_events` by the kind of event: leases, takeovers, notifications and connects of their listener.
     """
 
     in_use: int = 0
@@ -58,6 +59,7 @@ class DatabaseMetrics:
     statements: Mapping[str, Durations] = field(default_factory=dict)
     errors: Mapping[tuple[str, str], int] = field(default_factory=dict)
     standby_reads: Mapping[str, int] = field(default_factory=dict)
+    replica_events: Mapping[str, int] = field(default_factory=dict)
 
 
 class DatabaseMeter:
@@ -71,6 +73,7 @@ class DatabaseMeter:
         self._statements: dict[str, Durations] = {}
         self._errors: dict[tuple[str, str], int] = {}
         self._standby_reads: Counter[str] = Counter()
+        self._replica_events: Counter[str] = Counter()
 
     def connected(self) -> None:
         """Count an opened connection."""
@@ -99,6 +102,11 @@ class DatabaseMeter:
         with self._guard:
             self._standby_reads[outcome] += 1
 
+    def replica_event(self, event: str) -> None:
+        """Count a lease, a takeover of the lease of a lost replica, a notification, or a connect of the listener."""
+        with self._guard:
+            self._replica_events[event] += 1
+
     def measured(self, *, in_use: int, idle: int, waiting: int) -> DatabaseMetrics:
         """Return the current metrics, of a pool in this state."""
         with self._guard:
@@ -112,6 +120,7 @@ class DatabaseMeter:
                 {operation: durations.copy() for operation, durations in self._statements.items()},
                 dict(self._errors),
                 dict(self._standby_reads),
+                dict(self._replica_events),
             )
 
 
@@ -146,3 +155,9 @@ def database_families(database: DatabaseMetrics) -> Iterable[Metric]:
     for outcome, count in sorted(database.standby_reads.items()):
         standby_reads.add_metric((outcome,), count)
     yield standby_reads
+    replica_events = CounterMetricFamily(
+        "memoryd_database_replica_events", "What this replica did because of others, by event.", labels=("event",)
+    )
+    for event, count in sorted(database.replica_events.items()):
+        replica_events.add_metric((event,), count)
+    yield replica_events

@@ -104,8 +104,9 @@ class ChangeListener:
             while not self._has_ended():
                 with suppress(psycopg.Error, OSError, MemorydError), closing(self._connect()) as connection:
                     connection.statement_seconds = _CHECK_SECONDS
-                    connection.add_notify_handler(lambda received: self._received(received.payload))
+                    connection.add_notify_handler(lambda received: self._received(connection, received.payload))
                     connection.execute(f"LISTEN {_CHANNEL}")
+                    _count(connection, "listen")
                     self._call_watchers()
                     pause = _FIRST_PAUSE_SECONDS
                     self._receive(connection, woken)
@@ -130,7 +131,7 @@ class ChangeListener:
         while True:
             # Also those that arrived with the answer to a statement.
             while received := connection.pgconn.notifies():
-                self._received(received.extra)
+                self._received(connection, received.extra)
             ready = [number for number, _ in arrived.poll(1000 * _CHECK_SECONDS)]
             if woken.fileno() in ready:
                 woken.recv(1)
@@ -142,7 +143,7 @@ class ChangeListener:
                 # A server that is gone without closing the connection sends no notification either.
                 connection.execute("SELECT 1")
 
-    def _received(self, payload: str | bytes) -> None:
+    def _received(self, connection: Connection, payload: str | bytes) -> None:
         try:
             change: Any = json.loads(payload)
         except (ValueError, RecursionError):
@@ -150,6 +151,7 @@ class ChangeListener:
             return
         match change:
             case {"agent": str(agent_id), "replica": replica_id} if replica_id != self._replica_id:
+                _count(connection, "notification")
                 self._call_watchers(agent_id)
 
     def _call_watchers(self, agent_id: str | None = None) -> None:
@@ -159,6 +161,11 @@ class ChangeListener:
             found = [on_change for watchers in some for on_change in watchers.values()]
         for on_change in found:
             on_change()
+
+
+def _count(connection: Connection, event: str) -> None:
+    if connection.meter is not None:
+        connection.meter.replica_event(event)
 
 
 def _is_readable(woken: socket.socket, seconds: float) -> bool:

@@ -116,6 +116,8 @@ def test_every_agent_counts_as_changed_after_the_connection_was_lost(replicas, w
     assert listening(admin) != [pid]
     second.changes.notify("ferry")
     ferry.change()
+    assert first.metrics().replica_events["listen"] == 2
+    assert first.metrics().replica_events["notification"] >= 1
 
 
 def test_a_server_that_refuses_connections_is_tried_again(replicas):

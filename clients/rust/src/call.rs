@@ -65,7 +65,7 @@ where
     Attempting: Future<Output = Result<Response<Answer>, Status>>,
 {
     let trying = persist(policy, deadline, message, attempt);
-    connection.closed.run_until_cancelled(trying).await.unwrap_or_else(|| Err(cancelled()))
+    connection.closed().run_until_cancelled(trying).await.unwrap_or_else(|| Err(cancelled()))
 }
 
 async fn persist<Message, Answer, Attempt, Attempting>(

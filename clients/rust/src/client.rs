@@ -47,25 +47,18 @@ const LIST: Duration = Duration::from_secs(2);
 
 /// Returns a client of the daemon in the options, or else of the daemon that discovery finds. The first call connects.
 ///
-/// The connection runs on the current tokio runtime and ends with it.
+/// The connections run on the current tokio runtime and end with it.
 ///
 /// # Errors
 ///
 /// If a file cannot be read, an address is malformed, or the token would be sent to another machine without TLS.
 pub async fn connect(options: Options) -> Result<Client, ConnectError> {
-    let target = Target::find(&options, &Environment::of_process())?;
-    let connection = Connection::prepare(&target, options.keepalive)?;
-    Ok(Client {
-        connection: Arc::new(connection),
-        address: target.address.to_string().into(),
-        unary_timeout: options.timeout,
-        timeout: None,
-    })
+    Client::prepare(&options, &Environment::of_process())
 }
 
-/// Calls one daemon.
+/// Calls one daemon, or several replicas in turn.
 ///
-/// Clones share the connection and are cheap, so use one client per program. Every method has a default deadline,
+/// Clones share the connections and are cheap, so use one client per program. Every method has a default deadline,
 /// unless [`with_timeout`](Self::with_timeout) sets another one, retries calls that fail with `UNAVAILABLE`, and fails
 /// with [`Error`] if the status is not OK.
 #[derive(Clone)]
@@ -77,6 +70,17 @@ pub struct Client {
 }
 
 impl Client {
+    pub(crate) fn prepare(options: &Options, environment: &Environment) -> Result<Self, ConnectError> {
+        let target = Target::find(options, environment)?;
+        let connection = Connection::prepare(&target, options.keepalive)?;
+        Ok(Self {
+            connection: Arc::new(connection),
+            address: target.addresses.to_string().into(),
+            unary_timeout: options.timeout,
+            timeout: None,
+        })
+    }
+
     /// Returns the same client with another deadline for all of its calls, including `sync` and `watch`.
     ///
     /// ```
@@ -91,14 +95,14 @@ impl Client {
         Self { timeout: Some(timeout), ..self.clone() }
     }
 
-    /// The address of the daemon.
+    /// The address of the daemon; several are separated by commas.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Closes the connection of this client and its clones; running calls fail with `CANCELLED`. Returns when the file
-    /// descriptors are closed. Dropping the last clone also closes the connection, a moment later.
+    /// Closes the connections of this client and its clones; running calls fail with `CANCELLED`. Returns when the file
+    /// descriptors are closed. Dropping the last clone also closes them, a moment later.
     pub async fn close(&self) {
         self.connection.close().await;
     }
@@ -151,7 +155,7 @@ impl Client {
     {
         let deadline = self.timeout.map(Deadline::after);
         let events = call(&self.connection, RetryPolicy::shared(), deadline, message, attempt).await?;
-        Ok(Events::new(events, deadline, &self.connection.closed))
+        Ok(Events::new(events, deadline, self.connection.closed()))
     }
 }
 

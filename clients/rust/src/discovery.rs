@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::address::Address;
+use crate::address::{Address, Addresses};
 use crate::environment::Environment;
 use crate::error::ConnectError;
 use crate::options::Options;
 use crate::tls::Tls;
 
-/// The daemon to connect to, with token and TLS.
+/// The daemon or its replicas to connect to, with token and TLS.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Target {
-    pub(crate) address: Address,
+    pub(crate) addresses: Addresses,
     pub(crate) token: Option<String>,
     pub(crate) tls: Option<Tls>,
 }
@@ -25,24 +25,24 @@ impl Target {
     ///
     /// Fails if a file cannot be read, or if the token would be sent to another machine without TLS.
     pub(crate) fn find(options: &Options, environment: &Environment) -> Result<Self, ConnectError> {
-        let address = match options.address.clone().or_else(|| environment.text("MEMORYD_ADDRESS")) {
-            Some(text) => Address::parse(&text)?,
-            None => running(environment)?,
+        let addresses = match options.address.clone().or_else(|| environment.text("MEMORYD_ADDRESS")) {
+            Some(text) => Addresses::parse(&text)?,
+            None => running(environment)?.into(),
         };
-        if let Address::Socket(_) = address {
-            return Ok(Self { address, token: None, tls: None });
+        if let [Address::Socket(_)] = addresses.list() {
+            return Ok(Self { addresses, token: None, tls: None });
         }
         let tls = match &options.tls {
             Some(tls) => Some(tls.clone()),
             None => named_tls(environment)?,
         };
-        let token = token(options, environment, &address)?;
-        if token.is_some() && tls.is_none() && !address.is_local() {
+        let token = token(options, environment, &addresses)?;
+        if let (Some(_), None, Some(remote)) = (&token, &tls, addresses.remote()) {
             return Err(ConnectError::new(format!(
-                "refusing to send the token to {address} in the clear; use TLS (Options::tls or MEMORYD_TLS) or a loopback address"
+                "refusing to send the token to {remote} in the clear; use TLS (Options::tls or MEMORYD_TLS) or a loopback address"
             )));
         }
-        Ok(Self { address, token, tls })
+        Ok(Self { addresses, token, tls })
     }
 }
 
@@ -82,7 +82,7 @@ fn noted(state: &Path) -> Vec<Address> {
     addresses.filter_map(|address| Address::parse(address.as_str()?).ok()).collect()
 }
 
-fn token(options: &Options, environment: &Environment, address: &Address) -> Result<Option<String>, ConnectError> {
+fn token(options: &Options, environment: &Environment, addresses: &Addresses) -> Result<Option<String>, ConnectError> {
     if let Some(token) = &options.token {
         return Ok(Some(token.clone()));
     }
@@ -94,7 +94,7 @@ fn token(options: &Options, environment: &Environment, address: &Address) -> Res
             None => Err(ConnectError::new(format!("the token file {} contains no token", file.display()))),
         };
     }
-    if !address.is_local() {
+    if addresses.remote().is_some() {
         return Ok(None);
     }
     let file = state(environment).join("memoryd.token");

@@ -28,7 +28,7 @@ impl Home {
     }
 
     fn address(&self, variables: &[(&str, &str)]) -> String {
-        self.find(&Options::new(), variables).unwrap().address.to_string()
+        self.find(&Options::new(), variables).unwrap().addresses.to_string()
     }
 
     fn socket(&self, name: &str) -> String {
@@ -53,7 +53,7 @@ fn the_argument_goes_before_the_variable_and_that_before_what_a_daemon_noted() {
     assert_eq!(home.address(&[("MEMORYD_ADDRESS", LOCAL)]), LOCAL);
     assert_eq!(home.address(&[("MEMORYD_ADDRESS", "  ")]), "127.0.0.1:1");
     let options = Options::new().address("[::1]:2");
-    assert_eq!(home.find(&options, &[("MEMORYD_ADDRESS", LOCAL)]).unwrap().address.to_string(), "[::1]:2");
+    assert_eq!(home.find(&options, &[("MEMORYD_ADDRESS", LOCAL)]).unwrap().addresses.to_string(), "[::1]:2");
 }
 
 #[test]
@@ -146,6 +146,18 @@ fn a_token_is_refused_in_the_clear_beyond_this_machine() {
     }
     let spoken = Options::new().address(REMOTE).token("given").tls(Tls::new());
     assert_eq!(home.find(&spoken, &[]).unwrap().token.unwrap(), "given");
+}
+
+#[test]
+fn a_token_is_sent_in_the_clear_only_if_all_addresses_are_on_loopback() {
+    let home = Home::new();
+    home.write(".openclaw/memoryd.token", "owner's\n");
+    let mixed = Options::new().address(format!("{LOCAL},{REMOTE}"));
+    let local = Options::new().address(format!("{LOCAL},localhost:1,[::1]:1"));
+    assert_eq!(home.find(&mixed, &[]).unwrap().token, None);
+    assert_eq!(home.find(&local, &[]).unwrap().token.unwrap(), "owner's");
+    let error = home.find(&mixed.token("given"), &[]).unwrap_err().to_string();
+    assert!(error.contains(&format!("{REMOTE} in the clear")), "{error}");
 }
 
 #[test]

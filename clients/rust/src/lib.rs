@@ -13,6 +13,7 @@ mod options;
 mod policy;
 mod random;
 mod readable;
+mod replicas;
 mod tls;
 mod transport;
 mod trust;

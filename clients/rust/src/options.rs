@@ -28,7 +28,8 @@ impl Options {
         Self::default()
     }
 
-    /// The address of the daemon: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`.
+    /// The address of the daemon: `unix:PATH`, `HOST:PORT` or `[::1]:PORT`. The TCP addresses of several replicas are
+    /// separated by commas: `a.example:7627,b.example:7627`. Calls alternate between the replicas that are connected.
     #[must_use]
     pub fn address(mut self, address: impl Into<String>) -> Self {
         self.address = Some(address.into());

@@ -48,7 +48,8 @@ impl Tls {
         self
     }
 
-    /// The name in the daemon's certificate, if it differs from the host in the address.
+    /// The name in the daemon's certificate, if it differs from the host in the address. It applies to all addresses of
+    /// a client.
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());

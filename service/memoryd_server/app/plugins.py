@@ -379,15 +379,16 @@ EXTENSIONS: tuple[type[Extension], ...] = (EntryExtension,)
 class StorageFactory:
     """Creates the storage of agents with the configured drivers.
 
-    The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library, and
-    one for each agent whose files are not read.
+    The log gets one warning for each reason why sqlite-vec does not load, because all agents load the same library, one
+    for each agent whose files are not read, and one each time when the standby of the database begins to fail.
     """
 
     def __init__(self, log: Log, database: DatabaseSettings) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._warned: set[str] = set()
-        self._parts = StorageParts(self._warn_load_error, self._warn_unread_files, SharedStore(database))
+        shared = SharedStore(database, self._warn_standby)
+        self._parts = StorageParts(self._warn_load_error, self._warn_unread_files, shared)
 
     def make(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Create the storage of an agent."""
@@ -418,6 +419,9 @@ class StorageFactory:
     def _warn_unread_files(self, agent_id: str, reason: str) -> None:
         if self._is_new(reason):
             self._log.warning("warn-workspace", agent=agent_id, problem=reason)
+
+    def _warn_standby(self, reason: str) -> None:
+        self._log.warning("skip-standby", error=reason, used="primary")
 
 
 def plugin_configs(

@@ -44,11 +44,14 @@ def database_of(settings: DatabaseSettings) -> "Database":
 class SharedStore:
     """Makes the index, the cache and the history of agents in the database of `memoryd.store`. Thread-safe.
 
-    The agents share its connections.
+    The agents share its connections. `on_standby_failure` is called with the reason if the standby begins to fail.
     """
 
-    def __init__(self, settings: DatabaseSettings) -> None:
+    def __init__(
+        self, settings: DatabaseSettings, on_standby_failure: Callable[[str], None] = lambda _reason: None
+    ) -> None:
         self._settings = settings
+        self._on_standby_failure = on_standby_failure
         self._guard = threading.Lock()
         self._database: Database | None = None
         self._on_abandoned: Callable[[str], None] | None = None
@@ -59,6 +62,8 @@ class SharedStore:
             if self._database is None:
                 self._database = database_of(self._settings)
                 self._report_abandoned(self._database)
+                if self._database.standby is not None:
+                    self._database.standby.on_failure = self._on_standby_failure
             return self._database
 
     def on_abandoned(self, callback: Callable[[str], None]) -> None:

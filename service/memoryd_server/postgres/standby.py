@@ -48,7 +48,8 @@ class Standby:
     """A standby of a database, shared by the agents of a process. Thread-safe. Blocks.
 
     `database` are the connections to it, and `replica` is this process as a replica of the primary. `meter` counts the
-    reads. `monotonic` is a clock in seconds.
+    reads. `monotonic` is a clock in seconds. `on_failure` is called, on any thread, with the reason when the standby
+    fails and the last read of it did not.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Standby:
         self._paused_until = -math.inf
         self._has_failed = False
         self._users = 0
+        self.on_failure: Callable[[str], None] = lambda _reason: None
 
     def attach(self) -> None:
         """Keep connections for one more user."""
@@ -146,5 +148,8 @@ class Standby:
             isinstance(error, DeadlineTooShort) and error.retry_after_seconds is None
         )
         with self._guard:
+            begins = not answers and not self._has_failed
             self._has_failed = not answers
             self._paused_until = -math.inf if answers else self._monotonic() + PAUSE_SECONDS
+        if begins:
+            self.on_failure(error.message)

@@ -13,9 +13,9 @@ type Listener = experimental.ResolverListener;
 type Result = Parameters<Listener>[0];
 
 /** Returns the gRPC target of a channel to all these addresses. */
-export function targetOf(addresses: readonly Address[]): string {
+export function targetOf(addresses: readonly [Address, ...Address[]]): string {
   const [first, ...others] = addresses;
-  if (first !== undefined && others.length === 0) {
+  if (others.length === 0 && !isLocalhost(first.text)) {
     return first.target;
   }
   experimental.registerResolver(SCHEME, ListResolver);
@@ -25,14 +25,16 @@ export function targetOf(addresses: readonly Address[]): string {
 /** Resolves each address of a list with the DNS resolver of gRPC, and reports what is found for all of them. */
 class ListResolver implements experimental.Resolver {
   readonly #listener: Listener;
+  readonly #addresses: readonly string[];
   readonly #resolvers: readonly experimental.Resolver[];
   readonly #results = new Map<number, Result>();
-  readonly #retries = new Set<NodeJS.Timeout>();
+  readonly #retries = new Map<number, NodeJS.Timeout>();
   #report: NodeJS.Immediate | undefined;
 
   constructor(target: Uri, listener: Listener, options: ChannelOptions) {
     this.#listener = listener;
-    this.#resolvers = listOf(target).map((path, index) =>
+    this.#addresses = listOf(target);
+    this.#resolvers = this.#addresses.map((path, index) =>
       experimental.createResolver({ scheme: "dns", path }, (result) => this.#take(index, result), options),
     );
   }
@@ -52,7 +54,7 @@ class ListResolver implements experimental.Resolver {
     for (const resolver of this.#resolvers) {
       resolver.destroy();
     }
-    for (const retry of this.#retries) {
+    for (const retry of this.#retries.values()) {
       clearTimeout(retry);
     }
     this.#retries.clear();
@@ -65,7 +67,7 @@ class ListResolver implements experimental.Resolver {
     if (!result.ok) {
       this.#retryLater(index);
     }
-    // The addresses of a name that cannot be resolved any more are kept: they may still be connected.
+    // The IP addresses of a name that cannot be resolved any more are kept: they may still be connected.
     if (result.ok || this.#results.get(index)?.ok !== true) {
       this.#results.set(index, result);
     }
@@ -76,18 +78,27 @@ class ListResolver implements experimental.Resolver {
     return true;
   }
 
+  // Each IP address of a host name is one replica, except that all those of localhost are the same one.
+  #replicas(index: number, found: experimental.Endpoint[]): experimental.Endpoint[] {
+    return isLocalhost(this.#addresses[index] ?? "")
+      ? [{ addresses: found.flatMap(({ addresses }) => addresses) }]
+      : found;
+  }
+
   #retryLater(index: number): void {
+    clearTimeout(this.#retries.get(index));
     const retry = setTimeout(() => {
-      this.#retries.delete(retry);
       this.#resolvers[index]?.updateResolution();
-    }, RETRY_MS).unref();
-    this.#retries.add(retry);
+    }, RETRY_MS);
+    this.#retries.set(index, retry.unref());
   }
 
   // A name whose lookup takes long does not delay the calls to the other addresses.
   #reportAll(): void {
     const results = [...this.#results.values()];
-    const endpoints = results.flatMap((result) => (result.ok ? result.value : []));
+    const endpoints = [...this.#results].flatMap(([index, result]) =>
+      result.ok ? this.#replicas(index, result.value) : [],
+    );
     const failure = results.find((result) => !result.ok);
     if (endpoints.length > 0) {
       const distinct = new Map(endpoints.map((each) => [experimental.endpointToString(each), each]));
@@ -96,6 +107,11 @@ class ListResolver implements experimental.Resolver {
       this.#listener(failure, {}, null, "");
     }
   }
+}
+
+// A daemon can listen at one of the IP addresses of localhost. The others would be tried again and again.
+function isLocalhost(address: string): boolean {
+  return address.toLowerCase().startsWith("localhost:");
 }
 
 function listOf(target: Uri): string[] {

@@ -1,5 +1,6 @@
 """The gRPC channel of a client: its credentials, load balancing, retries, reconnects and keepalive pings."""
 
+import json
 from collections.abc import Callable
 from functools import partial
 from importlib.resources import files
@@ -94,7 +95,7 @@ def _options(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> t
         ("grpc.max_reconnect_backoff_ms", _MAX_RECONNECT_MS),
     ]
     if retries:
-        options.append(("grpc.service_config", files("memoryd").joinpath("service_config.json").read_text("utf-8")))
+        options.append(("grpc.service_config", _service_config(endpoint)))
     if keepalive is not None:
         options += [
             ("grpc.keepalive_time_ms", round(keepalive * 1000)),
@@ -110,3 +111,12 @@ def _options(endpoint: Endpoint, keepalive: float | None, *, retries: bool) -> t
     elif others:
         options.append(("grpc.default_authority", first))
     return tuple(options)
+
+
+def _service_config(endpoint: Endpoint) -> str:
+    """Return the retry policy and the load balancing of a channel."""
+    text = files("memoryd").joinpath("service_config.json").read_text("utf-8")
+    if len(endpoint.addresses) > 1 or host_of(endpoint.address).lower() != "localhost":
+        return text
+    # A daemon can listen at one of the addresses of localhost. The others would be tried again and again.
+    return json.dumps({**json.loads(text), "loadBalancingConfig": [{"pick_first": {}}]})

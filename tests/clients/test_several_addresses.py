@@ -22,7 +22,7 @@ PATIENT_MS = 30_000
 CALLS = 50
 # A name in the certificates of all daemons, whatever the addresses are.
 NAME = "memory.example"
-NO_ROUTE = "192.0.2.1:7627"
+NO_ROUTE, NO_NAME = "192.0.2.1:7627", "nowhere.invalid:7627"
 
 
 def _started(folders, **kind):
@@ -136,8 +136,9 @@ def test_one_server_name_is_verified_at_all_addresses(runners, fleets):
     with runners() as runner:
         runner.connect(**given)
         both_answer(runner, fleet)
-        runner.connect(**given | {"address": f"{NO_ROUTE},{given['address']}"})
-        both_answer(runner, fleet)
+        for unreachable in (NO_ROUTE, NO_NAME):
+            runner.connect(**given | {"address": f"{unreachable},{given['address']}"})
+            both_answer(runner, fleet)
         runner.connect(**connection(fleet, server_name="other.example"))
         error = runner.ask("call", method="list_agents", request={}, timeout_ms=8000)["error"]
         assert (error["code"], error.get("reason", "")) == ("UNAVAILABLE", ""), error

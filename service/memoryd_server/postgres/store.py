@@ -12,7 +12,6 @@ from typing import Final, TypeVar
 from memoryd_server.errors import IndexBusy, IndexDamaged, IndexUnavailable, MemorydError, SyncCancelled
 from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
-from memoryd_server.postgres.changes import notifying
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.generations import (
     IndexFacts,
@@ -21,6 +20,7 @@ from memoryd_server.postgres.generations import (
     delete_other_generations,
 )
 from memoryd_server.postgres.hnsw import AgentHnsw, HnswIndex
+from memoryd_server.postgres.index_lease import IndexLease
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
 from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
 from memoryd_server.postgres.session import Connection, Operation
@@ -63,7 +63,6 @@ class PostgresStore:
         self._database = database
         self._agent_id = agent_id
         self._identity = identity
-        self._keeps_lease = keeps_lease
         self._caches = PostgresReaderCaches()
         self._guard = threading.Lock()
         # So that no snapshot replaces what was loaded from a later one.
@@ -72,11 +71,10 @@ class PostgresStore:
         self._is_idle = True
         self._use = DatabaseUse(database)
         self._agent = AgentWriter(database, agent_id, self._notify)
+        self._lease = IndexLease(
+            database, agent_id, self._agent, is_kept=keeps_lease, catch_up=self._catch_up, notify=self._notify
+        )
         self._is_open = False
-        # How many `exclusive` blocks are nested.
-        self._depth = 0
-        # The fence after which nothing has changed since the facts were loaded; None if that is not known.
-        self._known_fence: int | None = None
         # Counts the changes of the facts by this store, which a snapshot from before must not replace.
         self._facts_version = 0
         self._end_watch: Callable[[], None] | None = None
@@ -100,19 +98,14 @@ class PostgresStore:
         Raises:
             IndexBusy: another replica holds the lease.
         """
+        self._use.begin()
         try:
-            self._reserve()
+            self._lease.reserve()
         except IndexBusy:
             self.close()
             raise
         except MemorydError:
             return
-
-    def _reserve(self) -> None:
-        self._use.begin()
-        if self._keeps_lease and self._agent.fence is None:
-            self._database.prepare()
-            self._agent.begin(self._database.leases.acquire_unused(self._agent_id).fence)
 
     def open(self) -> None:
         """Open the index; create it, and the tables, if they are missing.
@@ -124,8 +117,9 @@ class PostgresStore:
             IndexUnavailable: the server cannot be reached or used.
         """
         try:
-            self._reserve()
+            self._use.begin()
             self._database.prepare()
+            self._lease.reserve()
             try:
                 facts = self._load()
             except IndexDamaged:
@@ -133,7 +127,7 @@ class PostgresStore:
                 facts = self._load()
             self._hnsw.open()
             self._is_open = True
-            if self._keeps_lease and facts.has_other_generations:
+            if facts.has_other_generations and self._agent.fence is not None:
                 self._delete_unfinished()
         except BaseException:
             self.close()
@@ -158,7 +152,7 @@ class PostgresStore:
             with self._guard:
                 if version == self._facts_version:
                     self._set_facts(facts)
-                    self._known_fence = facts.fence if is_settled else None
+                    self._lease.known_fence = facts.fence if is_settled else None
         self._indexed = -1
         return facts
 
@@ -179,9 +173,7 @@ class PostgresStore:
         if self._end_watch is not None:
             self._end_watch()
             self._end_watch = None
-        if self._agent.fence is not None:
-            self._agent.end()
-            self._database.leases.release(self._agent_id)
+        self._lease.close()
         self._use.end()
 
     def writer(self) -> PostgresWriter:
@@ -257,55 +249,19 @@ class PostgresStore:
 
         Raises:
             IndexBusy: `should_stop` returned true during the wait.
-            IndexUnavailable: the lease cannot be acquired.
+            IndexUnavailable, IndexReadOnly, DiskFull: the lease cannot be acquired.
         """
-        if self._depth == 0:
-            self._acquire(should_stop)
-        self._depth += 1
-        try:
+        _ = self._opened
+        with self._lease.held(should_stop):
             yield
-        finally:
-            self._depth -= 1
-            if self._depth == 0:
-                self._release()
-
-    def _acquire(self, should_stop: StopSign) -> None:
-        agent, leases = self._opened, self._database.leases
-        if self._keeps_lease and not agent.is_lost:
-            return
-        if agent.is_lost and agent.fence is not None:
-            agent.end()
-            leases.release(self._agent_id)
-        should_stop = notifying(should_stop, self._notify)
-        try:
-            lease = leases.acquire(self._agent_id, should_stop)
-        except IndexDamaged:
-            self._database.prepare(again=True)
-            lease = leases.acquire(self._agent_id, should_stop)
-        agent.begin(lease.fence)
-        try:
-            if lease.before != self._known_fence:
-                # The damage is recorded, and the block repairs it or finds it too.
-                with suppress(IndexDamaged):
-                    self._catch_up()
-            self._known_fence = lease.fence
-        except BaseException:
-            self._release()
-            raise
 
     def _catch_up(self) -> None:
         """Load what other replicas have changed, and delete what they have left of an unfinished rebuild."""
-        with self._recording_damage():
+        # The damage is recorded, and the block repairs it or finds it too.
+        with suppress(IndexDamaged), self._recording_damage():
             if self._load().has_other_generations:
                 self._delete_unfinished()
-        self.health.record_reload()
-
-    def _release(self) -> None:
-        # Before the release, so that a replica that is killed in between leaves an expired lease.
-        self._agent.notify()
-        if not self._keeps_lease:
-            self._agent.end()
-            self._database.leases.release(self._agent_id)
+            self.health.record_reload()
 
     def _notify(self) -> None:
         # A replica that misses it looks at the index when it acquires the lease or connects again.
@@ -390,7 +346,7 @@ class PostgresStore:
             with self._opened.change(None) as scope:
                 delete_other_generations(scope)
         except MemorydError:
-            self._known_fence = None
+            self._lease.known_fence = None
 
     def _swap(self, agent: AgentWriter, generation: int) -> None:
         with agent.change(None) as scope:

@@ -198,7 +198,7 @@ def test_a_write_whose_session_the_server_ends_is_done_once(new_memory, lossy, p
                 requests.append(data)
                 if len(requests) == moment + 1:
                     query = """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
-                        WHERE application_name = 'lossy'"""
+                        WHERE starts_with(application_name, 'lossy ')"""
                     assert (True,) in admin.execute(query).fetchall()
                 return "forward"
 

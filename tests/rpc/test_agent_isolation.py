@@ -100,6 +100,7 @@ seen_hashes = st.sampled_from(["", CURRENT, CURRENT, digest(BOB["memory/secret.m
 versions = st.sampled_from(["", OWN_VERSION, OWN_VERSION, FOREIGN_VERSION, "0" * 32])
 none = st.just(pb.FileDeletion())
 session_keys = st.sampled_from(["", "agent:ada:cli:direct:test", "agent:bob:cli:direct:test"])
+ages = st.sampled_from([None, {"seconds": 60}, {"seconds": -1}])
 modes = st.sampled_from(memory_pb2.SearchMode.values())
 sync_modes = st.sampled_from(sync_event_pb2.SyncMode.values())
 NOW = {"seconds": 1_790_000_000}
@@ -109,6 +110,7 @@ REQUESTS = {
         lambda **fields: pb.MemorySearchRequest(now=NOW, **fields),
         agent_id=agent_ids, query=queries, mode=modes, explain=st.booleans(), session_key=session_keys,
         min_score=st.sampled_from([0.0, 0.35]), max_total_chars=st.sampled_from([10, 1_000]),
+        max_staleness=ages,
     ),
     "ExplainMiss": st.builds(
         lambda search, **fields: pb.ExplainMissRequest(search=pb.MemorySearchRequest(now=NOW, **search), **fields),
@@ -121,8 +123,12 @@ REQUESTS = {
         lambda **fields: pb.MemoryRecallRequest(now=NOW, **fields),
         agent_id=agent_ids, text=queries, explain=st.booleans(), session_key=session_keys,
         remember_shown=st.booleans(), min_confidence=st.sampled_from([0.0, 0.1]), max_chars=st.sampled_from([300, 900]),
+        max_staleness=ages,
     ),
-    "MemoryGet": st.builds(pb.MemoryGetRequest, agent_id=agent_ids, path=paths, start_line=st.integers(0, 50)),
+    "MemoryGet": st.builds(
+        pb.MemoryGetRequest,
+        agent_id=agent_ids, path=paths, start_line=st.integers(0, 50), max_staleness=ages,
+    ),
     "Status": st.builds(pb.StatusRequest, agent_id=agent_ids, probe=st.booleans()),
     "Sync": st.builds(
         pb.SyncRequest,

@@ -125,6 +125,18 @@ async def test_without_max_staleness_the_primary_answers(serve, settings, standb
     assert await outcomes(running) == before
 
 
+async def test_an_agent_reads_no_rows_of_another_one(serve, settings, standby):
+    settings["agents"] = {"list": [{"id": "main", "default": True}, {"id": "work"}]}
+    running = await served(serve, settings, standby)
+    await running.append("the other crane", path="memory/work.md", agent_id="work")
+    standby.catch_up()
+    before = await answered(running)
+    assert paths(await search(running, "crane")) == ["memory/harbour.md"]
+    assert paths(await search(running, "crane", agent_id="work")) == ["memory/work.md"]
+    await check_refused(get(running, "memory/harbour.md", agent_id="work"), "NOT_FOUND", "FILE_NOT_FOUND")
+    assert await answered(running) == before + 3
+
+
 async def test_without_a_standby_max_staleness_has_no_effect(serve, primary):
     running = await serve(with_documents(primary.create_database(f"standby{next(NUMBERS)}")))
     await running.append(NOTE, path="memory/harbour.md")

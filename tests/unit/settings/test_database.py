@@ -44,6 +44,16 @@ def test_values_that_are_none_are_refused(home, block):
     assert f"memoryd.store.{next(iter(block))}" in home.refused(own=store(**block))
 
 
+def test_a_standby_has_a_url_of_the_same_form_which_is_a_secret_too(home):
+    assert home.load(own=store(url=URL, standbyUrl=" ")).service.store.standby_url is None
+    loaded = home.load(own=store(url="postgresql://h/d", standbyUrl=URL))
+    assert loaded.service.store.standby_url.get_secret_value() == URL
+    assert "s3cr3t" not in json.dumps(loaded.describe(), default=str) + repr(loaded)
+    refusal = home.refused(own=store(url="postgresql://h/d", standbyUrl=URL.replace("postgresql", "mysql")))
+    assert "memoryd.store.standbyUrl" in refusal
+    assert "s3cr3t" not in refusal
+
+
 def test_another_database_waits_for_a_restart(home):
     old, loaded = home.load(own=store(url=URL)), home.load(own=store(url=URL + "2"))
     new = keep_until_restart(old, loaded)

@@ -17,7 +17,10 @@ from e2e.daemon_fixture import client, last_event
 from fake_providers import embedding_server
 from memoryd.client import MemorydError
 from memoryd.messages import SEARCH_MODE_KEYWORD, SEARCH_MODE_VECTOR
+from memoryd_server.sqlite import SqliteWriteHistory
+from memoryd_server.store import WriteKind, WriteRecord
 from postgres_server import missing, postgres_server  # noqa: F401 -- a fixture
+from waiting import wait_until
 
 pytestmark = [
     pytest.mark.postgres,
@@ -234,6 +237,7 @@ def check_undo(connection):
     ]
 
 
+@pytest.mark.slow
 def test_the_old_home_can_be_used_again(home):
     before = fill(home)
     home.on_database()
@@ -254,7 +258,7 @@ def test_a_running_daemon_on_the_files_is_refused_and_a_dry_run_writes_nothing(h
         home.on_database()
         refused = home.migrate()
         assert refused.returncode != 0
-        assert f"a daemon (process {served.process.pid}) uses" in refused.stderr
+        assert f"a daemon (process {served.process.pid}), or another migration, uses" in refused.stderr
         assert "stop the daemon, then repeat the command" in refused.stderr
         dry = home.report("--dry-run")["agents"]["main"]
         assert (dry["history"]["copied"], dry["appendKeys"]["copied"], dry["transcripts"]["copied"]) == (6, 3, 3)
@@ -286,6 +290,7 @@ def test_writes_of_a_killed_daemon_are_copied(home):
         assert connection.write(path="memory/late.md", content="late\n", idempotency_key="edit-3").already_written
 
 
+@pytest.mark.slow
 def test_a_migration_that_is_killed_at_several_points_ends_with_the_same_rows(home):
     fill(home)
     home.on_database()
@@ -319,6 +324,54 @@ def kill_when(home, condition):
             time.sleep(0.002)
     finally:
         end(process, signal.SIGKILL)
+
+
+def test_a_running_daemon_of_the_database_indexes_what_is_copied(home):
+    fill(home)
+    home.on_database()
+    with home.serving() as connection:
+        assert home.report()["complete"]
+        wait_until(lambda: connection.search(query="ferry", mode=SEARCH_MODE_KEYWORD).results, 30)
+        assert not connection.search(query="forgotten", mode=SEARCH_MODE_KEYWORD).results
+        append = connection.append(text="the ferry sails", path="memory/log.md", idempotency_key="append-1")
+        assert append.already_appended
+
+
+def test_an_interrupted_edit_is_settled_by_the_daemon_and_then_copied(home):
+    fill(home)
+    path, draft = home.daemons.workspace / "memory" / "harbour.md", ".harbour.md.draft"
+    before, after = path.read_bytes(), b"# Harbour\n\nclosed\n"
+    unfinished = WriteRecord(
+        version_id="interrupted",
+        path="memory/harbour.md",
+        kind=WriteKind.REPLACE_CONTENT,
+        time_ms=time.time_ns() // 1_000_000,
+        caller="tests",
+        before=hashlib.sha256(before).digest(),
+        before_bytes=len(before),
+        after=hashlib.sha256(after).digest(),
+        after_bytes=len(after),
+        draft=draft,
+    )
+    path_of_history = home.daemons.state / "memory" / "main.history.sqlite"
+    history = SqliteWriteHistory(path_of_history, max_age_seconds=1e6, max_bytes=1 << 30, now_ms=lambda: 0)
+    history.begin(unfinished, before, after)
+    history.close()
+    path.with_name(draft).write_bytes(after)
+    home.on_database()
+    refused = home.migrate()
+    assert refused.returncode == 1
+    assert "the edit of memory/harbour.md was interrupted: start the daemon once" in refused.stderr
+    assert home.report(status=1)["agents"]["main"].keys() == {"interrupted"}
+    assert home.rows("SELECT FROM documents") == []
+    home.on_files()
+    with home.serving():
+        pass
+    home.on_database()
+    assert home.report()["complete"]
+    # The edit was not in effect.
+    assert home.rows("SELECT content FROM documents WHERE path = 'memory/harbour.md'") == [(before,)]
+    assert len(home.rows("SELECT FROM history_records")) == 5
 
 
 def test_other_content_of_the_database_is_kept_and_listed(home):
@@ -395,6 +448,7 @@ def first_entry(path):
     }
 
 
+@pytest.mark.slow
 def test_the_cache_of_memoryd_0_1_0_is_found_under_its_former_name(home, provider):
     fill(home)
     folder = home.daemons.state / "memory"
@@ -408,6 +462,7 @@ def test_the_cache_of_memoryd_0_1_0_is_found_under_its_former_name(home, provide
         assert provider.texts == []
 
 
+@pytest.mark.slow
 def test_vectors_that_only_the_index_has_are_copied(home, provider):
     before = fill(home)
     (home.daemons.state / "memory" / "main.memoryd.embeddings.sqlite").unlink()

@@ -166,6 +166,10 @@ class AgentMigration:
             MigratedPart("transcripts", "transcripts", self._copy_transcripts),
         ]
 
+    def notify_replicas(self) -> None:
+        """Let the daemons that use the database index the copied files soon. Raises as the copies."""
+        self._copies.documents.notify_replicas()
+
     def _interrupted(self) -> Mapping[str, str]:
         """Return the writes that only a daemon can settle: they may have left memory files under other names."""
         found: dict[str, str] = {}

@@ -107,6 +107,8 @@ def _copy(
     for part in agent.parts():
         progress = partial(bar.update, printable(f"{agent_id}: {part.noun}"))
         reports.append((part, part.copy(CopyOptions(dry_run=dry_run, progress=progress))))
+    if not dry_run:
+        agent.notify_replicas()
     return reports
 
 

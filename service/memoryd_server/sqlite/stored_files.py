@@ -52,9 +52,11 @@ def unused(index_path: Path) -> Iterator[None]:
             try:
                 lock.acquire_to_read()
             except IndexBusy as error:
+                # A migration writes no process id.
                 holder = path.read_text("ascii", "replace").strip()[:20] or "unknown"
                 raise IndexBusy(
-                    f"a daemon (process {holder}) uses {index_path}; stop the daemon, then repeat the command"
+                    f"a daemon (process {holder}), or another migration, uses {index_path}; stop the daemon, then "
+                    "repeat the command"
                 ) from error
             stack.callback(lock.release)
         yield
@@ -138,10 +140,16 @@ def _copied(path: Path) -> apsw.Connection:
     """Open a copy of a database, to which its journal is applied. The copy is deleted once it is open."""
     with tempfile.TemporaryDirectory(prefix="memoryd-migrate-") as folder:
         copy = Path(folder) / path.name
-        for suffix in ("", *_JOURNALS):
-            part = path.with_name(path.name + suffix)
-            if part.exists():
-                shutil.copyfile(part, copy.with_name(copy.name + suffix))
+        try:
+            for suffix in ("", *_JOURNALS):
+                part = path.with_name(path.name + suffix)
+                if part.exists():
+                    shutil.copyfile(part, copy.with_name(copy.name + suffix))
+        except OSError as error:
+            raise StoredFileUnusable(
+                f"a daemon was killed, and its log cannot be applied to a copy in {folder} ({error.strerror}); start "
+                "and stop the daemon once, or set TMPDIR to a folder with more space"
+            ) from error
         connection = apsw.Connection(str(copy), flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             # Applies the journal, and deletes it.

@@ -105,6 +105,22 @@ def test_an_interrupted_copy_continues_where_it_ended(new_memory, tmp_path):
     assert [record.version_id for record, _ in memory.records()] == [f"v{number}" for number in range(30)]
 
 
+def test_a_record_that_is_written_during_the_copy_ends_it(new_memory, tmp_path):
+    path, memory = tmp_path / "main.history.sqlite", new_memory()
+    fill(path, range(30), size=300_000)
+
+    def write(done, _total):
+        if done < 30:
+            memory.write("memory/other.md", b"written meanwhile")
+
+    report = copied(memory, path, progress=write)
+    assert 0 < report.copied < 30
+    assert "a record that was written during the copy" in report.conflicts
+    assert not report.is_complete
+    assert len(memory.records()) == report.copied + 1
+    assert memory.data("memory/other.md") == b"written meanwhile"
+
+
 def interrupt(_done, _total):
     raise InterruptedError
 

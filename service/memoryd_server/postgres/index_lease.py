@@ -82,10 +82,11 @@ class IndexLease:
             self._database.prepare(again=True)
             lease = leases.acquire(self._agent_id, should_stop)
         writer.begin(lease.fence)
+        is_known = lease.before == self.known_fence
+        self.known_fence = lease.fence
         try:
-            if lease.before != self.known_fence:
+            if not is_known:
                 self._catch_up()
-            self.known_fence = lease.fence
         except BaseException:
             self.close()
             raise

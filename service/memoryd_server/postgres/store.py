@@ -152,7 +152,8 @@ class PostgresStore:
             with self._guard:
                 if version == self._facts_version:
                     self._set_facts(facts)
-                    self._lease.known_fence = facts.fence if is_settled else None
+                    if facts.fence != self._agent.fence:
+                        self._lease.known_fence = facts.fence if is_settled else None
         self._indexed = -1
         return facts
 

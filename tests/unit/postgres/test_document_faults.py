@@ -11,6 +11,7 @@ from memoryd_server.errors import ContentChanged, IndexUnavailable, InvalidReque
 from memoryd_server.writing import FileDeletion, LineInsertion, TextReplacement
 from postgres_server import DATABASE
 from unit.postgres.lossy_proxy import LossyProxy
+from unit.store.contract import document, never
 from unit.writing.written_memory import LIMIT, digest
 
 pytestmark = pytest.mark.postgres
@@ -248,17 +249,42 @@ def test_missing_tables_are_lost_documents_and_not_a_damaged_index(postgres_modu
         assert type(caught.value) is IndexUnavailable
 
 
-def test_tables_of_the_first_version_are_upgraded(postgres_module, new_memory):
-    schema = importlib.import_module("memoryd_server.postgres.schema")
-    tables = importlib.import_module("memoryd_server.postgres.document_tables").DOCUMENT_TABLES
-    url = postgres_module.server.create_database("upgraded")
-    postgres_module.database(url).prepare()
-    with postgres_module.server.admin("upgraded") as admin:
+def downgrade(admin, version):
+    """Make the tables of a version again from those of the present one."""
+    admin.execute("DROP TABLE memoryd.replicas, memoryd.leases")
+    admin.execute("ALTER TABLE memoryd.document_states DROP COLUMN edits_paused_by")
+    if version < 2:
+        tables = importlib.import_module("memoryd_server.postgres.document_tables").DOCUMENT_TABLES
         admin.execute(f"DROP TABLE {', '.join(f'memoryd.{table}' for table in tables)}")
-        admin.execute("DELETE FROM memoryd.schema_migrations WHERE version > 1")
+    admin.execute("DELETE FROM memoryd.schema_migrations WHERE version > %s", (version,))
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_tables_of_an_older_version_are_upgraded(postgres_module, new_memory, version):
+    schema = importlib.import_module("memoryd_server.postgres.schema")
+    name = f"upgraded_{version}"
+    url = postgres_module.server.create_database(name)
     memory = new_memory("main", database=postgres_module.database(url))
-    memory.append("text")
-    assert memory.files() == {NOTE: b"text\n"}
-    with postgres_module.server.admin("upgraded") as admin:
+    memory.append("one")
+    store = postgres_module.new_store("main", memory.database)
+    store.open()
+    store.writer().write([document("a.md", ("heron", ""))])
+    store.close()
+    memory.close()
+    with postgres_module.server.admin(name) as admin:
+        downgrade(admin, version)
+    memory = new_memory("main", database=postgres_module.database(url))
+    memory.append("two")
+    memory.write(NOTE, b"three")
+    assert memory.files() == {NOTE: b"three"}
+    assert [before for _, before in memory.records()] == [b"two\n" if version == 1 else b"one\ntwo\n"]
+    store = postgres_module.new_store("main", memory.database, keeps_lease=False)
+    store.open()
+    with store.exclusive(never):
+        store.writer().write([document("b.md", ("heron", ""))])
+    with store.read() as reader:
+        assert sorted(path for _, path in reader.files()) == ["a.md", "b.md"]
+    store.close()
+    with postgres_module.server.admin(name) as admin:
         found = admin.execute("SELECT max(version) FROM memoryd.schema_migrations").fetchone()
         assert found == (schema.SCHEMA_VERSION,)

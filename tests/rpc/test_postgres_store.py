@@ -82,7 +82,7 @@ async def test_a_second_daemon_does_not_start_with_the_agents_of_the_first(serve
     await first.synced()
     other = type(home)(tmp_path / "other")
     other.write(a="a crane\n")
-    with pytest.raises(IndexBusy, match="another process"):
+    with pytest.raises(IndexBusy, match="another memoryd"):
         await serve(with_store(url), at=other)
     await first.stop()
     second = await serve(with_store(url), at=other)

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { parseAddress } from "#dist/address.js";
+import { parseAddress, parseAddresses } from "#dist/address.js";
 import { ConnectError } from "@memoryd/client";
 
 test("an address says what to dial, and whether it is on this machine", () => {
@@ -43,4 +43,24 @@ test("what is no address is refused, and the message shows how one is written", 
 
 test("a socket's path that the system does not take is refused", () => {
   assert.throws(() => parseAddress(`unix:/${"é".repeat(54)}`), { message: /109 bytes long; the system allows 107/ });
+});
+
+test("a list has TCP addresses, and spaces around the commas are ignored", () => {
+  const texts = (text: string): string[] => parseAddresses(text).map((address) => address.text);
+  assert.deepEqual(texts("localhost:7627"), ["localhost:7627"]);
+  assert.deepEqual(texts("a:1, b:2 ,[::1]:3"), ["a:1", "b:2", "[::1]:3"]);
+  assert.deepEqual(texts("unix:/run/a,b:1"), ["unix:/run/a,b:1"]);
+  const most = Array.from({ length: 64 }, (_, port) => `a:${port + 1}`);
+  assert.deepEqual(texts(most.join()), most);
+  const refused: [string, RegExp][] = [
+    [[...most, "a:65"].join(), /^a list has at most 64 addresses, not 65$/],
+    ["a:1,,b:2", /^"a:1,,b:2" contains an empty address: write a list as HOST:PORT,HOST:PORT$/],
+    ["a:1,", /^"a:1," contains an empty address/],
+    ["a:1,unix:/m.sock", /^"a:1,unix:\/m\.sock" contains "unix:\/m\.sock": write a list/],
+    ["a:1,b:2,A:1", /^"a:1,b:2,A:1" contains "a:1" more than once$/],
+    ["a:1,b:0", /^"b:0" is not an address/],
+  ];
+  for (const [text, message] of refused) {
+    assert.throws(() => parseAddresses(text), { name: "ConnectError", message }, text);
+  }
 });

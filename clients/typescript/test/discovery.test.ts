@@ -128,6 +128,19 @@ test("a token is not sent in the clear beyond this machine", () => {
   assert.equal(token({}, { address: "[::1]:7627", token: "mine" }), "mine");
 });
 
+test("a list of addresses is on this machine if all of them are", () => {
+  put(".openclaw/memoryd.token", "own\n");
+  assert.equal(address({ MEMORYD_ADDRESS: " localhost:1 , [::1]:2 " }), "localhost:1,[::1]:2");
+  assert.equal(token({}, { address: "localhost:1,[::1]:2" }), "own");
+  const away = { address: "localhost:1,memory.example:2,10.0.0.7:3" };
+  assert.equal(token({}, away), "");
+  assert.equal(token({}, { ...away, token: "mine", tls: {} }), "mine");
+  assert.throws(() => token({}, { ...away, token: "mine" }), {
+    name: "ConnectError",
+    message: /refusing to send the token to memory\.example:2, 10\.0\.0\.7:3 in the clear/,
+  });
+});
+
 test("TLS is the argument, else what the variables name, and nothing over a Unix socket", () => {
   const env = { MEMORYD_TLS_CA: "~/ca.pem", MEMORYD_TLS_SERVER_NAME: "n" };
   const tls = (wanted: Wanted, from: Surroundings["env"] = env): unknown => discover(wanted, surroundings(from)).tls;

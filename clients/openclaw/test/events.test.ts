@@ -249,6 +249,18 @@ test("the daemon of another home is not used", async (t) => {
   assert.equal(addressOf(settings, own.state), "127.0.0.1:7");
 });
 
+test("a list of addresses is used as a whole, and a daemon is not started for it", async (t) => {
+  const home = new Home(t);
+  const addresses = "127.0.0.1:1, [::1]:1";
+  const calls = (autostart: boolean): Promise<unknown> => {
+    const connection = new Connection(readSettings({ address: addresses, autostart }), new Log(), () => home.state);
+    t.after(() => connection.close());
+    return connection.call((client) => client.status());
+  };
+  await assert.rejects(calls(false), /addresses: 127\.0\.0\.1:1, \[::1\]:1/);
+  await assert.rejects(calls(true), /autostart needs a Unix socket, but the address is 127\.0\.0\.1:1, \[::1\]:1/);
+});
+
 test("a key of another agent's session is not sent", () => {
   assert.equal(keyFor("main", "agent:main:x"), "agent:main:x");
   assert.equal(keyFor("", "agent:other:x"), "agent:other:x");

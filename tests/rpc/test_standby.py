@@ -280,6 +280,18 @@ async def test_a_hanging_standby_leaves_time_for_the_primary(serve, settings, st
         assert time.monotonic() - began < 1
 
 
+async def test_the_standby_answers_while_many_calls_wait_for_a_hanging_primary(serve, settings, primary, standby):
+    running = await served(serve, settings, standby)
+    with primary.hanging():
+        waiting = [asyncio.create_task(search(running, "crane", None, seconds=8)) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        assert paths(await search(running, "crane")) == ["memory/harbour.md"]
+        assert (await get(running, "memory/harbour.md")).text == NOTE
+        assert time.monotonic() - began < 4
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
 async def test_the_standby_answers_without_the_primary_until_it_is_too_old(serve, settings, primary, standby):
     running = await served(serve, settings, standby)
     bound = {"seconds": 10}

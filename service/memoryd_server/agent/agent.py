@@ -235,7 +235,8 @@ class Agent:
         plan = request.resolve(self.config, self._now(), deadline.at)
         counts = self.index.store.last_counts
         languages = () if counts is None else counts.languages
-        result = await deadline.limit(self._recaller.recall(plan, self.config, languages, self.index.quick))
+        threads = self.index.quick if request.max_staleness is None else self.index.standby_threads
+        result = await deadline.limit(self._recaller.recall(plan, self.config, languages, threads))
         self._meter.search_ended(result.search.measurement(self.config.agent_id))
         return result
 

@@ -50,7 +50,7 @@ class FileReader:
             view = self._view(request, deadline) if elsewhere_found is None else None
             if view is not None:
                 with suppress(StandbyUnusable):
-                    return await run_on(self._index.quick, read, view)
+                    return await run_on(self._index.standby_threads, read, view)
             return await run_on(self._index.quick, read, None)
         except ReadStopped as error:
             raise TimeoutError from error

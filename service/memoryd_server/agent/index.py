@@ -69,8 +69,8 @@ class AgentIndex:
     """One agent's index from `open` to `close`.
 
     `quick` and `slow` are the agent's shares of the shared threads: for searches and reads, and for walks over the
-    disk. `documents` are what is indexed. `recover` is called on the writer thread each time the index is opened.
-    `on_sync_end(agent_id, run)` is called after each run.
+    disk; `standby_threads` are those of `standby`. `documents` are what is indexed. `recover` is called on the writer
+    thread each time the index is opened. `on_sync_end(agent_id, run)` is called after each run.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class AgentIndex:
         self._documents = documents
         self._recover = recover
         self.quick, self.slow = threads.quick.share(), threads.slow.share()
+        self.standby_threads = threads.standby.share()
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._storage = threads.make_storage(config, identity)

@@ -8,6 +8,7 @@ answers in place of the builtin search, such as qmd.
 
 import asyncio
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
@@ -82,7 +83,7 @@ class IndexSearch:
         A query without a mode is a hybrid one if a provider is configured, so that an answer by keywords alone names
         the degradation.
         """
-        answer = await self._search(query, self.engine, trace)
+        answer = await self._search(query, self.engine, self._index.quick, trace)
         self._index.record_answer(stale=answer.stale)
         return answer
 
@@ -98,11 +99,13 @@ class IndexSearch:
         files = view.corpus(corpus)
         engine = self.engine.over(view, lambda rows: check_files(corpus, rows, files))
         try:
-            return await self._search(query, engine)
+            return await self._search(query, engine, self._index.standby_threads)
         except StandbyUnusable:
             return None
 
-    async def _search(self, query: SearchQuery, engine: SearchEngine, trace: SearchTrace | None = None) -> SearchAnswer:
+    async def _search(
+        self, query: SearchQuery, engine: SearchEngine, threads: Executor, trace: SearchTrace | None = None
+    ) -> SearchAnswer:
         index = self._index
         index.record_search()
         if query.mode is SearchMode.UNSPECIFIED and index.embedding.is_configured:
@@ -111,7 +114,7 @@ class IndexSearch:
 
         def search_keywords() -> None:
             loop = asyncio.get_running_loop()
-            early = loop.run_in_executor(index.quick, engine.search_keywords, query)
+            early = loop.run_in_executor(threads, engine.search_keywords, query)
             # The caller may leave before the result is read; asyncio would report its exception as never retrieved.
             early.add_done_callback(lambda done: done.cancelled() or done.exception())
             keyword_searches.append(early)
@@ -127,23 +130,23 @@ class IndexSearch:
         reranker = self._reranking.current if query.rerank else None
         if reranker is None:
             search = partial(engine.search, *arguments, trace=trace)
-            answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
+            answer, impairments = await index.read(lambda: self._consistent(threads, search), query.deadline)
         else:
             most = reranker.candidates
             prepare = partial(engine.prepare, *arguments, candidates=most, trace=trace)
-            prepared, _ = await index.read(lambda: self._consistent(prepare), query.deadline)
+            prepared, _ = await index.read(lambda: self._consistent(threads, prepare), query.deadline)
             outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
             finish = partial(_finish, engine, prepare, prepared, outcome)
-            answer, impairments = await index.read(lambda: self._consistent(finish), query.deadline)
+            answer, impairments = await index.read(lambda: self._consistent(threads, finish), query.deadline)
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
-    async def _consistent(self, work: Callable[[], _T]) -> tuple[_T, tuple[Degradation, ...]]:
+    async def _consistent(self, threads: Executor, work: Callable[[], _T]) -> tuple[_T, tuple[Degradation, ...]]:
         """Return the result of `work` on an index that was not rebuilt during it, and what impairs the index."""
         store = self._index.store
         # Impairments are read first: a repair may end during the search. A rebuilt index is searched again.
         for _ in range(_MOST_ATTEMPTS):
             generation, impairments = store.health.generation, store.degradations()
-            result = await run_on(self._index.quick, work)
+            result = await run_on(threads, work)
             if generation == store.health.generation:
                 break
         return result, impairments

@@ -119,6 +119,9 @@ class MemoryTrimmer:
 # More would not be faster, and would take memory and threads for idle agents.
 CONCURRENT_FIRST_SYNCS = 4
 
+STANDBY_THREADS = 3
+"""Those of reads from a standby, so that they do not wait for reads from a primary that hangs."""
+
 CONCURRENT_RELOADS = 1
 """How many agents load what other replicas have changed at the same time. A search that waits for a change does not
 wait for its turn.
@@ -129,14 +132,13 @@ wait for its turn.
 class SharedResources:
     """What all agents share.
 
-    `quick` runs searches and reads, `slow` runs work that walks the disk, and `embed` runs calls to embedding
-    providers. `native` delivers file events, `make_storage` creates the index and the cache of an agent,
-    `make_documents` its memory files and transcripts, and `freed` returns memory to the system. `first_syncs` limits
-    the concurrent syncs that the daemon starts by itself at its start, and `reloads` those of indexes that other
-    replicas have changed.
-    There is one `analyzer`, because its cache of words takes some megabytes. `failures` counts the unexpected
-    exceptions of background tasks. `reranking` has the reranker, if the settings configure one. `entries` searches the
-    agents' entries.
+    `quick` runs searches and reads, `slow` runs work that walks the disk, `standby` runs searches and reads that a
+    standby may answer, and `embed` runs calls to embedding providers. `native` delivers file events, `make_storage`
+    creates the index and the cache of an agent, `make_documents` its memory files and transcripts, and `freed` returns
+    memory to the system. `first_syncs` limits the concurrent syncs that the daemon starts by itself at its start, and
+    `reloads` those of indexes that other replicas have changed. There is one `analyzer`, because its cache of words
+    takes some megabytes. `failures` counts the unexpected exceptions of background tasks. `reranking` has the reranker,
+    if the settings configure one. `entries` searches the agents' entries.
     """
 
     quick: SharedPool
@@ -149,6 +151,7 @@ class SharedResources:
     freed: MemoryTrimmer = field(default_factory=MemoryTrimmer)
     first_syncs: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_FIRST_SYNCS))
     reloads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(CONCURRENT_RELOADS))
+    standby: SharedPool = field(default_factory=lambda: SharedPool(STANDBY_THREADS, STANDBY_THREADS - 1, "standby"))
     failures: TaskFailures = field(default_factory=TaskFailures)
     reranking: SharedReranking = field(default_factory=SharedReranking)
     entries: SharedEntrySearch = field(default_factory=SharedEntrySearch)

@@ -397,6 +397,7 @@ class Daemon:
         await asyncio.to_thread(self._providers.close)
         await asyncio.to_thread(self.resources.reranking.close)
         self.resources.quick.shutdown()
+        self.resources.standby.shutdown()
         self.resources.slow.shutdown()
         await self._collections.stop()
         self._fault_log.stop()

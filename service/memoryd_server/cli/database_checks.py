@@ -134,7 +134,7 @@ def _standby(database: Database, standby: Database) -> Check:
 def standby_check(found: StandbyInspection) -> Check:
     """Return the check of a standby that answers."""
     if found.is_of_primary is False:
-        detail = f"{found.location} does not have the data of the server of memoryd.store.url"
+        detail = f"{found.location} does not have the database of memoryd.store.url"
         return warning(_STANDBY, detail, _PRIMARY_ANSWERS, "correct memoryd.store.standbyUrl")
     if not found.is_standby:
         detail = f"{found.location} is a primary"

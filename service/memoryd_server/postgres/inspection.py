@@ -22,7 +22,9 @@ REPLAY_SECONDS: Final = 5.0
 _ROUND_TRIPS = 5
 _REPLAY_PAUSE_SECONDS = 0.05
 
-_SYSTEM = "SELECT system_identifier FROM pg_control_system()"
+# A standby has the same identifiers as its primary.
+_DATA = """SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database())
+    FROM pg_control_system()"""
 _MAY_READ_SYSTEM = "SELECT has_function_privilege('pg_control_system()', 'EXECUTE')"
 _HAS_REPLAYED = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
 
@@ -70,9 +72,9 @@ class DatabaseInspection:
 class StandbyInspection:
     """The result of an inspection of a standby.
 
-    `is_standby` is whether the server is in recovery. `is_of_primary` is whether it has the data of the primary; None
-    if the role may not read that. `replay_seconds` is how long the standby took to replay what the primary had written
-    when the inspection began; None if it had not after `REPLAY_SECONDS`, or is no standby.
+    `is_standby` is whether the server is in recovery. `is_of_primary` is whether it has the database of the primary;
+    None if the role may not read that. `replay_seconds` is how long the standby took to replay what the primary had
+    written when the inspection began; None if it had not after `REPLAY_SECONDS`, or is no standby.
     """
 
     location: str
@@ -122,9 +124,9 @@ def inspect_standby(database: Database, standby: Database) -> StandbyInspection:
     # Keep the connections of the standby between the statements.
     standby.attach()
     try:
-        system, position = _state_of(database, "SELECT pg_current_wal_lsn()")
-        standby_system, is_standby = _state_of(standby, "SELECT pg_is_in_recovery()")
-        is_of_primary = None if None in {system, standby_system} else system == standby_system
+        data, position = _state_of(database, "SELECT pg_current_wal_lsn()")
+        standby_data, is_standby = _state_of(standby, "SELECT pg_is_in_recovery()")
+        is_of_primary = None if None in {data, standby_data} else data == standby_data
         replay_seconds = None
         if is_standby and is_of_primary is not False:
             replay_seconds = _replay_seconds(standby, position)
@@ -143,10 +145,10 @@ def _replay_seconds(standby: Database, position: str) -> float | None:
     return time.monotonic() - began
 
 
-def _state_of(database: Database, query: str) -> tuple[int | None, Any]:
-    """Return the identifier of the data of a server, None if the role may not read it, and the value of a query."""
-    system = _value(database, _SYSTEM) if _value(database, _MAY_READ_SYSTEM) else None
-    return system, _value(database, query)
+def _state_of(database: Database, query: str) -> tuple[str | None, Any]:
+    """Return the identifier of a database, None if the role may not read it, and the value of a query."""
+    data = _value(database, _DATA) if _value(database, _MAY_READ_SYSTEM) else None
+    return data, _value(database, query)
 
 
 def _value(database: Database, query: str, *values: object) -> Any:

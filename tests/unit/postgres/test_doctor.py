@@ -246,4 +246,11 @@ def test_a_standby_that_is_stopped_a_primary_or_of_another_server(postgres_serve
         other.create_database(name)
         check = standby_check_of(postgres_server, name, other.url_of(name))
     assert check.verdict is WARNING
-    assert "does not have the data" in check.detail
+    assert "does not have the database" in check.detail
+
+
+def test_a_standby_of_the_primary_with_another_database(postgres_server, name, standby):
+    standby.catch_up()
+    check = standby_check_of(postgres_server, name, standby.url)
+    assert check.verdict is WARNING
+    assert "does not have the database" in check.detail

@@ -1,6 +1,6 @@
 // Addresses of daemons, parsed from strings.
 
-import { BlockList, isIPv4, isIPv6 } from "node:net";
+import { BlockList, isIP, isIPv4, isIPv6 } from "node:net";
 import { resolve } from "node:path";
 
 import { ConnectError } from "./connect_error.js";
@@ -13,6 +13,8 @@ export interface Address {
   readonly target: string;
   /** The absolute path of the Unix socket; empty over TCP. */
   readonly socketPath: string;
+  /** Whether the host is a name, which has to be resolved. */
+  readonly named: boolean;
   /** Whether the address is on this machine. */
   readonly loopback: boolean;
 }
@@ -82,7 +84,7 @@ function socket(text: string): Address {
       `the socket path ${socketPath} is ${size} bytes long; the system allows ${MOST_SOCKET_PATH_BYTES}`,
     );
   }
-  return { text, target: `unix:${socketPath}`, socketPath, loopback: true };
+  return { text, target: `unix:${socketPath}`, socketPath, named: false, loopback: true };
 }
 
 function tcp(text: string): Address {
@@ -94,7 +96,8 @@ function tcp(text: string): Address {
       `"${text}" is not an address: write unix:PATH, HOST:PORT or [IPV6]:PORT, for example 127.0.0.1:7627`,
     );
   }
-  return { text, target: `dns:${text}`, socketPath: "", loopback: isLoopback(bracketed ?? plain ?? "") };
+  const host = bracketed ?? plain ?? "";
+  return { text, target: `dns:${text}`, socketPath: "", named: isIP(host) === 0, loopback: isLoopback(host) };
 }
 
 function isLoopback(host: string): boolean {

@@ -1,11 +1,13 @@
-// Resolves several addresses for one channel. gRPC itself resolves the host name of one address only.
+// Resolves the host names of one or several addresses for one channel. gRPC itself resolves one host name, and only after
+// it has lost a connection, so that it does not find a replica that was added.
 
 import { type ChannelOptions, experimental } from "@grpc/grpc-js";
 
 import type { Address } from "./address.js";
 
 const SCHEME = "memoryd";
-// The pause before a host name that could not be resolved is looked up again.
+// The time after which host names are looked up again; and a host name that could not be resolved.
+const REFRESH_MS = 30_000;
 const RETRY_MS = 5_000;
 
 type Uri = experimental.GrpcUri;
@@ -15,21 +17,22 @@ type Result = Parameters<Listener>[0];
 /** Returns the gRPC target of a channel to all these addresses. */
 export function targetOf(addresses: readonly [Address, ...Address[]]): string {
   const [first, ...others] = addresses;
-  if (others.length === 0 && !isLocalhost(first.text)) {
+  if (others.length === 0 && !first.named) {
     return first.target;
   }
   experimental.registerResolver(SCHEME, ListResolver);
   return `${SCHEME}:${addresses.map(({ text }) => text).join(",")}`;
 }
 
-/** Resolves each address of a list with the DNS resolver of gRPC, and reports what is found for all of them. */
+/** Resolves each address with the DNS resolver of gRPC, now and then again, and reports what is found for all of them. */
 class ListResolver implements experimental.Resolver {
   readonly #listener: Listener;
   readonly #addresses: readonly string[];
   readonly #resolvers: readonly experimental.Resolver[];
   readonly #results = new Map<number, Result>();
-  readonly #retries = new Map<number, NodeJS.Timeout>();
+  readonly #timers = new Map<number, NodeJS.Timeout>();
   #report: NodeJS.Immediate | undefined;
+  #reported = "";
 
   constructor(target: Uri, listener: Listener, options: ChannelOptions) {
     this.#listener = listener;
@@ -54,19 +57,18 @@ class ListResolver implements experimental.Resolver {
     for (const resolver of this.#resolvers) {
       resolver.destroy();
     }
-    for (const retry of this.#retries.values()) {
-      clearTimeout(retry);
+    for (const timer of this.#timers.values()) {
+      clearTimeout(timer);
     }
-    this.#retries.clear();
+    this.#timers.clear();
     clearImmediate(this.#report);
     this.#report = undefined;
+    this.#reported = "";
     this.#results.clear();
   }
 
   #take(index: number, result: Result): boolean {
-    if (!result.ok) {
-      this.#retryLater(index);
-    }
+    this.#resolveLater(index, result.ok ? REFRESH_MS : RETRY_MS);
     // The IP addresses of a name that cannot be resolved any more are kept: they may still be connected.
     if (result.ok || this.#results.get(index)?.ok !== true) {
       this.#results.set(index, result);
@@ -85,12 +87,12 @@ class ListResolver implements experimental.Resolver {
       : found;
   }
 
-  #retryLater(index: number): void {
-    clearTimeout(this.#retries.get(index));
-    const retry = setTimeout(() => {
+  #resolveLater(index: number, delayMs: number): void {
+    clearTimeout(this.#timers.get(index));
+    const timer = setTimeout(() => {
       this.#resolvers[index]?.updateResolution();
-    }, RETRY_MS);
-    this.#retries.set(index, retry.unref());
+    }, delayMs);
+    this.#timers.set(index, timer.unref());
   }
 
   // A name whose lookup takes long does not delay the calls to the other addresses.
@@ -102,7 +104,11 @@ class ListResolver implements experimental.Resolver {
     const failure = results.find((result) => !result.ok);
     if (endpoints.length > 0) {
       const distinct = new Map(endpoints.map((each) => [experimental.endpointToString(each), each]));
-      this.#listener(experimental.statusOrFromValue([...distinct.values()]), {}, null, "");
+      const report = [...distinct.keys()].sort().join();
+      if (report !== this.#reported) {
+        this.#reported = report;
+        this.#listener(experimental.statusOrFromValue([...distinct.values()]), {}, null, "");
+      }
     } else if (failure !== undefined && results.length === this.#resolvers.length) {
       this.#listener(failure, {}, null, "");
     }

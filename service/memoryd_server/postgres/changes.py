@@ -25,6 +25,9 @@ from memoryd_server.threads import on_thread
 
 _CHANNEL: Final = "memoryd_changes"
 
+# Its commit does not wait for the disk: a server that loses it has also lost the connections that receive it.
+_NOTIFY: Final = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)"
+
 _CHECK_SECONDS: Final = 5.0
 """How often a silent connection is checked, and how long the server may take to answer."""
 
@@ -89,7 +92,7 @@ class ChangeListener:
         """
         payload = json.dumps({"agent": agent_id, "replica": self._replica_id})
         with self._transaction(agent_id) as connection:
-            connection.execute("SELECT pg_notify(%s, %s)", (_CHANNEL, payload))
+            connection.execute(_NOTIFY, (_CHANNEL, payload))
 
     def stop(self) -> None:
         """Wait until the thread has ended, some seconds at most, if no agent is watched any more."""

@@ -27,7 +27,12 @@ impl Address {
             return if path.is_empty() { Err(ill_formed(text)) } else { Ok(Self::Socket(path.into())) };
         }
         let (host, port) = text.rsplit_once(':').ok_or_else(|| ill_formed(text))?;
-        let host = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']')).unwrap_or(host);
+        let bracketed = host.strip_prefix('[').and_then(|inner| inner.strip_suffix(']'));
+        // Without brackets, the last part of an IPv6 address could be the port.
+        if bracketed.is_none() && host.contains(':') {
+            return Err(ill_formed(text));
+        }
+        let host = bracketed.unwrap_or(host);
         let port = port.parse().map_err(|_| ill_formed(text))?;
         if host.is_empty() || host.contains(['[', ']', '/', '@', ' ']) {
             return Err(ill_formed(text));
@@ -157,7 +162,9 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_with_how_to_write_one() {
-        for text in ["", "unix:", "memory.example", ":7627", "host:port", "host:70000", "http://host:1", "[::1:7"] {
+        for text in
+            ["", "unix:", "memory.example", ":7627", "host:port", "host:70000", "http://host:1", "[::1:7", "::1:7"]
+        {
             let error = Address::parse(text).unwrap_err().to_string();
             assert!(error.contains("unix:PATH or HOST:PORT"), "{text}: {error}");
         }

@@ -104,7 +104,7 @@ def test_the_last_user_ends_the_leases_and_the_heartbeat(postgres_module, admin,
     with pytest.raises(IndexBusy):
         other.leases.acquire(agent, lambda: True)
     database.detach()
-    assert sessions(admin, "leaving") == 0
+    wait_until(lambda: sessions(admin, "leaving") == 0)
     other.leases.acquire(agent, lambda: True)
     other.leases.release(agent)
     other.detach()

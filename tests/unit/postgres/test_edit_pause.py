@@ -26,11 +26,11 @@ def test_an_edit_of_another_replica_waits_until_the_pause_ends(postgres_module, 
     first.append("one")
     with first.writer.paused():
         editing = on_thread("edit", lambda: second.write(NOTE, b"two"))
-        second.append("three")
+        second.append("three", path="MEMORY.md")
         with pytest.raises(IndexBusy), second.writer.paused(0.01):
             pass
         assert not editing.done()
-        assert first.data(NOTE) == b"one\nthree\n"
+        assert first.files() == {"MEMORY.md": b"three\n", NOTE: b"one\n"}
     editing.result(timeout=10)
     assert first.data(NOTE) == b"two"
     assert admin.execute(PAUSED, (first.agent,)).fetchone() == (None,)

@@ -269,6 +269,33 @@ async def test_the_index_is_read_on_the_standby_if_the_files_are_in_folders(serv
     await eventually(is_indexed)
 
 
+async def test_no_call_fails_when_the_standby_is_killed_under_load(serve, settings, standby):
+    running = await served(serve, settings, standby)
+    is_over = asyncio.Event()
+
+    async def call():
+        calls = 0
+        while not is_over.is_set():
+            assert paths(await search(running, "crane")) == ["memory/harbour.md"]
+            assert (await get(running, "memory/harbour.md")).text == NOTE
+            calls += 2
+        return calls
+
+    callers = [asyncio.create_task(call()) for _ in range(8)]
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(standby.kill)
+    before = await answered(running)
+    await asyncio.sleep(0.5)
+    await asyncio.to_thread(standby.start)
+
+    async def is_used_again():
+        return await answered(running) > before
+
+    await eventually(is_used_again)
+    is_over.set()
+    assert min(await asyncio.gather(*callers)) > 0
+
+
 async def test_a_hanging_standby_leaves_time_for_the_primary(serve, settings, standby):
     running = await served(serve, settings, standby)
     with standby.hanging():

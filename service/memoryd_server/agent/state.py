@@ -92,11 +92,15 @@ class IndexMonitor:
         changed.set()
 
     def record_counts(self, revision: int, *, files: int, chunks: int, whole: bool) -> None:
-        """Record what the index holds at a revision. If a later one is known, the counts are outdated and ignored."""
-        if revision < self.current.revision:
-            self.update(whole=whole)
-        else:
-            self.update(revision=revision, files=files, chunks=chunks, whole=whole)
+        """Record what the index holds at a revision, and wake the waiters if that is new.
+
+        If a later revision is known, the counts are outdated and ignored.
+        """
+        recorded = replace(self.current, whole=whole)
+        if revision >= self.current.revision:
+            recorded = replace(recorded, revision=revision, files=files, chunks=chunks)
+        if recorded != self.current:
+            self.update(revision=recorded.revision, files=recorded.files, chunks=recorded.chunks, whole=whole)
 
     @property
     def lag_seconds(self) -> float:

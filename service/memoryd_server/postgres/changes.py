@@ -36,7 +36,7 @@ ASK_SECONDS: Final = 2.0
 
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _MAX_PAUSE_SECONDS: Final = 5.0
-_STOP_SECONDS: Final = 6.0
+_STOP_SECONDS: Final = 3.0
 
 
 class ChangeListener:

@@ -146,3 +146,14 @@ async def test_counts_of_an_earlier_revision_are_ignored():
     monitor.record_counts(4, files=2, chunks=2, whole=True)
     monitor.update(revision=3)
     assert (monitor.current.revision, monitor.current.files) == (5, 3)
+
+
+async def test_known_counts_are_no_change():
+    monitor = IndexMonitor()
+    monitor.record_counts(5, files=3, chunks=3, whole=True)
+    woken = asyncio.ensure_future(monitor.next_change())
+    monitor.record_counts(5, files=3, chunks=3, whole=True)
+    await asyncio.sleep(0)
+    assert not woken.done()
+    monitor.record_counts(6, files=3, chunks=3, whole=True)
+    await woken

@@ -131,14 +131,7 @@ func TestACallThatAReplicaRefusesIsRetriedAtAnother(t *testing.T) {
 	other.serve(t, second)
 	client := connect(t, memoryd.WithAddress(first.Addr().String()+","+second.Addr().String()),
 		memoryd.WithTimeout(20*time.Second))
-	for range 6 {
-		if _, err := client.Get(t.Context(), nil); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if stopping.count() == 0 {
-		t.Error("the replica that refuses calls got none")
-	}
+	callUntil(t, client, func() bool { return stopping.count() >= 3 })
 }
 
 func TestIfNoReplicaAnswersTheErrorNamesAllAddresses(t *testing.T) {
@@ -156,8 +149,10 @@ func TestIfNoReplicaAnswersTheErrorNamesAllAddresses(t *testing.T) {
 		t.Fatalf("ended with %v", err)
 	}
 	for _, place := range []net.Addr{first.Addr(), second.Addr()} {
-		if !strings.Contains(err.Error(), place.String()) || !strings.Contains(status.Convert(err).Message(), place.String()) {
-			t.Errorf("does not name %s: %v", place, err)
+		for _, message := range []string{err.Error(), status.Convert(err).Message()} {
+			if !strings.Contains(message, place.String()) {
+				t.Errorf("does not name %s: %s", place, message)
+			}
 		}
 	}
 }
@@ -171,7 +166,8 @@ func TestOverTLSAllReplicasNeedACertificateForOneName(t *testing.T) {
 		each.serve(t, listener, grpc.Creds(credentials.NewTLS(&pair)))
 	}
 	impostor, third := answering(), listen(t, "tcp", "127.0.0.1:0")
-	impostor.serve(t, third, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{foreign.pair}})))
+	config := tls.Config{Certificates: []tls.Certificate{foreign.pair}}
+	impostor.serve(t, third, grpc.Creds(credentials.NewTLS(&config)))
 	list := first.Addr().String() + "," + second.Addr().String() + "," + third.Addr().String()
 	client := connect(t, memoryd.WithAddress(list), memoryd.WithToken("secret"),
 		memoryd.WithTLS(memoryd.TLS{CAFile: own.certificate, ServerName: "memory.example"}))
@@ -190,7 +186,8 @@ func TestWithoutAServerNameTheCertificateOfEachReplicaIsForItsOwnHost(t *testing
 		host, name string
 	}{{one, "127.0.0.1", "127.0.0.1"}, {other, "localhost", "localhost"}, {misnamed, "127.0.0.1", "localhost"}} {
 		own, listener := newAuthority(t, each.name), listen(t, "tcp", "127.0.0.1:0")
-		each.server.serve(t, listener, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{own.pair}})))
+		config := tls.Config{Certificates: []tls.Certificate{own.pair}}
+		each.server.serve(t, listener, grpc.Creds(credentials.NewTLS(&config)))
 		_, port, _ := net.SplitHostPort(listener.Addr().String())
 		list = append(list, net.JoinHostPort(each.host, port))
 		content, err := os.ReadFile(own.certificate)

@@ -129,7 +129,8 @@ func resolving(t *testing.T, text string, names *names) (resolver.Resolver, upda
 		t.Fatal(err)
 	}
 	seen := updates{states: make(chan []string, 9), errors: make(chan error, 99)}
-	built, err := resolverBuilder{where: where, lookup: names.lookup}.Build(resolver.Target{}, seen, resolver.BuildOptions{})
+	builder := resolverBuilder{where: where, lookup: names.lookup}
+	built, err := builder.Build(resolver.Target{}, seen, resolver.BuildOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

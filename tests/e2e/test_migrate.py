@@ -478,6 +478,22 @@ def test_vectors_that_only_the_index_has_are_copied(home, provider):
         assert answers(connection) == before
 
 
+@pytest.mark.slow
+def test_vectors_are_listed_if_the_settings_disable_the_cache(home):
+    fill(home)
+    home.on_database()
+    settings = json.loads(home.daemons.config.read_text())
+    settings["agents"]["defaults"]["memorySearch"]["cache"] = {"enabled": False}
+    home.daemons.config.write_text(json.dumps(settings))
+    report = home.report(status=1)["agents"]["main"]
+    for part in ("vectors", "indexVectors"):
+        (reason,) = report[part]["skipped"].values()
+        assert "memorySearch.cache.enabled is false" in reason
+    assert home.rows("SELECT FROM cached_vectors") == []
+    home.daemons.workspace.rename(home.daemons.home / "unmounted")
+    assert "the workspace does not exist" in home.migrate().stderr
+
+
 def test_another_home_and_one_of_its_agents_are_copied(home, tmp_path):
     fill(home)
     other = tmp_path / "other"

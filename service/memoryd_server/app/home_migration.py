@@ -173,6 +173,9 @@ class AgentMigration:
     def _interrupted(self) -> Mapping[str, str]:
         """Return the writes that only a daemon can settle: they may have left memory files under other names."""
         found: dict[str, str] = {}
+        if self._in_use:
+            # Its daemon is about to complete them.
+            return found
         try:
             with open_stored_history(self._config.history_path, in_use=self._in_use) as history:
                 unfinished = [record for record in history.records(1) if not record.is_done]
@@ -300,7 +303,7 @@ class AgentMigration:
         workspace = Path(self.workspace)
         if workspace.exists():
             report = self._copies.files.into_database(options)
-        elif any(path.exists() for path in (self._config.index_path, self._config.ledger_path)):
+        elif any(path.exists() for path in (stored_index_path(self._config.index_path), self._config.ledger_path)):
             report = _skipped({self.workspace: "the workspace does not exist, so no memory files were copied"})
         else:
             report = _skipped({})

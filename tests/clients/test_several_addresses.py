@@ -4,14 +4,14 @@ import shutil
 import subprocess
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import grpc
 import pytest
 
 from certificates import needs_openssl
 from clients.daemon_fixture import ClientsDaemon
-from clients.languages import every_language
+from clients.languages import LANGUAGES, every_language
 from clients.runner import Runner
 from daemon_process import environment
 from waiting import wait_until
@@ -248,3 +248,38 @@ def test_calls_are_distributed_over_the_addresses_of_one_host_name(language, sam
         assert calls_by_workspace(runner, 20) == {str(same_port[0].workspace): 20}
         same_port[1].start()
         both_answer(runner, same_port)
+
+
+@pytest.mark.timeout(300)
+def test_changed_ip_addresses_of_a_host_name_are_used_within_a_minute(same_port, tmp_path):
+    """All languages at the same time, because each of them waits half a minute before it looks up a name again."""
+    first, second = same_port
+    hosts = tmp_path / "hosts"
+    hosts.write_text(f"127.0.0.1 localhost\n127.0.0.1 {NAME}\n")
+    if not _can_replace_hosts(hosts):
+        pytest.skip("a process here cannot have its own /etc/hosts")
+    port = first.values()["tcp"].rpartition(":")[2]
+    # Nothing listens at the second address.
+    given = connection([first, second]) | {"address": f"{NAME}:{port},127.0.0.3:{port}"}
+    ready = [language.or_skip() for language in LANGUAGES if not language.missing() or language.in_ci]
+    with ExitStack() as stack:
+        runners = {}
+        for language in ready:
+            folder = tmp_path / language.name
+            folder.mkdir()
+            runner = Runner([*_with_hosts(hosts), *language.command], environment(folder), folder / "log")
+            runners[language.name] = stack.enter_context(closing(runner))
+            runner.connect(**given)
+            assert answering(runner) == str(first.workspace)
+        hosts.write_text(f"127.0.0.1 localhost\n127.0.0.2 {NAME}\n")
+        waiting = dict(runners)
+
+        def all_use_the_second():
+            for name, runner in list(waiting.items()):
+                if answering(runner) == str(second.workspace):
+                    del waiting[name]
+            return not waiting
+
+        wait_until(all_use_the_second, 120, pause=1)
+        for runner in runners.values():
+            assert calls_by_workspace(runner, 3) == {str(second.workspace): 3}

@@ -112,7 +112,11 @@ class ListChannel(_Channels[grpc.Channel]):
 
         def call(request: Any, **options: Any) -> Any:
             opened = self._begin()
-            stream: Any = opened.channel.unary_stream(method, **codec)(request, **options)
+            try:
+                stream: Any = opened.channel.unary_stream(method, **codec)(request, **options)
+            except BaseException:
+                self._end(opened)
+                raise
             if not stream.add_callback(partial(self._end, opened)):
                 self._end(opened)
             return stream
@@ -176,7 +180,11 @@ class AsyncListChannel(_Channels[grpc.aio.Channel]):
 
         async def start(request: Any, options: dict[str, Any]) -> Any:
             opened = await self._begin()
-            stream: Any = opened.channel.unary_stream(method, **codec)(request, **options)
+            try:
+                stream: Any = opened.channel.unary_stream(method, **codec)(request, **options)
+            except BaseException:
+                self._release(opened)
+                raise
             stream.add_done_callback(lambda _: self._release(opened))
             return stream
 

@@ -23,7 +23,7 @@ _FACTS = f"""SELECT identity, mixed_chunking, analyzer_version, last_sync_ms IS 
     FROM generations WHERE {OWN}"""  # noqa: S608 -- a constant
 
 
-class IndexFacts(NamedTuple):
+class GenerationFacts(NamedTuple):
     """What the store remembers of an index: the columns of its current generation, and whether it is being changed.
 
     `has_other_generations` is whether a rebuild is under way, or has left rows.
@@ -38,7 +38,7 @@ class IndexFacts(NamedTuple):
     has_other_generations: bool
 
     @classmethod
-    def load(cls, scope: AgentScope) -> "IndexFacts":
+    def load(cls, scope: AgentScope) -> "GenerationFacts":
         """Load the facts of a generation."""
         return cls(*scope.one(_FACTS))
 

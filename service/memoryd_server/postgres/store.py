@@ -14,7 +14,7 @@ from memoryd_server.model import Degradation, DegradationKind
 from memoryd_server.postgres import maintenance, schema
 from memoryd_server.postgres.connection import Database, DatabaseUse
 from memoryd_server.postgres.generations import (
-    IndexFacts,
+    GenerationFacts,
     create_generation,
     create_missing,
     delete_other_generations,
@@ -141,12 +141,12 @@ class PostgresStore:
         with self._database.write(self._agent_id, operation=Operation.INDEX_WRITE) as connection:
             create_missing(connection, self._agent_id, self._agent.fence or 0, after, identity)
 
-    def _load(self) -> IndexFacts:
+    def _load(self) -> GenerationFacts:
         """Load what the store remembers of the index."""
         with self._loading:
             version = self._facts_version
             with self._agent.read(None) as scope:
-                facts = IndexFacts.load(scope)
+                facts = GenerationFacts.load(scope)
                 self._hnsw.load(scope.connection)
             is_settled = not (facts.has_lease or facts.has_other_generations)
             with self._guard:
@@ -157,7 +157,7 @@ class PostgresStore:
         self._indexed = -1
         return facts
 
-    def _set_facts(self, facts: IndexFacts) -> None:
+    def _set_facts(self, facts: GenerationFacts) -> None:
         self.built_with = BuildIdentity.from_json(facts.identity)
         if self.built_with is None:
             self.build_differences = (("build", "unknown", self._identity.to_json()),)
@@ -358,7 +358,7 @@ class PostgresStore:
                 has_deleted_text = true WHERE {OWN} RETURNING revision"""  # noqa: S608 -- constants
             # The texts of the old generation are deleted ones.
             scope.revision = new.one(query, before=scope.state.revision)[0]
-            facts = IndexFacts.load(new)
+            facts = GenerationFacts.load(new)
         with self._guard:
             self._set_facts(facts)
             self._facts_version += 1

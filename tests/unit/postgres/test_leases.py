@@ -55,7 +55,8 @@ def new_replica(postgres_module, agent):
 
 
 def write(store, path):
-    with store.exclusive(never):
+    until = time.monotonic() + 20
+    with store.exclusive(lambda: time.monotonic() > until):
         return store.writer().write([document(path, ("heron", ""))])
 
 
@@ -290,6 +291,18 @@ def test_a_release_without_the_server_is_done_when_it_is_back(postgres_module):
         assert paths(stores[1]) == ["b.md"]
         for store in stores:
             store.close()
+
+
+def test_a_release_on_a_lost_connection_is_done_after_the_next_beat(new_replica, admin):
+    first, second = new_replica(name="interrupted"), new_replica()
+    with first.exclusive(never):
+        lost = admin.execute(
+            """SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+                WHERE starts_with(application_name, 'interrupted ') AND query NOT LIKE '%renewed%'"""
+        )
+        assert (True,) in lost.fetchall()
+    write(second, "b.md")
+    assert paths(first) == ["b.md"]
 
 
 def test_a_row_that_a_failover_brought_back_is_deleted_after_the_next_connect(

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import postgres_server
-from postgres_server import GUARD, IS_ROOT, PROGRAMS, ROLE, STOP_SECONDS, kill_server, wait_for_end
+from postgres_server import GUARD, IS_ROOT, PROGRAMS, ROLE, STOP_SECONDS, UNPRIVILEGED, kill_server, wait_for_end
 from waiting import wait_until
 
 PACKAGES = {"patroni": "patroni", "etcd": "etcd-server"}
@@ -40,7 +40,6 @@ class PatroniCluster:
 
     def __init__(self, folder):
         self.folder = Path(folder)
-        self._user = {"user": "nobody"} if IS_ROOT else {}
         self._programs = {}
         self._ports = {name: _free_port() for name in ("etcd", "peer", "a", "b", "a-rest", "b-rest")}
         self._start_etcd()
@@ -91,14 +90,13 @@ class PatroniCluster:
     def _run(self, name, *command):
         with (self.folder / f"{name}.log").open("ab") as log:
             self._programs[name] = subprocess.Popen(
-                ["/bin/sh", "-c", GUARD, "TERM", *command],
+                ["/bin/sh", "-c", GUARD, "TERM", *UNPRIVILEGED, *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
                 start_new_session=True,
                 env={**os.environ, "HOME": str(self.folder)},
-                **self._user,
             )
 
     def kill(self, name):
@@ -168,5 +166,9 @@ def patroni_cluster():
         cluster = PatroniCluster(folder)
         try:
             yield cluster
+        except BaseException:
+            for log in sorted(cluster.folder.glob("*.log")):
+                print(f"{log.name}: ...{log.read_text()[-4000:]}")  # noqa: T201 -- pytest shows it
+            raise
         finally:
             cluster.stop()

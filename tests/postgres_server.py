@@ -22,6 +22,10 @@ STOP_SECONDS = 30
 ROLE = DATABASE = "memoryd"
 IS_ROOT = os.geteuid() == 0
 
+# PostgreSQL refuses to run as root. With `user=` of Popen, Python would fork, which can crash a process that uses gRPC.
+NOBODY = pwd.getpwnam("nobody") if IS_ROOT else None
+UNPRIVILEGED = ("setpriv", f"--reuid={NOBODY.pw_uid}", f"--regid={NOBODY.pw_gid}", "--clear-groups") if IS_ROOT else ()
+
 # The shell waits for the end of its standard input, which is a pipe of the process that runs the tests.
 GUARD = '"$@" </dev/null & server=$!; read -r _; kill -"$0" "$server"; wait "$server"'
 
@@ -36,11 +40,9 @@ class PostgresServer:
     `within` is a command that runs the server, as the user who is to run it.
     """
 
-    def __init__(self, folder, *, durable=False, settings=(), within=()):
+    def __init__(self, folder, *, durable=False, settings=(), within=UNPRIVILEGED):
         self.folder = Path(folder)
         self._data = self.folder / "data"
-        # PostgreSQL refuses to run as root.
-        self._user = {"user": "nobody"} if IS_ROOT else {}
         self._settings = (*(() if durable else FAST), *settings)
         self._within = within
         if not (self._data / "PG_VERSION").exists():
@@ -67,11 +69,11 @@ class PostgresServer:
 
     def _own_folders(self):
         """Give the folders to the user who runs the server."""
-        if self._user:
+        if IS_ROOT:
             self.folder.chmod(0o755)
             self._data.mkdir(mode=0o700, exist_ok=True)
-            os.chown(self._data, *_ids("nobody"))
-            os.chown(self.folder, *_ids("nobody"))
+            for each in (self.folder, self._data):
+                os.chown(each, NOBODY.pw_uid, NOBODY.pw_gid)
 
     def start(self):
         """Start the server on the existing data, and wait until it accepts connections."""
@@ -88,7 +90,6 @@ class PostgresServer:
                 cwd=self.folder,
                 # Ctrl-C does not reach the server, so that it ends last.
                 start_new_session=True,
-                **({} if self._within else self._user),
             )
         # pg_isready has no option to wait.
         ready = 'i=0; until "$@" -q; do i=$((i+1)); test $i -lt 300 || exit 1; sleep 0.1; done'
@@ -147,12 +148,11 @@ class PostgresServer:
 
     def _run(self, program, *arguments):
         subprocess.run(
-            [PROGRAMS / program, *arguments],
+            [*UNPRIVILEGED, PROGRAMS / program, *arguments],
             check=True,
             stdout=subprocess.DEVNULL,
             timeout=120,
             cwd=self.folder,
-            **self._user,
         )
 
 
@@ -178,11 +178,6 @@ def wait_for_end(processes):
 
 def _postmaster(data):
     return int((data / "postmaster.pid").read_text().split()[0])
-
-
-def _ids(user):
-    found = pwd.getpwnam(user)
-    return found.pw_uid, found.pw_gid
 
 
 def children(parent):

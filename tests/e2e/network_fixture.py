@@ -1,11 +1,10 @@
 """Two network namespaces with a link that can be cut: one for a replica, one for the database and other replicas."""
 
-import pwd
 import subprocess
 from contextlib import contextmanager
 
 from e2e import namespaces
-from postgres_server import IS_ROOT
+from postgres_server import IS_ROOT, UNPRIVILEGED
 
 UNSHARE = ("unshare", "--net") if IS_ROOT else ("unshare", "--user", "--map-current-user", "--keep-caps", "--net")
 DATABASE_ADDRESS, REPLICA_ADDRESS = "10.213.0.1", "10.213.0.2"
@@ -43,10 +42,7 @@ class Network:
 
     def database_server(self):
         """Return the command that runs PostgreSQL, which refuses to run as root."""
-        if not IS_ROOT:
-            return self.database_side
-        found = pwd.getpwnam("nobody")
-        return (*self.database_side, f"--setuid={found.pw_uid}", f"--setgid={found.pw_gid}")
+        return (*self.database_side, *UNPRIVILEGED)
 
     def take_down(self):
         """Take the link down at the side of the replica, which notices it."""

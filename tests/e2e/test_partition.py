@@ -1,7 +1,9 @@
 """The network between a replica and its database fails: it answers with errors, and another replica takes over."""
 
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from grpc import StatusCode
@@ -32,19 +34,21 @@ RECOVERY_SECONDS = 60
 
 
 @contextmanager
-def database_server(link, folder):
+def database_server(link):
     """A server in the namespace of the database, which also accepts connections from the other namespace."""
-    access = folder / "pg_hba.conf"
-    access.write_text("local all all trust\nhost all all samenet trust\n")
-    access.chmod(0o644)
-    settings = (f"listen_addresses={DATABASE_ADDRESS}", f"hba_file={access}")
-    with running_server(durable=True, settings=settings, within=link.database_server()) as server:
-        yield server
+    # The user of the server cannot read the folder of the test.
+    with tempfile.NamedTemporaryFile("w", prefix="hba-") as access:
+        access.write("local all all trust\nhost all all samenet trust\n")
+        access.flush()
+        Path(access.name).chmod(0o644)
+        settings = (f"listen_addresses={DATABASE_ADDRESS}", f"hba_file={access.name}")
+        with running_server(durable=True, settings=settings, within=link.database_server()) as server:
+            yield server
 
 
 @pytest.mark.parametrize("cut", [Network.take_down, Network.lose_packets])
-def test_a_replica_without_its_database_gives_no_wrong_answer_and_another_one_takes_over(daemons, shared_folder, cut):
-    with network() as link, database_server(link, shared_folder) as server:
+def test_a_replica_without_its_database_gives_no_wrong_answer_and_another_one_takes_over(daemons, cut):
+    with network() as link, database_server(link) as server:
         replicas = ReplicaFixture(daemons, server.create_database("parted"), lambda: server.admin("parted"))
         replicas.import_notes(800)
         replicas.use(f"postgresql://{ROLE}@{DATABASE_ADDRESS}/parted")
@@ -88,15 +92,6 @@ def test_a_replica_without_its_database_gives_no_wrong_answer_and_another_one_ta
                 assert not hits(connection, "falcon")
                 check_index(connection, replicas.rows, workers)
         replicas.stop()
-
-
-@pytest.fixture
-def shared_folder(tmp_path_factory):
-    """A folder that the user of the server can read."""
-    folder = tmp_path_factory.mktemp("shared")
-    for each in (folder, folder.parent, folder.parent.parent):
-        each.chmod(0o711)
-    return folder
 
 
 def check_errors(cut_off, revision):

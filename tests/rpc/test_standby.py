@@ -223,7 +223,7 @@ async def test_commands_read_from_the_standby(serve, settings, standby):
     running = await served(serve, settings, standby)
     before = await answered(running)
     for command in (["search", "crane"], ["get", "memory/harbour.md"], ["recall", "which crane lifts containers?"]):
-        arguments = [*command, "--max-staleness", "600", "--address", running.address]
+        arguments = [*command, "--max-staleness", "10m", "--address", running.address]
         done = await asyncio.to_thread(CliRunner().invoke, main, arguments)
         assert done.exit_code == 0, done.output
         assert "crane" in done.stdout
@@ -322,7 +322,7 @@ async def test_the_standby_answers_while_many_calls_wait_for_a_hanging_primary(s
 async def test_the_standby_answers_without_the_primary_until_it_is_too_old(serve, settings, primary, standby):
     running = await served(serve, settings, standby)
     bound = {"seconds": 10}
-    primary.stop()
+    primary.kill()
     stopped_at = time.monotonic()
     try:
         assert paths(await search(running, "crane", bound)) == ["memory/harbour.md"]

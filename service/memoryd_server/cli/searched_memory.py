@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from memoryd_server.cli.connection import Connection
 
 
-_MOST_SECONDS = 10**9
+_UNITS = {"s": 1, "m": 60, "h": 3_600}
+_MOST_DIGITS = 6
 
 session_key_option = click.option(
     "--session-key",
@@ -31,17 +32,25 @@ session_key_option = click.option(
 )
 
 
-def _duration(_context: click.Context, _option: click.Parameter, value: int | None) -> dict[str, int] | None:
-    """Return seconds as the fields of a Duration."""
-    return None if value is None else {"seconds": min(value, _MOST_SECONDS)}
+class _Age(click.ParamType[dict[str, int]]):
+    """A time with a unit, such as `10s` or `2m`, as the fields of a Duration."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, int]:
+        if isinstance(value, dict):
+            return value
+        number, unit = str(value)[:-1], _UNITS.get(str(value)[-1:])
+        if unit is None or not (number.isascii() and number.isdigit()) or len(number) > _MOST_DIGITS:
+            self.fail(f"{value!r} is not a time; write 10s, 2m or 1h", param, ctx)
+        return {"seconds": int(number) * unit}
 
 
 max_staleness_option = click.option(
     "--max-staleness",
-    type=click.IntRange(min=0),
-    metavar="SECONDS",
-    callback=_duration,
-    help="Let a standby of the database answer if it has every change that is this old. Default: the primary answers.",
+    type=_Age(),
+    help="Let a standby of the database answer if it has every change that is this old, for example 10s. Default: the "
+    "primary answers.",
 )
 """The verb receives the fields of a Duration as `max_staleness: dict`, None without the option."""
 

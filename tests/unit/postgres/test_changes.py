@@ -5,6 +5,8 @@ import threading
 
 import pytest
 
+from waiting import wait_until
+
 pytestmark = pytest.mark.postgres
 
 psycopg = pytest.importorskip("psycopg")
@@ -144,8 +146,9 @@ def test_nothing_is_received_after_the_last_watcher_has_ended(replicas, watch):
     harbour = watch(first, "harbour")
     harbour.end()
     first.changes.stop()
-    assert listening(admin) == []
-    assert not [thread for thread in threading.enumerate() if thread.name == THREAD]
+    # The server and the thread report the end a moment later.
+    wait_until(lambda: not listening(admin))
+    wait_until(lambda: THREAD not in {thread.name for thread in threading.enumerate()})
     second.changes.notify("harbour")
     again = Watched(first, "harbour")
     again.change()

@@ -230,6 +230,13 @@ async def test_commands_read_from_the_standby(serve, settings, standby):
     assert await answered(running) == before + 3
 
 
+@pytest.mark.parametrize("age", ["10", "-1s", "1d", "s", "1234567s", "²s"])
+def test_commands_refuse_an_age_without_a_known_unit(age):
+    done = CliRunner().invoke(main, ["get", f"--max-staleness={age}", "MEMORY.md"])
+    assert done.exit_code == 2
+    assert "is not a time; write 10s, 2m or 1h" in done.output
+
+
 async def test_a_reranked_search_runs_on_the_standby(serve, settings, standby):
     with fake_reranker("jina", []) as server:
         block = {"provider": "http", "baseUrl": server.url, "model": server.model, "apiKey": "any"}

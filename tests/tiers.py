@@ -38,6 +38,9 @@ LONGEST = (
     "rpc/test_real_openclaw.py",
     "rpc/test_openclaw_sessions.py",
     "unit/writing/test_every_step.py",
+    "e2e/test_patroni.py",
+    "e2e/test_replica_kills.py",
+    "e2e/test_partition.py",
 )
 
 

@@ -1,7 +1,10 @@
 """Two network namespaces with a link that can be cut: one for a replica, one for the database and other replicas."""
 
+import shutil
 import subprocess
 from contextlib import contextmanager
+
+import pytest
 
 from e2e import namespaces
 from postgres_server import IS_ROOT, UNPRIVILEGED
@@ -79,6 +82,8 @@ class Network:
 @contextmanager
 def network():
     """Create the namespaces, and remove them when the block ends. Skip the test if the system does not allow them."""
+    if shutil.which("ip") is None:
+        pytest.skip("ip is not installed: `apt-get install iproute2` on Debian")
     namespaces.require((*UNSHARE, "sh", "-c", "ip link add database type veth peer name replica"))
     streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     made = Network(subprocess.Popen([*UNSHARE, "sh"], text=True, **streams))

@@ -90,7 +90,8 @@ def test_a_replica_without_its_database_gives_no_wrong_answer_and_another_one_ta
             with replicas.client(number) as connection:
                 assert hits(connection, "osprey", edit.index_revision)
                 assert not hits(connection, "falcon")
-                check_index(connection, replicas.rows, workers)
+        with replicas.client(CUT_OFF) as connection:
+            check_index(connection, replicas.rows, workers)
         replicas.stop()
 
 

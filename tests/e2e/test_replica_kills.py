@@ -70,7 +70,7 @@ def test_replicas_that_are_killed_in_turn_lose_no_write(replicas, count):
 
 
 def test_a_write_that_a_killed_replica_has_not_indexed_is_found_through_another_one(replicas):
-    replicas.import_notes(1500)
+    replicas.import_notes(1000)
     replicas.start(2)
     with replicas.client(0) as holder, replicas.client(1) as other:
         replicas.rebuild(0)
@@ -83,15 +83,14 @@ def test_a_write_that_a_killed_replica_has_not_indexed_is_found_through_another_
         print(f"indexed {time.monotonic() - killed:.1f} s after the kill")  # noqa: T201
         assert hits(other, "osprey")
     replicas.start_again(0)
-    for number in range(2):
-        with replicas.client(number) as connection:
-            assert hits(connection, "osprey")
-            check_index(connection, replicas.rows, [])
+    with replicas.client(0) as connection:
+        assert hits(connection, "osprey")
+        check_index(connection, replicas.rows, [])
     replicas.stop()
 
 
 def test_a_replica_that_is_paused_until_it_has_lost_its_lease_cannot_write_afterwards(replicas):
-    replicas.import_notes(1500)
+    replicas.import_notes(1000)
     replicas.start(2)
     with replicas.client(0) as paused, replicas.client(1, timeout=60.0) as other:
         before = other.append(text="a falcon hunts", path="memory/bird.md")

@@ -247,8 +247,9 @@ def test_a_refused_token_is_reported_with_what_to_do(shared):
     assert "--token-file" in session.call("initialize", HANDSHAKE)["error"]["message"]
 
 
-def test_a_session_over_tcp_uses_the_token_of_the_state_directory(shared):
-    session = shared.session("--address", shared.tcp, workspace=False)
+@pytest.mark.parametrize("others", ["", "127.0.0.1:1, localhost:1, "])
+def test_a_session_over_tcp_uses_the_token_of_the_state_directory(shared, others):
+    session = shared.session("--address", others + shared.tcp, workspace=False)
     session.initialize()
     assert "red ferry" in text_of(session.tool("memory_search", query="ferry"))
 

@@ -53,6 +53,23 @@ class ReplicaFixture:
         """Kill a replica as a crash of its machine ends it."""
         end(self.served[number].process, signal.SIGKILL)
 
+    def pause_in_transaction(self, number):
+        """Stop the process of a replica in the middle of a transaction that writes; no other replica may be writing."""
+        query = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND backend_xid IS NOT NULL"
+
+        def has_stopped():
+            self.served[number].process.send_signal(signal.SIGSTOP)
+            if self.rows(query):
+                return True
+            self.resume(number)
+            return False
+
+        wait_until(has_stopped, pause=0.01)
+
+    def resume(self, number):
+        """Let a paused replica continue."""
+        self.served[number].process.send_signal(signal.SIGCONT)
+
     def start_again(self, number):
         """Start a replica that has ended."""
         self.served[number] = self._daemons.start(state=self._state(number))

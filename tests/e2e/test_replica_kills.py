@@ -2,7 +2,6 @@
 
 import itertools
 import random
-import signal
 import time
 
 import pytest
@@ -96,7 +95,8 @@ def test_a_replica_that_is_paused_until_it_has_lost_its_lease_cannot_write_after
         before = other.append(text="a falcon hunts", path="memory/bird.md")
         assert hits(paused, "falcon", before.index_revision)
         rebuild = replicas.rebuild(0)
-        replicas.served[0].process.send_signal(signal.SIGSTOP)
+        replicas.pause_in_transaction(0)
+        assert not rebuild.has_ended()
         began = time.monotonic()
         try:
             seen = other.get(path="memory/bird.md").content_sha256
@@ -106,7 +106,7 @@ def test_a_replica_that_is_paused_until_it_has_lost_its_lease_cannot_write_after
             assert time.monotonic() - began < TAKEOVER_SECONDS
             fence = replicas.rows("SELECT fence FROM agents")
         finally:
-            replicas.served[0].process.send_signal(signal.SIGCONT)
+            replicas.resume(0)
         rebuild.join(60)
         # It reports an error, or has begun again with a new lease.
         assert rebuild.error is not None or replicas.rows("SELECT fence FROM agents") > fence

@@ -64,7 +64,14 @@ class EditPause:
         """
         mark = f"{self._database.replica.replica_id} {self._new_id()}"
         self._database.require_beat()
-        self.repeated(lambda: self._begin(mark), most_seconds)
+        try:
+            self.repeated(lambda: self._begin(mark), most_seconds)
+        except _EditsPaused:
+            raise
+        except MemorydError:
+            # The mark may be stored, and lasts as long as this replica.
+            self._end_later(mark)
+            raise
         try:
             yield
         finally:
@@ -72,7 +79,10 @@ class EditPause:
                 with self._database.write() as rows:
                     rows.run(_END, mark=mark)
             except MemorydError:
-                self._database.replica.after_beat(partial(self._end, mark))
+                self._end_later(mark)
+
+    def _end_later(self, mark: str) -> None:
+        self._database.replica.after_beat(partial(self._end, mark))
 
     def _begin(self, mark: str) -> None:
         with self._database.write() as rows:

@@ -13,6 +13,7 @@ from postgres_server import DATABASE
 from unit.postgres.lossy_proxy import LossyProxy
 from unit.store.contract import document, never
 from unit.writing.written_memory import LIMIT, digest
+from waiting import wait_until
 
 pytestmark = pytest.mark.postgres
 
@@ -288,3 +289,23 @@ def test_tables_of_an_older_version_are_upgraded(postgres_module, new_memory, ve
     with postgres_module.server.admin(name) as admin:
         found = admin.execute("SELECT max(version) FROM memoryd.schema_migrations").fetchone()
         assert found == (schema.SCHEMA_VERSION,)
+
+
+def test_a_pause_whose_begin_may_be_stored_does_not_last(new_memory, lossy, postgres_module):
+    proxy, database = lossy
+    paused, other = new_memory(database=database), new_memory(database=postgres_module.database())
+    seen = []
+
+    def on_request(data):
+        """Lose the answer to the commit of the transaction that begins the pause."""
+        if b"SET edits_paused_by" in data or (b"COMMIT" in data and len(seen) == 1):
+            seen.append(data)
+        return "lose the answer" if len(seen) == 2 and data is seen[1] else "forward"
+
+    proxy.on_request = on_request
+    with pytest.raises(IndexUnavailable, match="may be stored"), paused.writer.paused():
+        pass
+    query = "SELECT edits_paused_by FROM memoryd.document_states WHERE agent_id = %s"
+    with postgres_module.server.admin(DATABASE) as admin:
+        wait_until(lambda: admin.execute(query, (paused.agent,)).fetchone() == (None,), seconds=10)
+    other.write(NOTE, b"text\n")

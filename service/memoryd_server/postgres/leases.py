@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from memoryd_server.errors import IndexBusy, IndexDamaged, MemorydError
@@ -81,6 +80,8 @@ class AgentLeases:
         self._changed = threading.Condition()
         # The agents whose rows a thread of this process may be changing too.
         self._held: set[str] = set()
+        # Those whose rows may have remained.
+        self._unreleased: set[str] = set()
         replica.on_connect(self._release_unknown)
 
     def acquire(self, agent_id: str, should_stop: StopSign) -> Lease:
@@ -133,7 +134,7 @@ class AgentLeases:
             raise
         except BaseException:
             # The transaction may be committed.
-            self._replica.after_beat(partial(self._release_unheld, [agent_id]))
+            self._release_later(agent_id)
             raise
         finally:
             if not isinstance(found, Lease):
@@ -189,12 +190,30 @@ class AgentLeases:
                 self._delete(connection, [agent_id])
         except MemorydError:
             self._let_go([agent_id])
-            self._replica.after_beat(partial(self._release_unheld, [agent_id]))
+            self._release_later(agent_id)
         else:
             self._let_go([agent_id])
 
     def _delete(self, connection: Connection, agent_ids: Sequence[str]) -> None:
         connection.execute(_RELEASE, {"own": self._replica.replica_id, "agents": list(agent_ids)})
+
+    def _release_later(self, agent_id: str) -> None:
+        # One statement for all of them: after a long outage, thousands would delay the next beats.
+        with self._changed:
+            is_first = not self._unreleased
+            self._unreleased.add(agent_id)
+        if is_first:
+            self._replica.after_beat(self._release_late)
+
+    def _release_late(self, connection: Connection) -> None:
+        with self._changed:
+            late, self._unreleased = self._unreleased, set()
+        try:
+            self._release_unheld(list(late), connection)
+        except BaseException:
+            with self._changed:
+                self._unreleased |= late
+            raise
 
     def _release_unheld(self, agent_ids: Sequence[str], connection: Connection) -> None:
         """Delete the rows of those agents whose leases no thread of this process holds now."""

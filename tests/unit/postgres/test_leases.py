@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from prometheus_client.core import HistogramMetricFamily
 
 from memoryd_server.errors import IndexBusy, IndexUnavailable
 from memoryd_server.threads import on_thread
@@ -63,6 +64,13 @@ def write(store, path):
 def paths(store):
     with store.read() as reader:
         return sorted(path for _, path in reader.files())
+
+
+def beats(database):
+    """Return the number of statements of the heartbeat."""
+    family = HistogramMetricFamily("statements", "", labels=["operation"])
+    database.metrics().statements["heartbeat"].add_to(family, ["heartbeat"])
+    return next(sample.value for sample in family.samples if sample.name == "statements_count")
 
 
 def test_replicas_change_an_index_in_turn(new_replica):
@@ -291,6 +299,27 @@ def test_a_release_without_the_server_is_done_when_it_is_back(postgres_module):
         assert paths(stores[1]) == ["b.md"]
         for store in stores:
             store.close()
+
+
+def test_failed_acquisitions_leave_one_statement_for_the_time_after_an_outage(postgres_module):
+    with running_server() as server:
+        database = postgres_module.database(server.url)
+        database.attach()
+        database.prepare()
+        database.leases.acquire("first", never)
+        server.stop()
+        for number in range(200):
+            with pytest.raises(IndexUnavailable):
+                database.leases.acquire(f"agent {number % 100}", never)
+        database.leases.release("first")
+        server.start()
+        before = beats(database)
+        with server.admin(DATABASE) as admin:
+            wait_until(lambda: not admin.execute("SELECT FROM memoryd.leases").fetchall(), seconds=20)
+        database.leases.acquire("first", never)
+        assert beats(database) - before < 20
+        database.leases.release("first")
+        database.detach()
 
 
 def test_a_release_on_a_lost_connection_is_done_after_the_next_beat(new_replica, admin):

@@ -227,7 +227,11 @@ class ConnectionPool:
         parameters = self._config.parameters()
         parameters["application_name"] = session_name(parameters["application_name"], self._replica_id)
         # psycopg prepares statements after some uses. Their generic plans do not depend on the agent, and can be slow.
-        connection: Connection = Connection.connect(**parameters, autocommit=True, prepare_threshold=None)
+        try:
+            connection: Connection = Connection.connect(**parameters, autocommit=True, prepare_threshold=None)
+        except OSError as error:
+            # psycopg opens a file to wait for the server, and the process may have too many.
+            raise psycopg.OperationalError(f"a connection cannot be opened: {error.strerror}") from error
         try:
             connection.meter = self.meter
             connection.statement_seconds = self._config.connect_seconds
@@ -250,5 +254,5 @@ class ConnectionPool:
             psycopg.connect(**parameters).close()
         except psycopg.errors.ConnectionTimeout:
             raise ServerNotAnswering("it has stopped answering") from None
-        except psycopg.OperationalError:
+        except (psycopg.OperationalError, OSError):
             return

@@ -1,5 +1,7 @@
 """Connections and transactions: unused ones are closed, and errors that were ignored are not."""
 
+import os
+import resource
 import socket
 import threading
 import time
@@ -163,3 +165,22 @@ def test_writes_of_indexes_leave_connections_to_other_calls(postgres_module, adm
     assert all(write.result(timeout=30) > 0 for write in writes)
     for store in stores:
         store.close()
+
+
+def test_too_many_open_files_are_an_error_of_the_driver(postgres_module):
+    """Any other exception would end the heartbeat for good."""
+    database = postgres_module.database()
+    database.prepare()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    refused = 0
+    try:
+        # One of these limits lets the driver open a socket, but not the file with which it waits.
+        for most in range(3, max(map(int, os.listdir("/proc/self/fd"))) + 4):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+            try:
+                database.connect().close()
+            except psycopg.OperationalError:
+                refused += 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert refused

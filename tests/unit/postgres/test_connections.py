@@ -1,12 +1,12 @@
 """Connections and transactions: unused ones are closed, and errors that were ignored are not."""
 
-import os
 import resource
 import socket
 import threading
 import time
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -175,7 +175,7 @@ def test_too_many_open_files_are_an_error_of_the_driver(postgres_module):
     refused = 0
     try:
         # One of these limits lets the driver open a socket, but not the file with which it waits.
-        for most in range(3, max(map(int, os.listdir("/proc/self/fd"))) + 4):
+        for most in range(3, max(int(each.name) for each in Path("/proc/self/fd").iterdir()) + 4):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
             try:
                 database.connect().close()

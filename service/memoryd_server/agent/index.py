@@ -18,9 +18,8 @@ from typing import ParamSpec, TypeVar
 from memoryd_server.agent.background import BackgroundSync, make_watcher
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.coordinator import AfterSync, SyncCoordinator, SyncRunner
-from memoryd_server.agent.damage_recovery import DamageRecovery
 from memoryd_server.agent.embedding import AgentEmbedding
-from memoryd_server.agent.impairments import built_otherwise, freshness, unwatched
+from memoryd_server.agent.impairments import DamageRecovery, built_otherwise, freshness, unwatched
 from memoryd_server.agent.lifecycle import in_database
 from memoryd_server.agent.reloader import IndexReloader
 from memoryd_server.agent.state import IndexMonitor

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from memoryd_server.cli.connection import Connection
 
 
-_UNITS = {"s": 1, "m": 60, "h": 3_600}
+_UNITS: Mapping[str, int] = {"s": 1, "m": 60, "h": 3_600}
 _MOST_DIGITS = 6
 
 session_key_option = click.option(

@@ -269,6 +269,31 @@ async def test_one_indexes_what_the_other_writes_while_it_makes_vectors(replicas
     assert (await writing).index_revision
 
 
+async def test_one_forgets_while_the_other_makes_vectors(replicas, provider):
+    go = threading.Event()
+
+    def answer_slowly(texts):
+        if len(texts) > 1:
+            go.wait(1)
+        return Fault()
+
+    home = replicas.home("import")
+    home.many(2 * NOTES)
+    home.settings(replicas.settings())
+    import_folder(home)
+    provider.refuse = answer_slowly
+    search = by_meaning(provider)["agents"]["defaults"]["memorySearch"]
+    try:
+        await replicas.start("a", search, background=True)
+        await eventually(lambda: len(provider.texts) > 0)
+        b = await replicas.start("b", search)
+        request = pb.MemoryForgetRequest(path="memory/many/00000.md", delete_source=True)
+        assert (await b.stub.MemoryForget(request, timeout=10)).chunks
+        assert (await b.status()).index.pending_embeddings > 0
+    finally:
+        go.set()
+
+
 async def test_a_sync_goes_on_when_the_replica_that_indexes_stops(replicas, pause_sync):
     a, b = await replicas.two()
     held = pause_sync(a)

@@ -1,6 +1,7 @@
 """BackgroundSync: the syncs that no call requests: after file events, at intervals, and when disk and index differ."""
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from contextlib import suppress
@@ -30,6 +31,10 @@ FIRST_TURN_SECONDS = 5.0
 
 # How long after a failed sync, for example on a full disk, searches start no other one.
 RETRY_SECONDS = 10.0
+
+# How long a run makes vectors before it ends its pass again for another replica: requests to the provider that are
+# under way then may be sent again.
+REPLICA_TURN_SECONDS = 10.0
 
 _T = TypeVar("_T")
 
@@ -86,6 +91,7 @@ class BackgroundSync:
         self._clean_up_done: asyncio.Future[None] = self._loop.create_future()
         self._clean_up_done.set_result(None)
         self._faults = self._tasks.errors("reconcile pass")
+        self._left_at = -math.inf
         self.trouble = ""
 
     async def start(self) -> None:
@@ -164,6 +170,20 @@ class BackgroundSync:
             self._database_state = None
         if plan.needs_run:
             self._sync_changes(SyncTrigger.WATCH)
+
+    async def sync_reported(self) -> None:
+        """Start a sync if files differ from the index, after a report of another replica.
+
+        A run that makes vectors ends its pass also without such files, because the other replica may wait to change
+        the index.
+        """
+        run, now = self._coordinator.active, self._loop.time()
+        makes_vectors = run is not None and run.progress.progress.phase is SyncPhase.EMBEDDING
+        if makes_vectors and now - self._left_at >= REPLICA_TURN_SECONDS:
+            self._left_at = now
+            self._sync_changes(SyncTrigger.WATCH)
+        else:
+            await self.sync_differences()
 
     def _debounce(self) -> None:
         self._monitor.update(dirty=True)

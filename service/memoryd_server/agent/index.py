@@ -234,7 +234,7 @@ class AgentIndex:
     async def _sync_differences(self) -> None:
         # The changes of a folder are reported by its watcher.
         if self._background is not None and self._starts_syncs and in_database(self.config):
-            await self._background.sync_differences()
+            await self._background.sync_reported()
 
     async def reached_within(self, seconds: float, revision: int) -> None:
         """Return when the index has reached `revision`.

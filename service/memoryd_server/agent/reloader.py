@@ -71,7 +71,8 @@ class IndexReloader:
                 self._is_due.clear()
                 before = self._monitor.current.revision
                 await self.load()
-                if self._monitor.current.revision == before:
+                # During a run of this replica, the changes of the index are its own.
+                if self._monitor.current.revision == before or self._monitor.current.syncing:
                     await self._sync_differences()
         except MemorydError:
             self._is_due.set()

@@ -57,6 +57,8 @@ class ChangeListener:
         self._replica_id = replica_id
         self._guard = threading.Lock()
         self._watchers: dict[str, dict[object, Callable[[], None]]] = {}
+        # The watched agents whose leases other replicas wait for.
+        self._wanted: set[str] = set()
         self._thread: Future[None] | None = None
         self._waker: socket.socket | None = None
 
@@ -79,20 +81,28 @@ class ChangeListener:
             watchers.pop(token, None)
             if not watchers:
                 self._watchers.pop(agent_id, None)
+                self._wanted.discard(agent_id)
             if not self._watchers and self._waker is not None:
                 self._waker.send(b"\0")
 
-    def notify(self, agent_id: str) -> None:
-        """Send a notification that this replica has changed an agent. Blocks.
+    def notify(self, agent_id: str, *, waits: bool = False) -> None:
+        """Send a notification that this replica has changed an agent, or `waits` for its lease. Blocks.
 
         Its transaction writes nothing, because a commit with a notification waits for all others of the database.
 
         Raises:
             IndexUnavailable, IndexBusy: the database cannot be used.
         """
-        payload = json.dumps({"agent": agent_id, "replica": self._replica_id})
+        payload = json.dumps({"agent": agent_id, "replica": self._replica_id, **({"waits": True} if waits else {})})
         with self._transaction(agent_id) as connection:
             connection.execute(_NOTIFY, (_CHANNEL, payload))
+
+    def take_request(self, agent_id: str) -> bool:
+        """Return whether another replica has waited for the lease of a watched agent since the last call."""
+        with self._guard:
+            is_wanted = agent_id in self._wanted
+            self._wanted.discard(agent_id)
+        return is_wanted
 
     def stop(self) -> None:
         """Wait until the thread has ended, some seconds at most, if no agent is watched any more."""
@@ -155,7 +165,14 @@ class ChangeListener:
         match change:
             case {"agent": str(agent_id), "replica": replica_id} if replica_id != self._replica_id:
                 _count(connection, "notification")
+                if change.get("waits") is True:
+                    self._record_request(agent_id)
                 self._call_watchers(agent_id)
+
+    def _record_request(self, agent_id: str) -> None:
+        with self._guard:
+            if agent_id in self._watchers:
+                self._wanted.add(agent_id)
 
     def _call_watchers(self, agent_id: str | None = None) -> None:
         """Call the watchers of an agent, or of all agents."""

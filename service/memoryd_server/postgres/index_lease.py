@@ -1,9 +1,9 @@
 """IndexLease: the lease of one index, held by blocks that change it, or as long as the index is open."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from memoryd_server.errors import IndexDamaged
+from memoryd_server.errors import IndexDamaged, MemorydError
 from memoryd_server.postgres.changes import notifying
 from memoryd_server.postgres.connection import Database
 from memoryd_server.postgres.writer import AgentWriter
@@ -13,8 +13,7 @@ from memoryd_server.store import StopSign
 class IndexLease:
     """Lets `writer` change the index of an agent while this replica holds the lease. For the agent's writer thread.
 
-    `is_kept` is whether the lease is held from `reserve` to `close`. `catch_up` loads what other replicas have changed,
-    and `notify` tells them that this one has changed something, or waits.
+    `is_kept` is whether the lease is held from `reserve` to `close`. `catch_up` loads what other replicas have changed.
     `known_fence` is the fence after which nothing has changed since the last load; None if that is not known.
     """
 
@@ -26,14 +25,12 @@ class IndexLease:
         *,
         is_kept: bool,
         catch_up: Callable[[], None],
-        notify: Callable[[], None],
     ) -> None:
         self._database = database
         self._agent_id = agent_id
         self._writer = writer
         self._is_kept = is_kept
         self._catch_up = catch_up
-        self._notify = notify
         # How many blocks are nested.
         self._depth = 0
         self.known_fence: int | None = None
@@ -74,7 +71,9 @@ class IndexLease:
             self.close()
         if writer.fence is not None:
             return
-        should_stop = notifying(should_stop, self._notify)
+        if self._database.changes.take_request(self._agent_id):
+            leases.leave_to_others(should_stop)
+        should_stop = notifying(should_stop, self._ask)
         try:
             lease = leases.acquire(self._agent_id, should_stop)
         except IndexDamaged:
@@ -90,6 +89,11 @@ class IndexLease:
         except BaseException:
             self.close()
             raise
+
+    def _ask(self) -> None:
+        # The next one asks again.
+        with suppress(MemorydError):
+            self._database.changes.notify(self._agent_id, waits=True)
 
     def _release(self) -> None:
         # Before the release, so that a replica that is killed in between leaves an expired lease.

@@ -22,6 +22,8 @@ _FIRST_PAUSE_SECONDS: Final = 0.1
 _MAX_PAUSE_SECONDS: Final = 0.5
 _PAUSE_GROWTH: Final = 1.1
 _JITTER: Final = 0.2
+_LONGEST_PAUSE_SECONDS: Final = _MAX_PAUSE_SECONDS * (1 + _JITTER)
+_ANSWER_SECONDS: Final = 0.2
 
 _HOLDER = """SELECT leases.replica_id, coalesce(beat, 0), coalesce(expires_at > clock_timestamp(), false)
     FROM leases LEFT JOIN replicas ON replicas.replica_id = leases.replica_id WHERE agent_id = %(agent)s"""
@@ -110,6 +112,11 @@ class AgentLeases:
 
         reason = f"another memoryd holds the index of the agent {agent_id!r}; stop it, or wait until it ends"
         return self._acquire(agent_id, is_in_use, reason)
+
+    def leave_to_others(self, should_stop: StopSign) -> None:
+        """Wait so long that a replica that waits for a lease, which this one has released, acquires it."""
+        with self._changed:
+            self._changed.wait_for(should_stop, _LONGEST_PAUSE_SECONDS + _ANSWER_SECONDS)
 
     def _acquire(self, agent_id: str, should_stop: Callable[[_Holder], bool], reason: str) -> Lease:
         pause = _FIRST_PAUSE_SECONDS

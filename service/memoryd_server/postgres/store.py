@@ -71,9 +71,7 @@ class PostgresStore:
         self._is_idle = True
         self._use = DatabaseUse(database)
         self._agent = AgentWriter(database, agent_id, self._notify)
-        self._lease = IndexLease(
-            database, agent_id, self._agent, is_kept=keeps_lease, catch_up=self._catch_up, notify=self._notify
-        )
+        self._lease = IndexLease(database, agent_id, self._agent, is_kept=keeps_lease, catch_up=self._catch_up)
         self._is_open = False
         # Counts the changes of the facts by this store, which a snapshot from before must not replace.
         self._facts_version = 0

@@ -91,13 +91,17 @@ class AgentWriter:
             RuntimeError: this replica has no lease of the agent.
         """
         self.changes += 1
-        with self._locked() as connection:
-            scope = AgentScope.load(connection, self._agent_id, generation)
-            yield scope
-        if generation is None and scope.revision != scope.state.revision:
-            self.record_news()
-            if self._monotonic() - self._notified_at >= _NOTIFY_SECONDS:
-                self.notify()
+        scope: AgentScope | None = None
+        try:
+            with self._locked() as connection:
+                scope = AgentScope.load(connection, self._agent_id, generation)
+                yield scope
+        finally:
+            # Also after an error: the change may be stored although the answer to its commit was lost.
+            if scope is not None and generation is None and scope.revision != scope.state.revision:
+                self.record_news()
+        if self._monotonic() - self._notified_at >= _NOTIFY_SECONDS:
+            self.notify()
 
     def record_news(self) -> None:
         """Record that other replicas have to load what they remember of the index."""

@@ -309,3 +309,32 @@ def test_a_pause_whose_begin_may_be_stored_does_not_last(new_memory, lossy, post
     with postgres_module.server.admin(DATABASE) as admin:
         wait_until(lambda: admin.execute(query, (paused.agent,)).fetchone() == (None,), seconds=10)
     other.write(NOTE, b"text\n")
+
+
+def test_other_replicas_learn_of_a_change_of_the_index_whose_commit_was_not_answered(postgres_module, lossy, request):
+    proxy, database = lossy
+    agent, changed = request.node.name, threading.Event()
+    store = postgres_module.new_store(agent, database, keeps_lease=False)
+    other = postgres_module.new_store(agent, postgres_module.database(), keeps_lease=False)
+    other.watch(changed.set)
+    for each in (store, other):
+        each.open()
+    # The listener calls its watchers once it is connected.
+    assert changed.wait(10)
+    changed.clear()
+    seen = []
+
+    def on_request(data):
+        """Lose the answer to the commit of the transaction that raises the revision."""
+        if b"SET revision" in data or (b"COMMIT" in data and len(seen) == 1):
+            seen.append(data)
+        return "lose the answer" if len(seen) == 2 and data is seen[1] else "forward"
+
+    proxy.on_request = on_request
+    with pytest.raises(IndexUnavailable), store.exclusive(never):
+        store.writer().write([document(NOTE, ("heron", ""))])
+    assert changed.wait(10)
+    with other.read() as reader:
+        assert reader.files()
+    for each in (store, other):
+        each.close()

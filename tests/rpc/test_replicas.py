@@ -6,6 +6,7 @@ import json
 import random
 import threading
 
+import grpc
 import pytest
 from click.testing import CliRunner
 from google.protobuf.duration_pb2 import Duration
@@ -21,6 +22,7 @@ from rpc.wire import KEYWORD, TIMEOUT, Home, by_meaning, check_refused, paths, q
 from waiting import eventually
 
 pytest.importorskip("psycopg")
+INDEX_TABLES = pytest.importorskip("memoryd_server.postgres.schema").INDEX_TABLES
 
 pytestmark = pytest.mark.postgres
 
@@ -267,6 +269,30 @@ async def test_one_indexes_what_the_other_writes_while_it_makes_vectors(replicas
     finally:
         go.set()
     assert (await writing).index_revision
+
+
+async def test_a_search_for_a_revision_waits_for_an_index_that_the_other_creates_again(replicas, pause_sync):
+    a, b = await replicas.two()
+    revision = (await write(b, "memory/a.md", content=NOTE)).index_revision
+    assert paths(await a.search("crane", min_revision=revision)) == ["memory/a.md"]
+    held = pause_sync(a)
+    for table in (*INDEX_TABLES, "generations", "agents"):
+        replicas.admin.execute(f"DELETE FROM {table}")
+    searching = asyncio.ensure_future(a.search("crane"))
+    await held.until_reached()
+    request = pb.MemorySearchRequest(query="crane", min_revision=revision)
+
+    async def is_refused():
+        try:
+            await b.stub.MemorySearch(request, timeout=1)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        return False
+
+    await eventually(is_refused)
+    held.release()
+    await searching
+    assert paths(await b.search("crane", min_revision=revision)) == ["memory/a.md"]
 
 
 async def test_one_forgets_while_the_other_makes_vectors(replicas, provider):

@@ -233,7 +233,9 @@ class PostgresStore:
         with self.exclusive(lambda: False):
             self._create_missing()
             self._load()
+            # At once, because the other replicas still regard the empty index as complete.
             self._agent.record_news()
+            self._agent.notify()
         reason = f"{damage.reason}; the index is being rebuilt from the Markdown"
         self.health.record_incident(Degradation(DegradationKind.INDEX_IMPAIRED, self.location, self.location, reason))
         self.health.record_repair()

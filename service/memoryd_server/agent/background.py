@@ -171,18 +171,17 @@ class BackgroundSync:
         if plan.needs_run:
             self._sync_changes(SyncTrigger.WATCH)
 
-    async def sync_reported(self) -> None:
-        """Start a sync if files differ from the index, after a report of another replica.
+    async def sync_reported(self, *, index_changed: bool) -> None:
+        """Start a sync if files differ from the index, after a report of another replica that has not changed it.
 
-        A run that makes vectors ends its pass also without such files, because the other replica may wait to change
-        the index.
+        A run that makes vectors ends its pass after any report, because the other replica may wait to change the index.
         """
         run, now = self._coordinator.active, self._loop.time()
         makes_vectors = run is not None and run.progress.progress.phase is SyncPhase.EMBEDDING
         if makes_vectors and now - self._left_at >= REPLICA_TURN_SECONDS:
             self._left_at = now
             self._sync_changes(SyncTrigger.WATCH)
-        else:
+        elif not index_changed:
             await self.sync_differences()
 
     def _debounce(self) -> None:

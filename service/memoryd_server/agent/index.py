@@ -193,9 +193,7 @@ class AgentIndex:
 
     def _new_reloader(self) -> IndexReloader:
         tasks = BackgroundTasks(self._threads.failures, self.config.agent_id)
-        return IndexReloader(
-            self._reload, self._sync_differences, self.monitor, turns=self._threads.reloads, tasks=tasks
-        )
+        return IndexReloader(self._reload, self._sync_reported, self.monitor, turns=self._threads.reloads, tasks=tasks)
 
     def _open(self) -> None:
         if self._reloader is not None:
@@ -231,10 +229,10 @@ class AgentIndex:
         whole = self.store.has_completed_sync
         self.monitor.record_counts(counts.revision, files=counts.files, chunks=counts.chunks, whole=whole)
 
-    async def _sync_differences(self) -> None:
+    async def _sync_reported(self, index_changed: bool) -> None:
         # The changes of a folder are reported by its watcher.
         if self._background is not None and self._starts_syncs and in_database(self.config):
-            await self._background.sync_reported()
+            await self._background.sync_reported(index_changed=index_changed)
 
     async def reached_within(self, seconds: float, revision: int) -> None:
         """Return when the index has reached `revision`.

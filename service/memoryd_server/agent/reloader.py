@@ -23,21 +23,22 @@ POLL_SECONDS = 1.0
 class IndexReloader:
     """Loads the state of one index. On the event loop's thread, unless a method says otherwise.
 
-    `load` reads the state and updates `monitor`. After a reported change that did not change the index,
-    `sync_differences` looks for files to index. The reloads for reports of all agents take their `turns`.
+    `load` reads the state and updates `monitor`. After a reported change, `sync_reported` is called with whether the
+    index has changed; if it has not, there may be files to index. The reloads for reports of all agents take their
+    `turns`.
     """
 
     def __init__(
         self,
         load: Callable[[], Awaitable[None]],
-        sync_differences: Callable[[], Awaitable[None]],
+        sync_reported: Callable[[bool], Awaitable[None]],
         monitor: IndexMonitor,
         *,
         turns: asyncio.Semaphore,
         tasks: BackgroundTasks,
     ) -> None:
         self._load = load
-        self._sync_differences = sync_differences
+        self._sync_reported = sync_reported
         self._monitor = monitor
         self._turns = turns
         self._tasks = tasks
@@ -71,9 +72,7 @@ class IndexReloader:
                 self._is_due.clear()
                 before = self._monitor.current.revision
                 await self.load()
-                # During a run of this replica, the changes of the index are its own.
-                if self._monitor.current.revision == before or self._monitor.current.syncing:
-                    await self._sync_differences()
+                await self._sync_reported(self._monitor.current.revision != before)
         except MemorydError:
             self._is_due.set()
             await asyncio.sleep(RETRY_SECONDS)

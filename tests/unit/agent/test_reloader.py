@@ -34,8 +34,8 @@ class SharedIndex:
             raise self.failure
         self.monitor.record_counts(revision, files=1, chunks=1, whole=True)
 
-    async def compare(self):
-        self.comparisons += 1
+    async def compare(self, index_changed):
+        self.comparisons += not index_changed
 
     def change(self, revision):
         self.revision = revision

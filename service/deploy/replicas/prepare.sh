@@ -14,7 +14,7 @@ random secrets/replication.password
 random secrets/postgres.password
 random secrets/memoryd.password
 random secrets/memoryd/token
-# memoryd reads a password only from a file that nobody else can read.
+# memoryd reads a password only from a file that no other user can read.
 [ -e secrets/memoryd/database.password ] || cp secrets/memoryd.password secrets/memoryd/database.password
 
 if [ ! -e secrets/memoryd/tls.pem ]; then
@@ -28,6 +28,7 @@ if [ ! -e secrets/memoryd/tls.pem ]; then
         -out secrets/memoryd/tls.pem -days 825 -extfile secrets/names
     rm secrets/tls.csr secrets/names
 fi
-# The processes of PostgreSQL have another user, and get these files alone. The folder lets no other user in.
+# The containers of PostgreSQL run as another user, and only these files are mounted in them. On the host, the mode of
+# the folder keeps other users out.
 chmod 644 secrets/*.password
 printf 'MEMORYD_UID=%s\nMEMORYD_GID=%s\n' "$(id -u)" "$(id -g)" >.env

@@ -11,9 +11,10 @@ CREATE DATABASE memoryd OWNER memoryd;
 \c memoryd
 CREATE EXTENSION vector;
 SELECT pg_create_physical_replication_slot('standby');
--- In force after the restart that follows. From then on, a commit waits until the standby has stored it.
+-- Takes effect when the server restarts after this script. Then a commit waits until the standby has stored it. The
+-- standby copies this setting: after a promotion, reset it, or commits wait for a standby that does not exist.
 ALTER SYSTEM SET synchronous_standby_names = 'standby';
--- Bounds the write-ahead log that is kept for a standby that is down.
+-- Limits the write-ahead log that is kept for a standby that is down.
 ALTER SYSTEM SET max_slot_wal_keep_size = '10GB';
 SQL
 echo "host replication replication all scram-sha-256" >>"$PGDATA/pg_hba.conf"

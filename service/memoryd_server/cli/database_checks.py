@@ -126,7 +126,7 @@ def _standby(database: Database, standby: Database) -> Check:
     try:
         found = inspect_standby(database, standby)
     except MemorydError as error:
-        advice = "start the standby, or correct memoryd.store.standbyUrl; see docs/postgresql.md"
+        advice = "start the standby, or correct memoryd.store.standbyUrl; see docs/scale.md"
         return warning(_STANDBY, error.message, _PRIMARY_ANSWERS, advice)
     return standby_check(found)
 

@@ -47,7 +47,7 @@ _KEPT = "differs in the database and was kept"
     "--from",
     "origin",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="State directory of the home to copy, with its own settings. Default: the files of these settings.",
+    help="Copy the agents of this state directory, which has its own settings. Default: those of the settings in use.",
 )
 @click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied.")
 @json_option
@@ -56,9 +56,9 @@ def migrate(agents: Sequence[str], origin: Path | None, *, dry_run: bool, as_jso
 
     Copies the memory files, the transcripts if they are indexed, the history of edits, the idempotency keys of appends,
     the list of forgotten files and sessions, and the embedding cache. The files are not changed. Stop the daemon that
-    uses them first; a daemon that already uses the database can run.
+    uses these files first; daemons of the database can run.
 
-    What is equal in the database is not copied, so an interrupted migration can be repeated; nothing is overwritten. At
+    An interrupted migration can be repeated: it copies what is missing, and overwrites nothing. At
     the end, everything is read from the database and compared. If something differs, was kept or skipped, the command
     lists it and exits with status 1. --dry-run can be used while the daemon runs; it creates the tables if they are
     missing, and changes nothing else.

@@ -49,8 +49,8 @@ class _Age(click.ParamType[dict[str, int]]):
 max_staleness_option = click.option(
     "--max-staleness",
     type=_Age(),
-    help="Let a standby of the database answer if it has every change that is this old, for example 10s. Default: the "
-    "primary answers.",
+    help="Let a standby of the database answer, which may lack the changes of this time before the call, for example "
+    "10s. Default: the primary answers.",
 )
 """The verb receives the fields of a Duration as `max_staleness: dict`, None without the option."""
 

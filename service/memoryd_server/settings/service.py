@@ -285,8 +285,9 @@ class DatabaseSettings(SettingsBlock):
     sessions are not read. With "folder", memory files are in workspaces, and OpenClaw's sessions are read.
     database, folder; default "database"."""
     max_connections: Annotated[int, IntRange(2, 1_000)] = 10
-    """The maximum number of connections for searches and writes. A few more hold the locks of the agents, run VACUUM,
-    and create HNSW indexes. It applies separately to the standby. Connections, 2..1000; default 10."""
+    """The maximum number of connections for searches and writes. A few more renew the daemon's leases, listen for
+    changes, run VACUUM, and create HNSW indexes. It applies separately to the standby. Connections, 2..1000; default
+    10."""
     approximate_above: Annotated[int, IntRange(0, 100_000_000)] = 10_000
     """The number of chunks above which an agent's vectors get an HNSW index. Searches with it are faster, and may miss
     some of the nearest chunks. Without it, a search compares all vectors. 0 disables these indexes. Chunks,

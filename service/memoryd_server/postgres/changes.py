@@ -6,6 +6,7 @@ lost, so each connect counts as a change of every agent that is watched.
 """
 
 import json
+import math
 import select
 import socket
 import threading
@@ -34,6 +35,9 @@ _CHECK_SECONDS: Final = 5.0
 ASK_SECONDS: Final = 2.0
 """How often a replica that waits for the lease of an agent notifies its holder."""
 
+# A replica that waits longer sends another notification.
+_REQUEST_SECONDS: Final = 1.5 * ASK_SECONDS
+
 _FIRST_PAUSE_SECONDS: Final = 0.2
 _MAX_PAUSE_SECONDS: Final = 5.0
 _STOP_SECONDS: Final = 3.0
@@ -57,8 +61,8 @@ class ChangeListener:
         self._replica_id = replica_id
         self._guard = threading.Lock()
         self._watchers: dict[str, dict[object, Callable[[], None]]] = {}
-        # The watched agents whose leases other replicas wait for.
-        self._wanted: set[str] = set()
+        # When another replica has last waited for the lease of a watched agent.
+        self._wanted_at: dict[str, float] = {}
         self._thread: Future[None] | None = None
         self._waker: socket.socket | None = None
 
@@ -81,7 +85,7 @@ class ChangeListener:
             watchers.pop(token, None)
             if not watchers:
                 self._watchers.pop(agent_id, None)
-                self._wanted.discard(agent_id)
+                self._wanted_at.pop(agent_id, None)
             if not self._watchers and self._waker is not None:
                 self._waker.send(b"\0")
 
@@ -98,11 +102,10 @@ class ChangeListener:
             connection.execute(_NOTIFY, (_CHANNEL, payload))
 
     def take_request(self, agent_id: str) -> bool:
-        """Return whether another replica has waited for the lease of a watched agent since the last call."""
+        """Return whether another replica has asked for the lease of a watched agent lately, and since the last call."""
         with self._guard:
-            is_wanted = agent_id in self._wanted
-            self._wanted.discard(agent_id)
-        return is_wanted
+            wanted_at = self._wanted_at.pop(agent_id, -math.inf)
+        return time.monotonic() - wanted_at < _REQUEST_SECONDS
 
     def stop(self) -> None:
         """Wait until the thread has ended, some seconds at most, if no agent is watched any more."""
@@ -172,7 +175,7 @@ class ChangeListener:
     def _record_request(self, agent_id: str) -> None:
         with self._guard:
             if agent_id in self._watchers:
-                self._wanted.add(agent_id)
+                self._wanted_at[agent_id] = time.monotonic()
 
     def _call_watchers(self, agent_id: str | None = None) -> None:
         """Call the watchers of an agent, or of all agents."""

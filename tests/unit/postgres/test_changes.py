@@ -74,6 +74,24 @@ def test_a_replica_learns_of_the_changes_of_another_one(replicas, watch):
     assert harbour.others == ferry.others == 0
 
 
+def test_a_replica_learns_once_that_another_one_waits_for_a_lease(replicas, watch):
+    first, second, _ = replicas
+    harbour = watch(first, "harbour")
+    second.changes.notify("harbour")
+    harbour.change()
+    assert not first.changes.take_request("harbour")
+    second.changes.notify("harbour", waits=True)
+    harbour.change()
+    assert first.changes.take_request("harbour")
+    assert not first.changes.take_request("harbour")
+    ferry = watch(first, "ferry")
+    harbour.end()
+    second.changes.notify("harbour", waits=True)
+    second.changes.notify("ferry")
+    ferry.change()
+    assert not first.changes.take_request("harbour")
+
+
 def test_every_watcher_of_an_agent_is_called(replicas, watch):
     first, second, _ = replicas
     watched = [watch(first, "harbour"), watch(first, "harbour")]

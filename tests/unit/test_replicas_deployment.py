@@ -160,10 +160,31 @@ def test_the_scripts_of_the_database_make_a_synchronous_standby(times):
                 with server.admin("memoryd") as connection:
                     connection.execute("CREATE TABLE probe AS SELECT 1 AS one")
                     connection.execute("DROP TABLE probe")
+        with standby_of(server, folder, secrets):
+            wait_for_sync(server)
+            server.stop()
+            promote(folder)
+        server.start()
         with server.admin("memoryd") as connection:
             role = connection.execute("SELECT rolsuper, rolbypassrls FROM pg_roles WHERE rolname = 'memoryd'")
             assert role.fetchone() == (False, False)
             assert connection.execute("SELECT 1 FROM pg_extension WHERE extname = 'vector'").fetchone()
+
+
+def promote(folder):
+    """Promote the standby as docs/scale.md says, and write to it."""
+    user = {"user": "nobody"} if IS_ROOT else {}
+    command = [PROGRAMS / "pg_ctl", "promote", "-D", folder / "data"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=folder, **user)
+    address = f"postgresql://postgres@/memoryd?host={folder}"
+    # Without this, a commit waits for a standby that does not exist.
+    for statement in (
+        "ALTER SYSTEM RESET synchronous_standby_names",
+        "SELECT pg_reload_conf()",
+        "CREATE TABLE probe AS SELECT 1 AS one",
+    ):
+        command = [PROGRAMS / "psql", "-X", "-v", "ON_ERROR_STOP=1", "-c", statement, address]
+        subprocess.run(command, check=True, capture_output=True, timeout=30)
 
 
 def run_primary(server, secrets):

@@ -4,6 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from memoryd_server.agent.agents import Agents
+from memoryd_server.agent.lifecycle import in_database
 from memoryd_server.agent.sync_run import SyncTrigger
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import MemorydError
@@ -38,6 +39,9 @@ class AbandonedIndexes:
     def _add(self, agent_id: str) -> None:
         config = self._agents.configs().get(agent_id)
         if config is None or not config.enabled or self._agents.stopping.is_set():
+            return
+        if not in_database(config):
+            # Its memory files may be on another machine, whose daemon opens it again.
             return
         if agent_id not in self._known and len(self._known) < MOST_WAITING:
             self._known.add(agent_id)

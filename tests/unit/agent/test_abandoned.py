@@ -1,6 +1,7 @@
 """Indexes that a replica has left unfinished are synced: those of open agents, and of closed ones after opening."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from memoryd_server.agent.abandoned import MOST_CONCURRENT, AbandonedIndexes
 from memoryd_server.agent.agents import Agents
 from memoryd_server.background_tasks import TaskFailures
-from unit.agent.test_opened_agents import QuickAgent, in_database
+from unit.agent.test_opened_agents import QuickAgent, config, in_database
 from waiting import eventually
 
 OPEN = 2
@@ -29,16 +30,20 @@ class SyncedAgent(QuickAgent):
         return SimpleNamespace(finished=self._running[agent_id])
 
 
-@pytest.fixture
-async def fleet():
+@asynccontextmanager
+async def started(configs):
     synced, running = {}, {}
-    agents = Agents(
-        in_database(10), lambda config: SyncedAgent(config, synced, running), make_workspace=None, most_open=OPEN
-    )
+    agents = Agents(configs, lambda config: SyncedAgent(config, synced, running), make_workspace=None, most_open=OPEN)
     await agents.start(background=False)
     abandoned = AbandonedIndexes(agents, TaskFailures())
     yield SimpleNamespace(agents=agents, abandoned=abandoned, synced=synced, running=running)
     await abandoned.stop()
+
+
+@pytest.fixture
+async def fleet():
+    async with started(in_database(10)) as fleet:
+        yield fleet
 
 
 async def test_open_and_closed_agents_are_synced_once_while_they_are_reported(fleet):
@@ -80,6 +85,13 @@ async def test_an_agent_that_is_not_configured_here_is_ignored(fleet):
     fleet.abandoned.report("a1")
     await eventually(lambda: fleet.synced == {"a1": 1})
     assert set(fleet.agents.opened()) == {"a0", "a1"}
+
+
+async def test_an_agent_with_a_folder_which_may_be_on_another_machine_is_ignored():
+    async with started([config("folder"), *in_database(2)]) as fleet:
+        fleet.abandoned.report("folder")
+        fleet.abandoned.report("a1")
+        await eventually(lambda: fleet.synced == {"a1": 1})
 
 
 async def test_a_daemon_that_stops_syncs_none(fleet):

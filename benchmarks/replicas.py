@@ -119,11 +119,13 @@ def run(options: argparse.Namespace, directory: Path) -> dict[str, Any]:
     prose = write(workspace, AGENT_FILES, AGENT_FILE_BYTES)
     found: dict[str, Any] = {"agents": options.agents, "calls": options.calls, "callers": options.callers}
     with running_server(durable=True) as server, ExitStack() as stack:
+        first = directory / "first"
+        write_settings(first, server.url, 1)
+        import_folder(workspace, first, name(0))
+        with serving(directory, workspace, first) as (_, client):
+            sync(client)
         for state in states:
             write_settings(state, server.url, options.agents)
-        import_folder(workspace, states[0], name(0))
-        with serving(directory, workspace, states[0]) as (_, client):
-            sync(client)
         copy_agents(server, options.agents)
         running = [stack.enter_context(serving(directory, workspace, state)) for state in states]
         for _, client in running:

@@ -79,7 +79,7 @@ async def test_a_second_daemon_does_not_steal_the_socket(serve, home):
 async def test_a_second_daemon_on_the_same_index_is_refused_and_says_who_holds_it(serve, home):
     await serve()
     # The holder of a lock in PostgreSQL may be on another machine.
-    holder = f"process {os.getpid()}" if home.store.is_sqlite else "another process holds the index of the agent 'main'"
+    holder = f"process {os.getpid()}" if home.store.is_sqlite else "another memoryd holds the index of the agent 'main'"
     with pytest.raises(IndexBusy, match=holder):
         await start(home, quiet(), listen=f"unix:{home.root / 't'}")
 

@@ -119,6 +119,7 @@ async def test_each_label_has_values_of_a_known_few(serve, home):
     }
     # Only with a database.
     allowed |= {"operation": home.store.operations, "state": {"idle", "in_use"}}
+    allowed["event"] = {"lease", "takeover", "notification", "listen"}
     seen = set()
     for family in text_string_to_metric_families(await fetched(running)):
         for sample in family.samples:

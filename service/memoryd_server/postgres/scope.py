@@ -67,6 +67,14 @@ class GenerationState:
     next_chunk_id: int
 
 
+def missing_index(agent_id: str) -> IndexDamaged:
+    """Return the error of an agent without rows."""
+    return IndexDamaged(
+        f"the database has no index of the agent {agent_id!r}; it is rebuilt from the Markdown",
+        retry_after_seconds=1.0,
+    )
+
+
 class AgentScope:
     """Statements on the rows of one agent's generation.
 
@@ -92,15 +100,20 @@ class AgentScope:
         Raises:
             IndexDamaged: the agent has no such generation.
         """
+        found = cls.find(connection, agent_id, generation, deadline)
+        if found is None:
+            raise missing_index(agent_id)
+        return found
+
+    @classmethod
+    def find(
+        cls, connection: Connection, agent_id: str, generation: int | None = None, deadline: float | None = None
+    ) -> Self | None:
+        """Return the scope as `load`; None if the agent has no such generation."""
         query = _STATE + (_CURRENT if generation is None else "%(generation)s")
         key = {"agent": agent_id, "generation": generation}
         row = connection.execute(query, key, binary=True).fetchone()
-        if row is None:
-            raise IndexDamaged(
-                f"the database has no index of the agent {agent_id!r}; it is rebuilt from the Markdown",
-                retry_after_seconds=1.0,
-            )
-        return cls(connection, agent_id, GenerationState(*row), deadline)
+        return None if row is None else cls(connection, agent_id, GenerationState(*row), deadline)
 
     def all(self, query: str, /, **values: object) -> list[Row]:
         """Return the rows of a statement, which takes `agent`, `generation` and these values."""

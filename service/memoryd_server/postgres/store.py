@@ -22,7 +22,7 @@ from memoryd_server.postgres.generations import (
 from memoryd_server.postgres.hnsw import AgentHnsw, HnswIndex
 from memoryd_server.postgres.index_lease import IndexLease
 from memoryd_server.postgres.reader import PostgresReader, PostgresReaderCaches
-from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope
+from memoryd_server.postgres.scope import NOW_MS, OWN, AgentScope, missing_index
 from memoryd_server.postgres.session import Connection, Operation
 from memoryd_server.postgres.writer import AgentWriter, PostgresWriter
 from memoryd_server.store import (
@@ -143,9 +143,13 @@ class PostgresStore:
         """Load what the store remembers of the index."""
         with self._loading:
             version = self._facts_version
-            with self._agent.read(None) as scope:
-                facts = GenerationFacts.load(scope)
-                self._hnsw.load(scope.connection)
+            with self._database.read(self._agent_id, operation=Operation.INDEX_READ) as connection:
+                scope = AgentScope.find(connection, self._agent_id)
+                facts = None if scope is None else GenerationFacts.load(scope)
+                self._hnsw.load(connection)
+            if facts is None:
+                # Not within the transaction, which has not failed: a new agent has no rows.
+                raise missing_index(self._agent_id)
             is_settled = not (facts.has_lease or facts.has_other_generations)
             with self._guard:
                 if version == self._facts_version:

@@ -326,6 +326,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	$(BIN)/python benchmarks/vector_leg.py
 	test ! -e .tools/postgres/.ready || $(BIN)/python benchmarks/postgres_vectors.py
 	test ! -e .tools/postgres/.ready || $(BIN)/python benchmarks/postgres_scale.py
+	test ! -e .tools/postgres/.ready || $(BIN)/python benchmarks/replicas.py
 	$(BIN)/python benchmarks/filters.py
 	$(BIN)/python benchmarks/transcripts.py
 	$(BIN)/python benchmarks/many_agents.py

@@ -1,8 +1,7 @@
 """The SQLite files of an agent that no daemon uses, opened for a copy. The files are read, and never changed.
 
 SQLite creates files next to a database with a write-ahead log, and applies the log of a process that was killed. So a
-database with a journal is copied to a temporary folder first, and any other one is opened as a file that nobody
-changes.
+database with a journal is copied to a temporary folder first, and any other one is opened as immutable.
 """
 
 import shutil

@@ -357,7 +357,7 @@ async def test_a_call_too_many_is_refused_and_the_next_one_is_not(serve):
     [
         ("Status", "index.read", pb.StatusRequest()),
         ("ListFiles", "index.read", pb.ListFilesRequest()),
-        ("MemoryGet", "_read", pb.MemoryGetRequest(path="MEMORY.md")),
+        ("MemoryGet", "_files.read", pb.MemoryGetRequest(path="MEMORY.md")),
     ],
 )
 async def test_work_that_takes_longer_than_a_call_may_is_reported_by_memoryd_itself(
@@ -369,7 +369,7 @@ async def test_work_that_takes_longer_than_a_call_may_is_reported_by_memoryd_its
         await asyncio.Event().wait()
 
     part, _, name = slow.rpartition(".")
-    monkeypatch.setattr(getattr(running.memory(), part) if part else running.memory(), name, never)
+    monkeypatch.setattr(getattr(running.memory(), part), name, never)
     await check_refused(call(running, method, request_), "DEADLINE_EXCEEDED", "DEADLINE_TOO_SHORT", retry=True)
 
 

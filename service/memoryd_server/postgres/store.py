@@ -285,9 +285,12 @@ class PostgresStore:
             IndexDamaged, IndexUnavailable: as `read`.
         """
         _ = self._opened
+        known = self._lease.known_fence
         with self._recording_damage():
-            self._load()
-        self.health.record_reload()
+            facts = self._load()
+        # Otherwise, no other replica has changed the index, and a run of this one may be changing it.
+        if facts.fence != known:
+            self.health.record_reload()
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:
         """Call `work` within `exclusive` and return its result; after damage, repair the index and call `work` again.

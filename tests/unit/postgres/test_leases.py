@@ -146,6 +146,24 @@ def test_what_another_replica_has_changed_is_loaded_before_the_block(new_replica
     assert len(reloads) == 1
 
 
+def test_a_reload_is_reported_only_if_another_replica_has_changed_the_index(new_replica):
+    first, second = new_replica(), new_replica()
+    reports = []
+    second.health.watch(lambda: reports.append(paths(second)))
+    second.reload()
+    with second.exclusive(never):
+        second.writer().write([document("a.md", ("heron", ""))])
+        # A run knows the state of what it writes.
+        second.reload()
+    second.reload()
+    assert reports == []
+    write(first, "b.md")
+    second.reload()
+    assert reports == [["a.md", "b.md"]]
+    second.reload()
+    assert len(reports) == 1
+
+
 def test_a_lease_of_an_expired_replica_is_taken_over_and_its_writes_are_refused(new_replica):
     first = new_replica(**SILENT)
     block = first.exclusive(never)

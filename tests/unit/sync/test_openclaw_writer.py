@@ -75,6 +75,7 @@ def index(tmp_path):
     index.close()
 
 
+@pytest.mark.slow
 def test_every_message_of_a_writer_beside_the_reader_is_found_and_no_write_fails_or_waits_for_a_lock(index):
     with WriterProcess(index.database) as writer:
         began = time.monotonic()

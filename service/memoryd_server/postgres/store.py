@@ -289,7 +289,7 @@ class PostgresStore:
         with self._recording_damage():
             facts = self._load()
         # Otherwise, no other replica has changed the index, and a run of this one may be changing it.
-        if facts.fence != known:
+        if facts.fence not in {known, self._agent.last_fence}:
             self.health.record_reload()
 
     def on_sound_index(self, work: Callable[[StopSign], _T], should_stop: StopSign) -> _T:

@@ -60,6 +60,8 @@ class AgentWriter:
         self._notified_at = -math.inf
         self.changes = 0
         self.is_lost = False
+        self.last_fence: int | None = None
+        """The number of the last lease; None before the first."""
 
     @property
     def fence(self) -> int | None:
@@ -68,7 +70,7 @@ class AgentWriter:
 
     def begin(self, fence: int) -> None:
         """Allow changes under a lease."""
-        self._fence = fence
+        self._fence = self.last_fence = fence
         self.is_lost = False
         self._notified_at = self._monotonic()
 

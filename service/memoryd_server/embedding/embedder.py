@@ -87,7 +87,10 @@ class Embedder:
         reason = reason or refusal_reason(len(refusals), refusals[-1] if refusals else "")
         pending = vectors.count_chunks() if own is None else own.count_pending()
         staged = None if own is None or own is vectors else _stored_identity(own)
-        self.state = VectorSetState(_stored_identity(vectors), pending, reason, len(refusals), staged)
+        state = VectorSetState(_stored_identity(vectors), pending, reason, len(refusals), staged)
+        if state != replace(self.state, reason=""):
+            # Otherwise, the known reason still holds.
+            self.state = state
 
     def _own_set(self, vectors: VectorView) -> VectorView | None:
         """Return the set of an index's vectors that this provider makes, stored or staged; None if there is none."""

@@ -17,7 +17,7 @@ from certificates import needs_openssl
 from memoryd_server.access import read_private
 from memoryd_server.cli.main import main
 from memoryd_server.settings.loading import load
-from postgres_server import IS_ROOT, PROGRAMS, PostgresServer, missing, running_server
+from postgres_server import IS_ROOT, PROGRAMS, UNPRIVILEGED, PostgresServer, missing, running_server
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDER = REPOSITORY / "service" / "deploy" / "replicas"
@@ -113,13 +113,11 @@ class Installed(PostgresServer):
 @contextmanager
 def standby_of(server, folder, secrets):
     """Run standby.sh for a server that listens on a Unix socket."""
-    user = {"user": "nobody"} if IS_ROOT else {}
-    command = [shutil.which("sh"), FOLDER / "standby.sh", "-c", f"unix_socket_directories={folder}"]
+    command = [*UNPRIVILEGED, shutil.which("sh"), FOLDER / "standby.sh", "-c", f"unix_socket_directories={folder}"]
     process = subprocess.Popen(
         [*command, "-c", "listen_addresses="],
         env=environment(secrets) | {"PGDATA": str(folder / "data"), "PRIMARY": str(server.folder)},
         cwd=folder,
-        **user,
     )
     try:
         yield process
@@ -173,9 +171,8 @@ def test_the_scripts_of_the_database_make_a_synchronous_standby(times):
 
 def promote(folder):
     """Promote the standby as docs/scale.md says, and write to it."""
-    user = {"user": "nobody"} if IS_ROOT else {}
-    command = [PROGRAMS / "pg_ctl", "promote", "-D", folder / "data"]
-    subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=folder, **user)
+    command = [*UNPRIVILEGED, PROGRAMS / "pg_ctl", "promote", "-D", folder / "data"]
+    subprocess.run(command, check=True, capture_output=True, timeout=60, cwd=folder)
     address = f"postgresql://postgres@/memoryd?host={folder}"
     # Without this, a commit waits for a standby that does not exist.
     for statement in (

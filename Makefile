@@ -339,7 +339,7 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	test ! -x .tools/qmd/qmd || test ! -d ../shared/eval/data || \
 		$(BIN)/python benchmarks/qmd_recall.py --data ../shared/eval/data/locomo
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
-	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/peers
+	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/openclaw_gateway.py
 
 EVAL_BY := dataset,dataset/lang,dataset/kind
 # The commit whose results a run is compared with.

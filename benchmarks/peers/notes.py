@@ -4,14 +4,14 @@ import random
 import re
 import shutil
 import sys
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from corpus import Prose
 
-from memoryd_server.evaluation import GoldenQuery, read_golden_set
+from memoryd_server.evaluation import GoldenQuery, LineSpan, read_golden_set
 
 SETS = ("cmrc2018", "jaquad", "locomo", "needles", "qmd-eval", "xquad")
 # OpenClaw's built-in memory takes the age of a note from a name such as 2023-05-08.md, but not from one with a prefix.
@@ -19,66 +19,70 @@ PREFIX = "note-"
 DATED_NAME = re.compile(r"(?<![^/])(?=\d{4}-\d{2}-\d{2}[^/]*$)")
 FILES = 1_000
 FILE_BYTES = 4_096
+QUESTIONS_PER_SET = 60
 SEED = 7
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """A question, and the lines that answer it: paths in the workspace, lines from 1, both ends inclusive."""
+class Corpus:
+    """What is measured: how many notes and questions, and whether the notes keep the names that are dates."""
 
-    dataset: str
-    text: str
-    gold: tuple[tuple[str, int, int], ...]
+    data: Path
+    dated: bool = True
+    files: int = FILES
+    questions: int | None = None
+    """The first of the sampled questions; None for all of them."""
 
-    def recall(self, results: list[dict]) -> float:
-        """Return the share of the answers of which at least one line is in a result."""
-        found = sum(
-            any(hit["path"] == path and hit["startLine"] <= last and hit["endLine"] >= first for hit in results)
-            for path, first, last in self.gold
+    def sample_questions(self) -> list[GoldenQuery]:
+        """Return up to 60 questions with answers per set, in a fixed random order that does not depend on `dated`.
+
+        The paths of the answers are those in the workspace, and `dataset` is the name of the set's folder.
+        """
+        by_set = [[query for query in read_golden_set(self.data / name) if query.gold] for name in SETS]
+        random_ = random.Random(SEED)
+        chosen = [
+            self._renamed(name, query)
+            for name, queries in zip(SETS, by_set, strict=True)
+            for query in random_.sample(queries, min(QUESTIONS_PER_SET, len(queries)))
+        ]
+        random_.shuffle(chosen)
+        return chosen[: self.questions]
+
+    def write(self, workspace: Path) -> None:
+        """Write the notes of all sets to `memory/<set>/<part>/`, and synthetic notes until there are `files`.
+
+        If the sets have more notes than `files`, the notes that answer the questions come first.
+        """
+        wanted = {answer.span.path for query in self.sample_questions() for answer in query.gold}
+        notes = sorted(self._notes(), key=lambda note: note[0] not in wanted)[: self.files]
+        for path, file in notes:
+            target = workspace / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, target)
+        prose = Prose(SEED)
+        folder = workspace / "memory" / "other"
+        folder.mkdir(parents=True)
+        for number in range(self.files - len(notes)):
+            (folder / f"note-{number:04}.md").write_text(prose.note(FILE_BYTES), "utf-8")
+
+    def _notes(self) -> Iterator[tuple[str, Path]]:
+        """Yield the path in the workspace and the file of each note of the sets."""
+        for name in SETS:
+            for part in sorted(each for each in (self.data / name).iterdir() if each.is_dir()):
+                for file in sorted(part.rglob("*.md")):
+                    yield self._path(name, part.name, file.relative_to(part).as_posix()), file
+
+    def _renamed(self, name: str, query: GoldenQuery) -> GoldenQuery:
+        part = query.workspace.name
+        gold = tuple(
+            replace(
+                answer,
+                span=LineSpan(self._path(name, part, answer.span.path), answer.span.start_line, answer.span.end_line),
+            )
+            for answer in query.gold
         )
-        return found / len(self.gold)
+        return replace(query, gold=gold, dataset=name)
 
-
-def write_notes(data: Path, workspace: Path, *, dated: bool) -> None:
-    """Write the notes of all sets to `memory/<set>/<part>/`, and synthetic notes until there are 1,000.
-
-    If not `dated`, the names that are dates get a prefix.
-    """
-    count = 0
-    for name in SETS:
-        for part in sorted(each for each in (data / name).iterdir() if each.is_dir()):
-            for file in sorted(part.rglob("*.md")):
-                target = workspace / _target(name, part.name, file.relative_to(part).as_posix(), dated=dated)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, target)
-                count += 1
-    prose = Prose(SEED)
-    folder = workspace / "memory" / "other"
-    folder.mkdir(parents=True)
-    for number in range(FILES - count):
-        (folder / f"note-{number:04}.md").write_text(prose.note(FILE_BYTES), "utf-8")
-
-
-def sample_questions(data: Path, most: int, *, dated: bool) -> list[Question]:
-    """Return up to `most` questions with answers per set, in a fixed random order that does not depend on `dated`."""
-    by_set: dict[str, list[Question]] = defaultdict(list)
-    for name in SETS:
-        for query in read_golden_set(data / name):
-            if query.gold:
-                by_set[name].append(Question(name, query.text, _gold(name, query, dated=dated)))
-    random_ = random.Random(SEED)
-    chosen = [each for questions in by_set.values() for each in random_.sample(questions, min(most, len(questions)))]
-    random_.shuffle(chosen)
-    return chosen
-
-
-def _gold(name: str, query: GoldenQuery, *, dated: bool) -> tuple[tuple[str, int, int], ...]:
-    spans = (answer.span for answer in query.gold)
-    return tuple(
-        (_target(name, query.workspace.name, span.path, dated=dated), span.start_line, span.end_line) for span in spans
-    )
-
-
-def _target(name: str, part: str, path: str, *, dated: bool) -> str:
-    inner = path.removeprefix("memory/")
-    return f"memory/{name}/{part}/{inner if dated else DATED_NAME.sub(PREFIX, inner)}"
+    def _path(self, name: str, part: str, path: str) -> str:
+        inner = path.removeprefix("memory/")
+        return f"memory/{name}/{part}/{inner if self.dated else DATED_NAME.sub(PREFIX, inner)}"

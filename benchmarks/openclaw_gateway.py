@@ -1,4 +1,4 @@
-"""Compare OpenClaw's built-in memory with the plugin: `python benchmarks/peers [--data FOLDER] [--out FILE]`.
+"""Compare OpenClaw's built-in memory with the plugin: `python benchmarks/openclaw_gateway.py`.
 
 Two gateways of the real OpenClaw have the same 1,000 notes and no embedding provider. They get the same questions
 alternately, through the HTTP call of a tool: one answers with the built-in memory (memory-core), one with the packed
@@ -7,7 +7,7 @@ dates, because the built-in memory lowers the scores of old notes, and one in ad
 which is meant for Chinese and Japanese. Needs Node and OpenClaw (`make openclaw`), the plugin (`make
 clients-openclaw`), and the dev sets in `--data`; takes about five minutes.
 
-Prints JSON and writes it to benchmarks/results/peers.json, or to `--out`.
+Prints JSON and writes it to benchmarks/results/openclaw_gateway.json, or to `--out`.
 """
 
 import argparse
@@ -28,15 +28,15 @@ from pathlib import Path
 
 import psutil
 
-REPOSITORY = Path(__file__).parents[2]
-sys.path.insert(0, str(REPOSITORY / "tests"))
+REPOSITORY = Path(__file__).parents[1]
+sys.path[:0] = [str(REPOSITORY / "tests"), str(REPOSITORY / "benchmarks" / "peers")]
 
-from notes import Question, sample_questions, write_notes  # noqa: E402 - needs the path
+from notes import Corpus  # noqa: E402 - needs the path
 
 from daemon_process import end, start  # noqa: E402 - needs the path
+from memoryd_server.evaluation import GoldenQuery, LineSpan  # noqa: E402 - after the paths
 from openclaw_host import NODE, PLUGIN, OpenClawHome, pack_plugin  # noqa: E402 - needs the path
 
-QUESTIONS_PER_SET = 60
 RESULTS = 6
 KEYWORDS_ONLY = {"provider": "none"}
 TRIGRAMS = {**KEYWORDS_ONLY, "store": {"fts": {"tokenizer": "trigram"}}}
@@ -54,14 +54,16 @@ class Peer:
     cpu_seconds: float = 0.0
     recalls: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: GoldenQuery) -> None:
         """Ask through the gateway, and keep the duration and the recall of the answer."""
         began = time.perf_counter()
         details = self.home.invoke("memory_search", query=question.text, maxResults=RESULTS)
         self.milliseconds.append((time.perf_counter() - began) * 1_000)
         if details.get("disabled"):
             raise RuntimeError(f"{self.name}: {details['error']}")
-        recall = question.recall(details["results"][:RESULTS])
+        hits = [LineSpan(hit["path"], hit["startLine"], hit["endLine"]) for hit in details["results"][:RESULTS]]
+        found = sum(any(hit.overlaps(answer.span) for hit in hits) for answer in question.gold)
+        recall = found / len(question.gold)
         self.recalls[question.dataset].append(recall)
         self.recalls["all"].append(recall)
 
@@ -98,12 +100,12 @@ def measured(work: Callable[[], object], daemon: psutil.Process | None) -> dict[
 
 
 @contextmanager
-def prepared(folder: Path, data: Path, builtin: dict[str, object], *, dated: bool) -> Iterator[list[Peer]]:
+def prepared(folder: Path, corpus: Corpus, builtin: dict[str, object]) -> Iterator[list[Peer]]:
     """Set up both homes, with a daemon for the plugin. `builtin` has the search settings of the built-in memory."""
     searches = {"builtin": builtin, "plugin": KEYWORDS_ONLY}
     homes = {name: OpenClawHome(folder / name, {"memory": {"search": each}}) for name, each in searches.items()}
     for home in homes.values():
-        write_notes(data, home.workspace, dated=dated)
+        corpus.write(home.workspace)
     home = homes["plugin"]
     home.install(pack_plugin(folder))
     home.set("plugins.entries.memory-core.enabled", False)
@@ -114,7 +116,7 @@ def prepared(folder: Path, data: Path, builtin: dict[str, object], *, dated: boo
         end(daemon.process)
 
 
-def ask_alternately(peers: list[Peer], questions: list[Question]) -> None:
+def ask_alternately(peers: list[Peer], questions: list[GoldenQuery]) -> None:
     """Ask both peers each question, the first one of each pair in turn, and add up their processor times."""
     for number, question in enumerate(questions):
         for peer in peers if number % 2 == 0 else peers[::-1]:
@@ -163,10 +165,11 @@ def asked(
     data: Path, builtin: dict[str, object] = KEYWORDS_ONLY, *, dated: bool = True
 ) -> Iterator[tuple[list[Peer], dict[str, dict[str, float]]]]:
     """Index the notes, and ask both peers all questions. Yield the peers, still running, and the costs of indexing."""
-    questions = sample_questions(data, QUESTIONS_PER_SET, dated=dated)
+    corpus = Corpus(data, dated=dated)
+    questions = corpus.sample_questions()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        peers = stack.enter_context(prepared(folder, data, builtin, dated=dated))
+        peers = stack.enter_context(prepared(folder, corpus, builtin))
         index = {}
         for peer in peers:
             work = peer.home.run
@@ -203,7 +206,7 @@ def run(data: Path) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "eval" / "data")
-    parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results" / "peers.json")
+    parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "results" / "openclaw_gateway.json")
     arguments = parser.parse_args()
     for path, remedy in ((NODE, "make openclaw"), (PLUGIN / "dist" / "index.js", "make clients-openclaw")):
         if not path.exists():

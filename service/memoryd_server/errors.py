@@ -40,6 +40,7 @@
     ├── RevisionNotReached        `min_revision` was not reached in time
     ├── DeadlineTooShort          the work did not finish in time
     ├── NotImplementedYet         in the contract, not in this version
+    ├── InvalidImport             a file to import is missing, or is of another format (command line only)
     └── SettingsError             the settings are invalid (start-up only)
 
 `reason` is the name of an `ErrorReason` without its prefix. Only `rpc.errors` maps errors to gRPC status codes.
@@ -386,6 +387,12 @@ class NotImplementedYet(MemorydError):
     """The contract includes the feature, but this version does not implement it."""
 
     reason = "NOT_IMPLEMENTED"
+
+
+class InvalidImport(MemorydError):
+    """A file or folder to import does not exist, cannot be read, or holds nothing of the format."""
+
+    reason = "INVALID_REQUEST"
 
 
 class SettingsError(MemorydError):

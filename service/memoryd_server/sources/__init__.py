@@ -1,7 +1,7 @@
 """Find, read and watch the memory files and session transcripts of an agent."""
 
 from memoryd_server.sources.archive_reader import ReadStopped
-from memoryd_server.sources.compression import DamagedArchive
+from memoryd_server.sources.compression import BoundedLines, CompressedLines, DamagedArchive
 from memoryd_server.sources.corpus import Corpus, is_session_path, transcript_location, transcript_name
 from memoryd_server.sources.discover import (
     Discovery,
@@ -59,6 +59,7 @@ from memoryd_server.sources.roots import (
     resolve_for_append,
     resolve_path,
 )
+from memoryd_server.sources.secrets import mask_secrets
 from memoryd_server.sources.session_database import change_signature
 from memoryd_server.sources.session_list import DATABASE_DEVICE, session_id_problem
 from memoryd_server.sources.session_messages import messages_of_session
@@ -108,6 +109,8 @@ __all__ = [
     "SUFFIX",
     "USER",
     "USER_FILE",
+    "BoundedLines",
+    "CompressedLines",
     "Corpus",
     "DamagedArchive",
     "Discovery",
@@ -154,6 +157,7 @@ __all__ = [
     "is_too_deep",
     "list_archives",
     "list_transcripts",
+    "mask_secrets",
     "match_day",
     "messages_of_session",
     "note_day",

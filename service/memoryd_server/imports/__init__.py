@@ -1,5 +1,31 @@
 """Imports of conversations: exports of chat services and transcripts of coding agents become Markdown or sessions."""
 
 from memoryd_server.imports.conversation import Conversation, Document, Imported, ImportedMessage, Unreadable
+from memoryd_server.imports.folder_target import FolderNotes, FolderTranscripts
+from memoryd_server.imports.importer import Effect, ImportOptions, ImportReport, ImportTarget, Outcome, import_all
+from memoryd_server.imports.note_import import NoteImport, NoteOptions, NoteStore, forgotten_key
+from memoryd_server.imports.session_import import SessionImport, TranscriptStore
+from memoryd_server.imports.session_record import SESSION_PREFIX
 
-__all__ = ["Conversation", "Document", "Imported", "ImportedMessage", "Unreadable"]
+__all__ = [
+    "SESSION_PREFIX",
+    "Conversation",
+    "Document",
+    "Effect",
+    "FolderNotes",
+    "FolderTranscripts",
+    "ImportOptions",
+    "ImportReport",
+    "ImportTarget",
+    "Imported",
+    "ImportedMessage",
+    "NoteImport",
+    "NoteOptions",
+    "NoteStore",
+    "Outcome",
+    "SessionImport",
+    "TranscriptStore",
+    "Unreadable",
+    "forgotten_key",
+    "import_all",
+]

@@ -26,7 +26,8 @@ from memoryd_server.writing.edit_rules import (
     require_same_request,
     require_size,
 )
-from memoryd_server.writing.files import write_new
+from memoryd_server.writing.edited_file import EditedFile, open_for_edit
+from memoryd_server.writing.files import file_errors, write_new
 from memoryd_server.writing.folder_writer import FolderWriter
 from memoryd_server.writing.interrupted_writes import append_state, has_append_draft, is_applied
 from memoryd_server.writing.ledger import AppendState, LedgerEntry, stored_ledger
@@ -47,6 +48,7 @@ __all__ = [
     "Change",
     "ChangeResult",
     "EditJob",
+    "EditedFile",
     "FileDeletion",
     "FolderWriter",
     "LedgerEntry",
@@ -66,12 +68,14 @@ __all__ = [
     "append_state",
     "change_of",
     "change_to",
+    "file_errors",
     "has_append_draft",
     "invalid",
     "is_applied",
     "kind_of",
     "make_slug",
     "missing_newlines",
+    "open_for_edit",
     "receipt_of",
     "record_of",
     "request_digest",

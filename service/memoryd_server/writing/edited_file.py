@@ -63,10 +63,11 @@ class EditedFile:
     def _name(self) -> str:
         return self._location.parts[-1]
 
-    def replace(self, data: bytes, draft: str) -> None:
+    def replace(self, data: bytes, draft: str, *, mtime_ns: int | None = None) -> None:
         """Replace the content durably. `draft` is the name of a temporary file in the folder.
 
-        The new file has the permissions, the owner, the group and the extended attributes of the old one.
+        The new file has the permissions, the owner, the group and the extended attributes of the old one. `mtime_ns` is
+        its time, by default the current one.
 
         Raises:
             ContentChanged: another program changed, replaced, removed or moved the file; its content is kept.
@@ -75,7 +76,7 @@ class EditedFile:
         new = os.open(draft, _NEW, 0o600, dir_fd=self._folder)
         try:
             try:
-                self._fill(new, data)
+                self._fill(new, data, mtime_ns)
                 # An append must not begin before the comparison: the new file may get another name again.
                 require_lock(new, self._location)
                 exchanged = self._renames.exchange(self._folder, draft, self._name)
@@ -92,7 +93,7 @@ class EditedFile:
             os.close(new)
         os.fsync(self._folder)
 
-    def _fill(self, new: int, data: bytes) -> None:
+    def _fill(self, new: int, data: bytes, mtime_ns: int | None) -> None:
         """Write a durable content to a new file, with the owner, attributes and permissions of this one."""
         write_all(new, data)
         try:
@@ -103,6 +104,10 @@ class EditedFile:
                 "the attributes of the old one; make the daemon's user the owner of the file"
             )
             raise WorkspaceReadOnly(words, metadata={"path": self._location.path}) from error
+        if mtime_ns is not None:
+            # Not every file system has every time.
+            with suppress(OSError):
+                os.utime(new, ns=(mtime_ns, mtime_ns))
         os.fsync(new)
 
     def _settle_exchange(self, draft: str, new: int, data: bytes) -> None:

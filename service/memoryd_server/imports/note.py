@@ -214,15 +214,14 @@ def _slug(title: str) -> str:
 
 
 def _note(item: Conversation | Document, title: str, part: int, text: str) -> Note:
-    is_conversation = isinstance(item, Conversation)
     fields = {
         "title": _quoted(title),
         "origin": _quoted(item.origin),
-        "conversation" if is_conversation else "document": _quoted(identity(item)),
+        "conversation" if isinstance(item, Conversation) else "document": _quoted(identity(item)),
         "created": time_text(item.created),
         "updated": time_text(item.updated),
         "project": _quoted(_line(item.project)) if _line(item.project) else "",
-        "messages": str(len(item.messages)) if is_conversation else "",
+        "messages": str(len(item.messages)) if isinstance(item, Conversation) else "",
         "part": str(part) if part > 1 else "",
     }
     head = "".join(f"{name}: {value}\n" for name, value in fields.items() if value)

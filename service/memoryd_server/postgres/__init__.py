@@ -13,6 +13,7 @@ from memoryd_server.postgres.folder_copy import FolderCopy
 from memoryd_server.postgres.forgotten import ForgottenRows
 from memoryd_server.postgres.history import PostgresWriteHistory
 from memoryd_server.postgres.history_copy import HistoryCopy
+from memoryd_server.postgres.import_target import DatabaseNotes, DatabaseTranscripts
 from memoryd_server.postgres.inspection import (
     DatabaseInspection,
     StandbyInspection,
@@ -33,6 +34,8 @@ __all__ = [
     "Database",
     "DatabaseConfig",
     "DatabaseInspection",
+    "DatabaseNotes",
+    "DatabaseTranscripts",
     "DocumentCorpus",
     "DocumentWriter",
     "FolderCopy",

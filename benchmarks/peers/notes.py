@@ -86,3 +86,10 @@ class Corpus:
     def _path(self, name: str, part: str, path: str) -> str:
         inner = path.removeprefix("memory/")
         return f"memory/{name}/{part}/{inner if self.dated else DATED_NAME.sub(PREFIX, inner)}"
+
+
+def rename_dated(workspace: Path) -> None:
+    """Give the notes of a workspace the names that `Corpus(dated=False)` writes, without changing anything else."""
+    for file in sorted(workspace.rglob("*.md")):
+        if (name := DATED_NAME.sub(PREFIX, file.name)) != file.name:
+            file.rename(file.with_name(name))

@@ -91,7 +91,7 @@ class Peer(Protocol):
         """Return the results, best first, at most `limit`, as the agent would receive them."""
 
     def processes(self) -> list[psutil.Process]:
-        """Return the processes that answer searches. The harness adds their descendants."""
+        """Return the running processes that answer searches, or none. The harness adds their descendants."""
 
     def stop(self) -> None:
         """End all processes of this peer. Keep the index."""

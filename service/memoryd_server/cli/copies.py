@@ -1,4 +1,4 @@
-"""`memoryd import` and `memoryd export`: copy an agent's memory files and transcripts between folder and database."""
+"""`memoryd import folder` and `memoryd export folder`: copy an agent's files between a folder and the database."""
 
 from __future__ import annotations
 
@@ -36,11 +36,6 @@ _MOST_SHOWN = 20
 _SESSIONS_HELP = "Also copy the transcripts, from or to this folder. Existing transcripts are extended, never replaced."
 
 
-@click.group(name="import")
-def import_() -> None:
-    """Copy memory files and transcripts into the database of memoryd.store.url."""
-
-
 @click.group()
 def export() -> None:
     """Copy memory files and transcripts from the database of memoryd.store.url."""
@@ -59,7 +54,7 @@ def _copy_options(command: _F) -> _F:
     return settings_options(command)
 
 
-@import_.command(name="folder")
+@click.command(name="folder")
 @_copy_options
 def import_folder(**given: Any) -> None:
     """Copy the memory files of FOLDER, a workspace, into the database.

@@ -37,7 +37,7 @@ _MODULES: Mapping[str, str] = {
     "flush": "write",
     "forget": "write",
     "session": "session",
-    "import": "copies:import_",
+    "import": "import_conversations:import_",
     "export": "copies",
     "migrate": "migrate",
     "entry": "entry",

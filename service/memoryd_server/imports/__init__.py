@@ -2,14 +2,18 @@
 
 from memoryd_server.imports.conversation import Conversation, Document, Imported, ImportedMessage, Unreadable
 from memoryd_server.imports.folder_target import FolderNotes, FolderTranscripts
+from memoryd_server.imports.formats import CONVERSATION_FORMATS, ConversationFormat
 from memoryd_server.imports.importer import Effect, ImportOptions, ImportReport, ImportTarget, Outcome, import_all
+from memoryd_server.imports.input_files import InputFile, InputFiles
 from memoryd_server.imports.note_import import NoteImport, NoteOptions, NoteStore, forgotten_key
 from memoryd_server.imports.session_import import SessionImport, TranscriptStore
 from memoryd_server.imports.session_record import SESSION_PREFIX
 
 __all__ = [
+    "CONVERSATION_FORMATS",
     "SESSION_PREFIX",
     "Conversation",
+    "ConversationFormat",
     "Document",
     "Effect",
     "FolderNotes",
@@ -19,6 +23,8 @@ __all__ = [
     "ImportTarget",
     "Imported",
     "ImportedMessage",
+    "InputFile",
+    "InputFiles",
     "NoteImport",
     "NoteOptions",
     "NoteStore",

@@ -79,7 +79,7 @@ class InputFiles:
     def __init__(self, arguments: Sequence[Path], wanted: Callable[[str], bool], looked_for: str = "") -> None:
         self._wanted = wanted
         self._progress = _Progress()
-        self._archives: list[zipfile.ZipFile] = []
+        self._archives: list[zipfile.ZipFile | io.FileIO] = []
         self._files = [file for argument in arguments for file in self._find(argument)]
         if not self._files:
             shown = ", ".join(_shown(str(argument)) for argument in arguments)
@@ -169,13 +169,16 @@ class InputFiles:
             return [InputFile(_shown(str(archive)), archive.name, 0, 0, fail)]
 
     def _find_in_archive(self, location: Path) -> list[InputFile]:
+        file = _ArchiveFile(location)
         try:
-            archive = zipfile.ZipFile(cast("BinaryIO", _ArchiveFile(location)))
+            archive = zipfile.ZipFile(cast("BinaryIO", file))
         except (*_ARCHIVE_ERRORS, ValueError) as error:
+            file.close()
             raise InvalidImport(
                 f"{_shown(str(location))} is not a zip archive, or is damaged or incomplete ({error})"
             ) from error
-        self._archives.append(archive)
+        # The archive does not close a file that it did not open.
+        self._archives += [archive, file]
         modified_ns = location.stat().st_mtime_ns
         members = [each for each in archive.infolist() if not each.is_dir() and self._wanted(each.filename)]
         return [self._member(archive, location, member, modified_ns) for member in members]

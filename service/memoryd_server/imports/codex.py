@@ -158,7 +158,8 @@ class _Thread:
 class _Messages:
     """The messages of a thread, from its records in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, thread_id: str) -> None:
+        self._thread_id = thread_id
         self.found: list[ImportedMessage] = []
         self.name = ""
         self.is_known = False
@@ -195,7 +196,7 @@ class _Messages:
 
     def _add_event(self, event: dict[str, Any]) -> None:
         kind = event.get("type")
-        if kind == "thread_name_updated":
+        if kind == "thread_name_updated" and event.get("thread_id", self._thread_id) == self._thread_id:
             self.name = text_of(event.get("thread_name")).strip()[:_MOST_TITLE_CHARS]
         elif kind == "thread_rolled_back":
             # A turn starts with a message of the user.
@@ -304,7 +305,7 @@ def _names_in(file: InputFile) -> dict[str, str]:
 
 
 def _load(thread: _Thread) -> tuple[_Messages | None, list[Unreadable]]:
-    messages = _Messages()
+    messages = _Messages(thread.newest.thread_id)
     unreadable: list[Unreadable] = []
     count = 0
     for rollout, end in thread.parts():

@@ -120,7 +120,8 @@ class JsonLines:
 
 
 def _more(count: int) -> str:
-    return f", as {count - 1} more of this file" if count > 1 else ""
+    others = count - 1
+    return f", and so {'is' if others == 1 else 'are'} {others} more line{'s' * (others > 1)}" if others else ""
 
 
 def time_of(value: Any) -> datetime | None:

@@ -9,16 +9,18 @@ UTF-8 and NaN, and keeps the whole of an unfinished string in memory, which it r
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 from memoryd_server.foreign_text import parse_json
+from memoryd_server.imports.conversation import Imported, Unreadable
+from memoryd_server.imports.input_files import InputFile
 
 MAX_ELEMENT_BYTES = 64 * 1024 * 1024
 """Maximum size of the JSON of one element."""
-MAX_FAULTS = 100
-"""Maximum number of faults of one stream that are reported one by one; one more fault states the number of others."""
+MAX_UNREADABLE = 100
+"""Maximum number of unreadable parts of one file that are reported one by one."""
 
 _BLOCK_BYTES = 64 * 1024
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -36,36 +38,51 @@ _BETWEEN = re.compile(rb'(?:[^"\[\]{},]+|"[^"\\]*(?:\\.[^"\\]*)*")*', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Element:
-    """An element of the array; `number` counts from 1."""
+    """A JSON object in the array; `number` counts all elements from 1."""
 
     number: int
-    value: Any
+    value: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An element that was left out, or with `number` 0 a fault of the file; `reason` is a clause without a subject."""
+    """An element that was left out, or with `number` 0 a fault of the file. `reason` is a clause."""
 
     number: int
     reason: str
 
 
-def read_elements(stream: BinaryIO, max_bytes: int = MAX_ELEMENT_BYTES) -> Iterator[Element | Fault]:
-    """Yield the elements of the JSON array in `stream`; of any other JSON values, the values themselves.
+def read_objects(file: InputFile, noun: str) -> Iterator[tuple[str, dict[str, Any]] | Unreadable]:
+    """Yield the JSON objects of a file, as `read_elements`, each with its place for messages: the file and its number.
 
-    Strings are valid text, and nesting, numbers and the number of lists are bounded as by `parse_json`. Errors of the
-    stream become a `Fault`, after which nothing follows.
+    `noun` is what the objects are. An error of the file becomes an `Unreadable`.
     """
-    faults = 0
-    for each in _parse_all(stream, max_bytes):
-        faults += isinstance(each, Fault)
-        if isinstance(each, Element) or faults <= MAX_FAULTS:
-            yield each
-    if faults > MAX_FAULTS:
-        yield Fault(0, f"{faults - MAX_FAULTS:,} more of its parts cannot be read")
+    try:
+        with file.open() as stream:
+            for each in read_elements(stream):
+                place = f"{file.name}, {noun} {each.number}" if each.number else file.name
+                yield (place, each.value) if isinstance(each, Element) else Unreadable(place, each.reason)
+    except OSError as error:
+        yield Unreadable(file.name, f"it cannot be read: {error.strerror or error}")
 
 
-def _parse_all(stream: BinaryIO, max_bytes: int) -> Iterator[Element | Fault]:
+def limit_unreadable(items: Iterable[Imported], place: str) -> Iterator[Imported]:
+    """Yield `items` with at most `MAX_UNREADABLE` unreadable ones, and then the number of the others."""
+    count = 0
+    for item in items:
+        count += isinstance(item, Unreadable)
+        if not isinstance(item, Unreadable) or count <= MAX_UNREADABLE:
+            yield item
+    if count > MAX_UNREADABLE:
+        yield Unreadable(place, f"{count - MAX_UNREADABLE:,} more of its parts cannot be read")
+
+
+def read_elements(stream: BinaryIO, max_bytes: int = MAX_ELEMENT_BYTES) -> Iterator[Element | Fault]:
+    """Yield the objects in the JSON array in `stream`, or if it holds no array, the objects themselves.
+
+    Strings are valid text, and nesting, numbers and the number of lists are bounded as by `parse_json`. An error of the
+    stream becomes a `Fault`, after which nothing follows.
+    """
     splitter = _Splitter(max_bytes)
     number = 0
     try:
@@ -98,10 +115,11 @@ def _parse(number: int, raw: bytes | None, max_bytes: int) -> Element | Fault:
     if raw is None:
         return Fault(number, f"it has more than {max_bytes // 1024 // 1024:,} MiB")
     try:
-        return Element(number, parse_json(raw))
+        value = parse_json(raw)
     except ValueError as error:
         # The text of the error is ours or that of the standard library, which does not quote the input.
         return Fault(number, f"it is not valid JSON ({error})")
+    return Element(number, value) if isinstance(value, dict) else Fault(number, "it is not a JSON object")
 
 
 class _Splitter:

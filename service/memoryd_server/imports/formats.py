@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from memoryd_server.imports.chatgpt import is_chatgpt_file, read_chatgpt
+from memoryd_server.imports.claude import is_claude_file, read_claude
 from memoryd_server.imports.claude_code import is_claude_code_file, read_claude_code
 from memoryd_server.imports.codex import is_codex_file, read_codex
 from memoryd_server.imports.conversation import Imported
@@ -22,6 +24,8 @@ class ConversationFormat:
 
 CONVERSATION_FORMATS: Final[Mapping[str, ConversationFormat]] = MappingProxyType(
     {
+        "chatgpt": ConversationFormat(read_chatgpt, is_chatgpt_file, "conversations.json or conversations-000.json"),
+        "claude": ConversationFormat(read_claude, is_claude_file, "conversations.json, projects.json or memories.json"),
         "claude-code": ConversationFormat(
             read_claude_code, is_claude_code_file, "transcript of Claude Code (<session>.jsonl)"
         ),

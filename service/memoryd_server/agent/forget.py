@@ -26,10 +26,12 @@ from memoryd_server.errors import (
 )
 from memoryd_server.model import Source, SourceFile, settled
 from memoryd_server.sources import (
+    IMPORTED_SESSION_PREFIX,
     SESSIONS_FOLDER,
     FileTooLarge,
     ForgottenSources,
     Location,
+    path_without_title,
     resolve_for_append,
     resolve_path,
     session_id,
@@ -141,6 +143,9 @@ class ForgetJob:
                 metadata={"path": location.path},
             )
         if delete_source:
+            if seen is not None and (remembered := path_without_title(location.path)):
+                # Another import would write it again.
+                self._forgotten.add_file(remembered, seen.content_hash or bytes(32))
             deleted, empty = 0 if seen is None else int(self._writer.delete(location, seen)), None
         elif empty is not None:
             deleted = 0
@@ -184,6 +189,9 @@ class ForgetJob:
         if not (files or rows or in_database):
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if delete_source:
+            if wanted.startswith(IMPORTED_SESSION_PREFIX):
+                # Another import would write it again.
+                self._forgotten.add_session(wanted)
             deleted = self._delete_transcripts(wanted, files)
         else:
             deleted = 0

@@ -5,13 +5,11 @@ from memoryd_server.imports.folder_target import FolderNotes, FolderTranscripts
 from memoryd_server.imports.formats import CONVERSATION_FORMATS, ConversationFormat
 from memoryd_server.imports.importer import Effect, ImportOptions, ImportReport, ImportTarget, Outcome, import_all
 from memoryd_server.imports.input_files import InputFile, InputFiles
-from memoryd_server.imports.note_import import NoteImport, NoteOptions, NoteStore, forgotten_key
+from memoryd_server.imports.note_import import NoteImport, NoteOptions, NoteStore
 from memoryd_server.imports.session_import import SessionImport, TranscriptStore
-from memoryd_server.imports.session_record import SESSION_PREFIX
 
 __all__ = [
     "CONVERSATION_FORMATS",
-    "SESSION_PREFIX",
     "Conversation",
     "ConversationFormat",
     "Document",
@@ -32,6 +30,5 @@ __all__ = [
     "SessionImport",
     "TranscriptStore",
     "Unreadable",
-    "forgotten_key",
     "import_all",
 ]

@@ -115,7 +115,8 @@ def _added(item: Conversation | Document, target: ImportTarget) -> Outcome:
     try:
         return target.add(item)
     except (PathNotAllowed, FileBusy, FileReplaced) as error:
-        return Outcome(Effect.CONFLICT, (error.metadata.get("path", item.origin),), reason=f"cannot be used: {error.message}")
+        path = error.metadata.get("path", item.origin)
+        return Outcome(Effect.CONFLICT, (path,), reason=f"cannot be used: {error.message}")
 
 
 def _record(item: Conversation | Document, outcome: Outcome, report: ImportReport) -> None:

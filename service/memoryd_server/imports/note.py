@@ -34,16 +34,10 @@ from typing import Final
 from memoryd_server.chunk import split_front_matter
 from memoryd_server.foreign_text import valid_text
 from memoryd_server.imports.conversation import Conversation, Document, ImportedMessage
-from memoryd_server.sources import MEMORY_FOLDER, mask_secrets
-
-IMPORTED_FOLDER: Final = f"{MEMORY_FOLDER}/imported"
+from memoryd_server.sources import IMPORTED_FOLDER, mask_secrets, note_name_key
 
 MOST_NOTE_BYTES: Final = 1 << 20
 """A conversation with more text is split into several notes."""
-
-SHORT_KEY_CHARS: Final = 8
-LONG_KEY_CHARS: Final = 16
-"""The characters of the key in the names of notes whose short keys are equal."""
 
 _MOST_HEAD_BYTES = 4096
 _LEAST_TEXT_BYTES = 1024
@@ -64,7 +58,6 @@ _HEADING = re.compile(r"(?= {0,3}#{1,5}(?:[ \t]|$))")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _ANNOTATION = re.compile(r"<(?=!--[ \t]*(?:trigger|importance|project)[ \t]*:)", re.IGNORECASE)
 
-_NAME = re.compile(r"(?:\A|-)([0-9a-f]{16}|[0-9a-f]{8})(?:-([2-9]|[1-9][0-9]{1,3}))?\.md\Z")
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
 _DIGEST_LINE = re.compile(rb"^import_sha256: ([0-9a-f]{64})\n(?=---\n)", re.MULTILINE)
 
@@ -112,12 +105,6 @@ def note_key(item: Conversation | Document) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def name_key(name: str) -> tuple[str, int] | None:
-    """Return the key in the name of a note, in its short form, and the number of its part; None for another name."""
-    match = _NAME.search(name)
-    return None if match is None else (match[1][:SHORT_KEY_CHARS], int(match[2] or 1))
-
-
 def note_stem(item: Conversation | Document, key_chars: int) -> str:
     """Return the name of the first note of an item, without `.md`."""
     day = "" if item.created is None else item.created.astimezone(UTC).date().isoformat()
@@ -127,12 +114,6 @@ def note_stem(item: Conversation | Document, key_chars: int) -> str:
 def part_name(stem: str, part: int) -> str:
     """Return the name of a part: that of the first one has no number."""
     return f"{stem}.md" if part == 1 else f"{stem}-{part}.md"
-
-
-def part_stem(name: str) -> str:
-    """Return the name of a note without the number of its part and `.md`."""
-    match = _NAME.search(name)
-    return name.removesuffix(".md" if match is None or match[2] is None else f"-{match[2]}.md")
 
 
 def time_text(time: datetime | None) -> str:
@@ -165,7 +146,7 @@ def parse_stored(path: str, data: bytes) -> StoredNote:
         value = metadata.get(name, "")
         return value if isinstance(value, str) else ""
 
-    found, count = name_key(path.rpartition("/")[2]), field("messages")
+    found, count = note_name_key(path.rpartition("/")[2]), field("messages")
     return StoredNote(
         path,
         1 if found is None else found[1],

@@ -10,22 +10,24 @@ from typing import Protocol
 from memoryd_server.imports.conversation import Conversation, Document
 from memoryd_server.imports.importer import Effect, Outcome
 from memoryd_server.imports.note import (
-    IMPORTED_FOLDER,
-    LONG_KEY_CHARS,
-    SHORT_KEY_CHARS,
     Note,
     StoredNote,
     identity,
-    name_key,
     note_folder,
     note_key,
     note_stem,
     parse_stored,
     part_name,
-    part_stem,
     render,
     time_ns,
     time_text,
+)
+from memoryd_server.sources import (
+    LONG_KEY_CHARS,
+    SHORT_KEY_CHARS,
+    imported_note_key,
+    note_name_key,
+    note_name_stem,
 )
 
 _EDITED = "was edited after its import, and was kept; --replace replaces it with the conversation of the export"
@@ -87,7 +89,7 @@ class NoteImport:
     def __init__(self, store: NoteStore, forgotten: Iterable[str], options: NoteOptions) -> None:
         self._store = store
         self._options = options
-        self._forgotten = frozenset(key for path in forgotten if (key := forgotten_key(path)) is not None)
+        self._forgotten = frozenset(key for path in forgotten if (key := imported_note_key(path)) is not None)
         # The paths of the notes of each origin by their short keys, also of those that a dry run would write.
         self._known: dict[str, dict[str, list[str]]] = {}
         self._pretended: dict[str, StoredNote] = {}
@@ -113,7 +115,7 @@ class NoteImport:
         # A note without a front matter was edited.
         stored = {note.part: note for note in read if note.identity in {identity(item), ""}}
         if stored:
-            stem = part_stem(stored[min(stored)].path)
+            stem = note_name_stem(stored[min(stored)].path)
         else:
             # With stored paths, another item has the same short key.
             stem = f"{note_folder(item.origin)}/{note_stem(item, LONG_KEY_CHARS if paths else SHORT_KEY_CHARS)}"
@@ -138,7 +140,7 @@ class NoteImport:
         if item.origin not in self._known:
             known: dict[str, list[str]] = {}
             for path in self._store.paths(note_folder(item.origin)):
-                if found := name_key(path.rpartition("/")[2]):
+                if found := note_name_key(path.rpartition("/")[2]):
                     known.setdefault(found[0], []).append(path)
             self._known[item.origin] = known
         return self._known[item.origin].setdefault(note_key(item)[:SHORT_KEY_CHARS], [])
@@ -169,11 +171,3 @@ def _is_newer(stored: Iterable[StoredNote], item: Conversation | Document) -> bo
     if isinstance(item, Document):
         return updated > time_text(item.updated)
     return (updated, count) > (time_text(item.updated), len(item.messages))
-
-
-def forgotten_key(path: str) -> tuple[str, str] | None:
-    """Return the origin and the short key of a note, by its path; None for the path of another file."""
-    folder, _, name = path.rpartition("/")
-    parent, _, origin = folder.rpartition("/")
-    found = name_key(name) if parent == IMPORTED_FOLDER else None
-    return None if found is None else (origin, found[0])

@@ -9,14 +9,11 @@ import re
 from collections.abc import Mapping
 from datetime import datetime
 from hashlib import sha256
-from typing import Final
 
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.imports.conversation import Conversation, ImportedMessage
-from memoryd_server.imports.note import LONG_KEY_CHARS, identity, masked_text, note_key, time_ns, time_text
-
-SESSION_PREFIX: Final = "import-"
-"""The ids of imported sessions begin with it."""
+from memoryd_server.imports.note import identity, masked_text, note_key, time_ns, time_text
+from memoryd_server.sources import IMPORTED_SESSION_PREFIX, LONG_KEY_CHARS
 
 _VERSION = 3
 _PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
@@ -26,7 +23,8 @@ def session_name(conversation: Conversation) -> str:
     """Return the session id of a conversation: its origin, and its id or, if that cannot be in a file name, its key."""
     own = conversation.conversation_id
     is_plain = _PLAIN_ID.fullmatch(own) is not None and identity(conversation) == own
-    return f"{SESSION_PREFIX}{conversation.origin}-{own if is_plain else note_key(conversation)[:LONG_KEY_CHARS]}"
+    last = own if is_plain else note_key(conversation)[:LONG_KEY_CHARS]
+    return f"{IMPORTED_SESSION_PREFIX}{conversation.origin}-{last}"
 
 
 def transcript(conversation: Conversation) -> bytes:

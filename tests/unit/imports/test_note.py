@@ -12,15 +12,13 @@ from imported import START, conversation, document
 from memoryd_server.chunk import memory_chunks, split_front_matter
 from memoryd_server.imports.note import (
     masked_text,
-    name_key,
     note_stem,
     parse_stored,
     part_name,
-    part_stem,
     render,
     time_ns,
 )
-from memoryd_server.sources import note_day
+from memoryd_server.sources import note_day, note_name_key, note_name_stem
 from properties import examples
 from secret_corpus import EXAMPLES
 
@@ -162,12 +160,12 @@ def test_a_conversation_without_a_time_or_a_title_is_named_after_its_first_line(
 def test_the_key_and_the_part_are_read_from_a_name():
     item = conversation("x", title="call 12345678")
     stem = note_stem(item, 8)
-    assert name_key(part_name(stem, 1)) == (stem[-8:], 1)
-    assert name_key(part_name(stem, 12)) == (stem[-8:], 12)
-    assert part_stem(f"a/{stem}-12.md") == part_stem(f"a/{stem}.md") == f"a/{stem}"
-    assert name_key(f"{note_stem(item, 16)}-2.md") == (stem[-8:], 2)
-    assert name_key("2025-03-14-notes.md") is None
-    assert name_key("notes-12345678-1.md") is None
+    assert note_name_key(part_name(stem, 1)) == (stem[-8:], 1)
+    assert note_name_key(part_name(stem, 12)) == (stem[-8:], 12)
+    assert note_name_stem(f"a/{stem}-12.md") == note_name_stem(f"a/{stem}.md") == f"a/{stem}"
+    assert note_name_key(f"{note_stem(item, 16)}-2.md") == (stem[-8:], 2)
+    assert note_name_key("2025-03-14-notes.md") is None
+    assert note_name_key("notes-12345678-1.md") is None
 
 
 def test_a_long_conversation_is_split_between_messages():

@@ -1,0 +1,102 @@
+"""basic-memory: indexed by `basic-memory reindex`, asked over MCP."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import psutil
+from commands import private_environment, run
+from mcp_stdio import McpError, McpStdio
+from peer import Mode, Setup, Shown
+from python_tools import BASIC_MEMORY
+
+PROJECT = "notes"
+REMARKS = (
+    "A result is a whole note, so that it counts for all lines of the note.",
+    "Asked for JSON, with up to 4,000 characters of each note and the matching passages.",
+    "By default, the tool returns a list of the notes with up to 200 characters of the matching passages.",
+    "It writes a title, a type and a permalink into the front matter of each note that it indexes.",
+    'Keywords: `default_search_type: "text"`, and an index without embeddings.',
+    "Checks for updates and events about its promotions are turned off.",
+)
+OTHER_SQLITE = "The sqlite3 of this Python cannot load extensions, and is replaced with that of pysqlite3."
+
+
+class BasicMemoryPeer:
+    """The MCP server with the default settings, except the embedding provider."""
+
+    name = "basic-memory"
+    modes: tuple[Mode, ...] = ("keywords", "vectors")
+    interface = "MCP over stdio (`basic-memory mcp`, the tool `search_notes`)"
+
+    def __init__(self) -> None:
+        self._server: McpStdio | None = None
+
+    @property
+    def version(self) -> str:
+        return BASIC_MEMORY.version
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return (*REMARKS, OTHER_SQLITE) if BASIC_MEMORY.has_other_sqlite else REMARKS
+
+    def set_up(self, setup: Setup) -> None:
+        BASIC_MEMORY.require()
+        self._folder, self._notes, self._vectors = setup.folder, setup.notes, setup.mode == "vectors"
+        config = setup.folder / "config"
+        self._environment = private_environment(
+            setup.folder, BASIC_MEMORY_CONFIG_DIR=str(config), BASIC_MEMORY_NO_PROMOS="1"
+        )
+        settings = {
+            "projects": {PROJECT: {"path": str(setup.notes)}},
+            "default_project": PROJECT,
+            "auto_update": False,
+            "default_search_type": None if self._vectors else "text",
+            "semantic_embedding_provider": "openai",
+            "semantic_embedding_model": setup.embedding_model,
+            "semantic_embedding_dimensions": 384,
+            "semantic_embedding_api_base": setup.embeddings_url or None,
+            "semantic_embedding_api_key": "none",
+        }
+        config.mkdir()
+        (config / "config.json").write_text(json.dumps(settings), "utf-8")
+
+    def index(self) -> None:
+        self._run("reindex", *([] if self._vectors else ["--search"]))
+
+    def start(self) -> None:
+        command = (BASIC_MEMORY.command, "mcp")
+        self._server = McpStdio(command, self._environment, self._folder, self._folder / "mcp.log")
+
+    def search(self, text: str, limit: int) -> list[Shown]:
+        result = self._server.call("search_notes", {"query": text, "page_size": limit, "output_format": "json"})
+        found = result["structuredContent"]["result"]
+        # A failed search is a text for the agent, without a mark of an error.
+        if not isinstance(found, dict):
+            raise McpError(found)
+        return self._shown(found["results"])
+
+    def processes(self) -> list[psutil.Process]:
+        return [] if self._server is None else [psutil.Process(self._server.process.pid)]
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    def search_cold(self, text: str) -> list[Shown]:
+        output = self._run(
+            "tool", "search-notes", "--json", "--page-size", "6", *(["--hybrid"] if self._vectors else []), "--", text
+        )
+        return self._shown(json.loads(output)["results"])
+
+    def _run(self, *arguments: str) -> str:
+        return run((BASIC_MEMORY.command, *arguments), self._environment, self._folder)
+
+    def _shown(self, results: Iterable[Mapping[str, Any]]) -> list[Shown]:
+        return [self._note(each["file_path"], each) for each in results]
+
+    def _note(self, path: str, hit: Mapping[str, Any]) -> Shown:
+        lines = (self._notes / path).read_text("utf-8").count("\n") + 1
+        texts = filter(None, (hit.get("matched_chunk"), hit.get("content")))
+        return Shown(path, 1, lines, "\n".join(texts))

@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any, get_args
 
 import report
+from basic_memory_peer import BasicMemoryPeer
 from comparison import Comparison, PeerRun, say
 from embedding_server import embedding_server
 from memoryd_peer import MemorydPeer
+from memsearch_peer import MemsearchPeer
 from notes import FILES, Corpus
 from openclaw_peer import OpenClawPeer, OpenClawTrigramPeer
 from peer import Mode, PeerFactory, Setup
@@ -30,7 +32,9 @@ from qmd_peer import QmdAnyWordPeer, QmdPeer
 
 REPOSITORY = Path(__file__).parents[2]
 MODEL = REPOSITORY.parent / "shared" / "models" / "all-minilm-l6-v2-q8_0.gguf"
-PEERS: tuple[PeerFactory, ...] = (MemorydPeer, OpenClawPeer, OpenClawTrigramPeer, QmdPeer, QmdAnyWordPeer)
+PEERS: tuple[PeerFactory, ...] = (
+    MemorydPeer, OpenClawPeer, OpenClawTrigramPeer, QmdPeer, QmdAnyWordPeer, MemsearchPeer, BasicMemoryPeer,
+)  # fmt: skip
 # OpenClaw lowers the scores of notes with such names; memoryd is measured without them for comparison.
 UNDATED = ("memoryd", "openclaw", "openclaw-trigram")
 # Embedding takes most of the time, so that this mode has only the notes of the dev sets, without synthetic ones.

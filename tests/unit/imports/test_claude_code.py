@@ -152,10 +152,11 @@ def test_forks_without_a_mark_share_no_message(tmp_path):
     }
 
 
-def test_copy_of_a_session_in_another_project_counts_once(tmp_path):
+@pytest.mark.parametrize("folders", [("one", "two"), ("two", "one")])
+def test_copy_of_a_session_in_another_project_counts_once(tmp_path, folders):
     records = [record("user", "a", "1", None, 1), record("assistant", "b", "2", "1", 2)]
-    write(tmp_path / "one", records)
-    write(tmp_path / "two", [*records, record("user", "c", "3", "2", 3)])
+    write(tmp_path / folders[0], records)
+    write(tmp_path / folders[1], [*records, record("user", "c", "3", "2", 3)])
     (conversation,) = read(tmp_path)
     assert spoken(conversation) == [("user", "a"), ("assistant", "b"), ("user", "c")]
 
@@ -205,8 +206,10 @@ def test_parallel_tool_calls_keep_all_parts_of_the_answer(tmp_path):
         record("user", "go", "u", None),
         part("first", "a1", "u"),
         part("second", "a2", "a1"),
+        # A part can repeat the one before it.
+        part("sec", "a4", "a2"),
         # The results come in the order in which the tools end.
-        record("user", [{"type": "tool_result", "content": "x"}], "r2", "a2"),
+        record("user", [{"type": "tool_result", "content": "x"}], "r2", "a4"),
         record("user", [{"type": "tool_result", "content": "y"}], "r1", "a1"),
         record("assistant", "done", "a3", "r1"),
     ]
@@ -234,6 +237,18 @@ def test_record_of_the_system_without_a_parent_does_not_end_the_branch(tmp_path)
         {"type": "system", "subtype": "informational", "uuid": "s", "parentUuid": None, "sessionId": SESSION},
         {"type": "system", "subtype": "compact_boundary", "uuid": "c", "parentUuid": None, "logicalParentUuid": "gone"},
         record("user", "c", "3", "c"),
+    ]
+    assert read_records(tmp_path, records) == [("user", "a"), ("assistant", "b"), ("user", "c")]
+
+
+def test_compaction_continues_after_the_message_that_it_names(tmp_path):
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "4", "parentUuid": None}
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        record("user", "on a branch that was left", "3", "2"),
+        {**boundary, "logicalParentUuid": "2"},
+        record("user", "c", "5", "4"),
     ]
     assert read_records(tmp_path, records) == [("user", "a"), ("assistant", "b"), ("user", "c")]
 
@@ -268,8 +283,11 @@ def test_cycle_of_parents_ends(tmp_path):
 
 
 def test_repeated_record_counts_once(tmp_path):
-    records = [record("user", "a", "1", None), record("assistant", "b", "2", "1")]
-    assert read_records(tmp_path, [*records, *records]) == [("user", "a"), ("assistant", "b")]
+    records = [record("user", "a", "1", None, 1), record("assistant", "b", "2", "1", 2)]
+    again = [{**each, "timestamp": START.isoformat()} for each in records]
+    (conversation,) = read(write(tmp_path, [*records, *again]))
+    assert spoken(conversation) == [("user", "a"), ("assistant", "b")]
+    assert conversation.created == START + timedelta(minutes=1)
 
 
 def test_records_without_ids_follow_each_other(tmp_path):
@@ -285,6 +303,16 @@ def test_queued_prompt_without_an_id_is_part_of_the_branch(tmp_path):
         record("assistant", "b", "2", "1"),
     ]
     assert read_records(tmp_path, records) == [("user", "a"), ("user", "and this"), ("assistant", "b")]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"type": "file"}, {"commandMode": "task-notification"}, {"origin": {"kind": "coordinator"}}, {"prompt": None}],
+)
+def test_attachments_that_the_user_did_not_write_are_left_out(tmp_path, fields):
+    attachment = {"type": "queued_command", "prompt": "x", "commandMode": "prompt", **fields}
+    records = [record("user", "a", "1", None), record("attachment", "", "2", "1", attachment=attachment)]
+    assert read_records(tmp_path, records) == [("user", "a")]
 
 
 @pytest.mark.parametrize(
@@ -314,6 +342,7 @@ def test_generated_messages_of_the_user_are_left_out(tmp_path, text):
         {"isApiErrorMessage": True},
         {"isSidechain": True},
         {"teamName": "builders"},
+        {"message": {"model": "<synthetic>", "content": [{"type": "text", "text": "Prompt is too long"}]}},
     ],
 )
 def test_marked_records_are_left_out(tmp_path, fields):

@@ -3,6 +3,8 @@
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from random import Random
+from string import ascii_letters
 from time import perf_counter
 
 import pytest
@@ -172,7 +174,9 @@ def test_first_format_has_no_envelopes_and_no_times():
 
 
 def test_compressed_thread_is_read_and_a_plain_file_takes_precedence(tmp_path):
-    write(tmp_path, meta(), said("user", "compressed"), suffix=".jsonl.zst")
+    # The compressed file is the larger one.
+    noise = said("developer", "".join(Random(1).choices(ascii_letters, k=3000)))
+    write(tmp_path, meta(), said("user", "compressed"), noise, suffix=".jsonl.zst")
     (conversation,) = read(tmp_path)
     assert spoken(conversation) == [("user", "compressed")]
     write(tmp_path, meta(), said("user", "plain"))
@@ -343,6 +347,12 @@ def test_thread_with_too_much_text_is_listed(tmp_path):
     assert read(path) == [Unreadable(str(path), "the session has more than 64 MiB of messages")]
 
 
+def test_text_that_was_rolled_back_does_not_count(tmp_path):
+    text = "x" * (3 << 20) + "\N{GRINNING FACE}"
+    turns = [each for _ in range(6) for each in (said("user", text), event("thread_rolled_back", num_turns=1))]
+    assert read_records(tmp_path, *turns, said("user", "a")) == [("user", "a")]
+
+
 def test_id_of_a_file_without_a_description_is_in_its_name(tmp_path):
     (conversation,) = read(write(tmp_path, said("user", "a")))
     assert conversation.conversation_id == THREAD
@@ -405,12 +415,13 @@ def test_generated_text_is_removed_in_linear_time(tmp_path, text):
 
 
 def test_many_forks_read_their_source_once(tmp_path):
-    source = [said("user", "x" * 100_000) for _ in range(20)]
-    write(tmp_path, meta(), *source)
+    for source in (THREAD, OTHER):
+        write(tmp_path, meta(source), *(said("user", "x" * 100_000) for _ in range(10)), name=source)
     for number in range(20):
         fork = f"019f1111-0000-7000-9000-{number:012d}"
-        write(tmp_path, meta(fork, forked_from_id=THREAD), said("user", "y"), name=fork)
+        source = OTHER if number % 2 else THREAD
+        write(tmp_path, meta(fork, forked_from_id=source), said("user", "y"), name=fork)
     with InputFiles([tmp_path], is_codex_file) as files:
-        assert len(list(read_codex(files))) == 21
-        # The source is read for its own messages and once for its forks.
+        assert len(list(read_codex(files))) == 22
+        # The sources are read for their own messages and once for their forks.
         assert files.bytes_read < 3 * files.total_bytes

@@ -33,7 +33,7 @@ _JUNK_FOLDER = "__MACOSX/"
 _TEXT = frozenset({"text"})
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 # What some versions of the export have as text in place of the use of a tool.
-_TOOL_PLACEHOLDER = re.compile(r"\n*```\nThis block is not supported on your current device yet\.\n```\n*")
+_TOOL_PLACEHOLDER = "```\nThis block is not supported on your current device yet.\n```"
 _PASTED_TEXT = "pasted text"
 _MEMORIES = "Memories of Claude"
 _MOST_NAME_CHARS = 200
@@ -166,7 +166,7 @@ def _text(message: Mapping[str, Any]) -> str:
     if not texts and all(_dict(block).get("type") == "text" for block in blocks):
         # Older exports have no blocks.
         texts = [text_of(message.get("text"))]
-    return _TOOL_PLACEHOLDER.sub("\n\n", "\n\n".join(texts))
+    return "\n\n".join(texts).replace(f"{_TOOL_PLACEHOLDER}\n\n", "").replace(_TOOL_PLACEHOLDER, "")
 
 
 def _attachments(message: Mapping[str, Any]) -> str:

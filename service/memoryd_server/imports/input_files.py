@@ -69,7 +69,7 @@ class InputFiles:
 
     A file that is named by an argument is always accepted; `wanted` chooses among the files of folders and archives
     by their relative path, whose separator is "/". Iterating starts from the beginning each time. Archives stay open
-    until `close`, so that their members can be read.
+    until `close`, or as long as the object, so that their members can be read.
 
     Raises:
         InvalidImport: an argument does not exist or cannot be read, or no argument contains a file of the format.
@@ -170,15 +170,14 @@ class InputFiles:
 
     def _find_in_archive(self, location: Path) -> list[InputFile]:
         file = _ArchiveFile(location)
+        file = _ArchiveFile(location)
         try:
             archive = zipfile.ZipFile(cast("BinaryIO", file))
         except (*_ARCHIVE_ERRORS, ValueError) as error:
             file.close()
-            raise InvalidImport(
-                f"{_shown(str(location))} is not a zip archive, or is damaged or incomplete ({error})"
-            ) from error
-        # The archive does not close a file that it did not open.
-        self._archives += [archive, file]
+            reason = f"{_shown(str(location))} is not a zip archive, or is damaged or incomplete ({error})"
+            raise InvalidImport(reason) from error
+        self._archives.append(file)
         modified_ns = location.stat().st_mtime_ns
         members = [each for each in archive.infolist() if not each.is_dir() and self._wanted(each.filename)]
         return [self._member(archive, location, member, modified_ns) for member in members]
@@ -198,8 +197,12 @@ class InputFiles:
 class _ArchiveFile(io.FileIO):
     """A file of a zip archive that refuses to read a list of members too large for the memory.
 
-    `zipfile` reads this list with one call, whose size is that which the archive states.
+    `zipfile` reads this list with one call, whose size is that which the archive states. The file is closed with the
+    last reference, because `zipfile` does not close a file that it is given.
     """
+
+    def __del__(self) -> None:
+        self.close()
 
     def read(self, size: int | None = -1, /) -> Any:
         if size is not None and size > MAX_DIRECTORY_BYTES:

@@ -191,15 +191,16 @@ class _Splitter:
     def _skip(self, block: bytes, position: int) -> int:
         """Return the position of the next quote, bracket or comma that matters; the length of `block` if none does."""
         if self._in_string:
-            position = _end(_STRING, block, position + self._is_escaped)
+            position = _end(_STRING.match(block, position + self._is_escaped))
             self._is_escaped = position < len(block) and block[position] == _BACKSLASH
             if position >= len(block) or self._is_escaped:
                 # The string goes on in the next block, perhaps with the character that the backslash escapes.
                 return len(block)
             self._in_string = False
             position += 1
-        pattern = _BETWEEN if self.is_list and not self._depth else _WITHIN
-        return _end(pattern, block, position)
+        if self.is_list and not self._depth:
+            return _end(_BETWEEN.match(block, position))
+        return _end(_WITHIN.match(block, position))
 
     def _ends_element(self, byte: int) -> bool:
         if byte == _QUOTE:
@@ -217,6 +218,6 @@ class _Splitter:
         return False
 
 
-def _end(pattern: re.Pattern[bytes], block: bytes, position: int) -> int:
-    found = pattern.match(block, position)
-    return found.end() if found else position
+def _end(found: re.Match[bytes] | None) -> int:
+    # The patterns match any text, if only an empty part of it.
+    return found.end() if found else 0

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
-from memoryd_server.imports import Conversation, Document, ImportedMessage
+from memoryd_server.imports.conversation import Conversation, Document, ImportedMessage
 
 START = datetime(2025, 3, 14, 9, 26, 53, tzinfo=UTC)
 

@@ -26,11 +26,11 @@ from memoryd_server.errors import (
 )
 from memoryd_server.model import Source, SourceFile, settled
 from memoryd_server.sources import (
-    IMPORTED_SESSION_PREFIX,
     SESSIONS_FOLDER,
     FileTooLarge,
     ForgottenSources,
     Location,
+    is_imported_session,
     path_without_title,
     resolve_for_append,
     resolve_path,
@@ -189,7 +189,7 @@ class ForgetJob:
         if not (files or rows or in_database):
             raise FileNotFound(f"no transcript of the session {wanted!r} is on disk or in the index")
         if delete_source:
-            if wanted.startswith(IMPORTED_SESSION_PREFIX):
+            if is_imported_session(wanted):
                 # Another import would write it again.
                 self._forgotten.add_session(wanted)
             deleted = self._delete_transcripts(wanted, files)

@@ -62,7 +62,7 @@ class _Home:
         return Path(environ.get(self.variable) or Path.home() / self.folder) / self.below
 
 
-_HOMES = {
+_HOMES: Mapping[str, _Home] = {
     "claude-code": _Home("CLAUDE_CONFIG_DIR", ".claude", "projects"),
     "codex": _Home("CODEX_HOME", ".codex"),
 }

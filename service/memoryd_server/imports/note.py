@@ -25,7 +25,7 @@ of memory, and ends its code blocks.
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -51,7 +51,7 @@ _UNTITLED = "Untitled"
 _LATEST_NS = (1 << 63) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_LABELS = {"user": "**User**", "assistant": "**Assistant**"}
+_LABELS: Final[Mapping[str, str]] = {"user": "**User**", "assistant": "**Assistant**"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LABEL = re.compile(r"(?= {0,3}\*\*(?:User|Assistant)\*\*)")
 _HEADING = re.compile(r"(?= {0,3}#{1,5}(?:[ \t]|$))")

@@ -33,7 +33,7 @@ _DELETE = "DELETE FROM documents WHERE "
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class DocumentRow:
     """A stored document without its content. `version` is that of the write that stored it under this path.
 
     No other document of the same path, at any time, has this version.
@@ -62,20 +62,20 @@ class DocumentRows:
     def __init__(self, rows: AgentRows) -> None:
         self._rows = rows
 
-    def find(self, path: str) -> Document | None:
+    def find(self, path: str) -> DocumentRow | None:
         """Return the document at a path, or None."""
         found = self._rows.all(_FIND + _AT, path=path)
-        return Document(*found[0]) if found else None
+        return DocumentRow(*found[0]) if found else None
 
-    def find_all(self, paths: Sequence[str]) -> dict[str, Document]:
+    def find_all(self, paths: Sequence[str]) -> dict[str, DocumentRow]:
         """Return the documents at some paths, by path."""
         found = self._rows.all(_FIND_ALL, paths=list(paths)) if paths else []
-        return {row[0]: Document(*row) for row in found}
+        return {row[0]: DocumentRow(*row) for row in found}
 
-    def read(self, path: str, most_bytes: int) -> tuple[Document, bytes | None] | None:
+    def read(self, path: str, most_bytes: int) -> tuple[DocumentRow, bytes | None] | None:
         """Return a document and its content; the content is None if it has more than `most_bytes` bytes."""
         found = self._rows.all(_READ + _AT, path=path, most=most_bytes)
-        return (Document(*found[0][:-1]), found[0][-1]) if found else None
+        return (DocumentRow(*found[0][:-1]), found[0][-1]) if found else None
 
     def put(self, path: str, content: bytes, version: int, mtime_ns: int) -> None:
         """Create or replace a document.

@@ -14,7 +14,7 @@ from memoryd_server.errors import ContentChanged, MemorydError, PathNotAllowed
 from memoryd_server.postgres.agent_database import AgentDatabase, AgentRows
 from memoryd_server.postgres.copied_folder import NAMES_WITHOUT_HISTORY, CopiedFolder
 from memoryd_server.postgres.copy_report import LATEST_NS, CopyOptions, CopyReport, skipping
-from memoryd_server.postgres.document_rows import Document, DocumentRows
+from memoryd_server.postgres.document_rows import DocumentRow, DocumentRows
 from memoryd_server.postgres.document_writer import DocumentWriter
 from memoryd_server.sources import FileTooLarge, read_file
 from memoryd_server.writing import NewContent, WriteJob
@@ -233,7 +233,7 @@ class FolderCopy:
             report.mismatched += [] if is_equal else [path]
 
 
-def _find_all(rows: AgentRows, files: list[_File]) -> dict[str, Document]:
+def _find_all(rows: AgentRows, files: list[_File]) -> dict[str, DocumentRow]:
     return DocumentRows(rows).find_all([file.path for file in files])
 
 

@@ -13,6 +13,7 @@ from memoryd_server.sources.roots import MEMORY_FOLDER
 IMPORTED_FOLDER: Final = f"{MEMORY_FOLDER}/imported"
 
 IMPORTED_SESSION_PREFIX: Final = "import-"
+_SESSION = re.compile(r"import-(?:chatgpt|claude|claude-code|codex)-.")
 
 SHORT_KEY_CHARS: Final = 8
 LONG_KEY_CHARS: Final = 16
@@ -39,6 +40,11 @@ def imported_note_key(path: str) -> tuple[str, str] | None:
     parent, _, origin = folder.rpartition("/")
     found = note_name_key(name) if parent == IMPORTED_FOLDER else None
     return None if found is None else (origin, found[0])
+
+
+def is_imported_session(session_id: str) -> bool:
+    """Return whether a session id is that of an imported conversation."""
+    return _SESSION.match(session_id) is not None
 
 
 def path_without_title(path: str) -> str:

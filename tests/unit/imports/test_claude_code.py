@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.imports import Conversation, Unreadable
 from memoryd_server.imports.claude_code import MOST_RECORDS, is_claude_code_file, read_claude_code
+from memoryd_server.imports.conversation import Conversation, Unreadable
 from memoryd_server.imports.input_files import InputFiles
 from memoryd_server.sources import MOST_LINE_BYTES
 from properties import examples

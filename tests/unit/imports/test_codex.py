@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memoryd_server.imports import Conversation, Unreadable
 from memoryd_server.imports.codex import is_codex_file, read_codex
+from memoryd_server.imports.conversation import Conversation, Unreadable
 from memoryd_server.imports.input_files import InputFiles
 from memoryd_server.sources.compression import zstd
 from properties import examples

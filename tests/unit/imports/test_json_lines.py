@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.imports import Unreadable
+from memoryd_server.imports.conversation import Unreadable
 from memoryd_server.imports.input_files import InputFiles
 from memoryd_server.imports.json_lines import (
     JsonLines,

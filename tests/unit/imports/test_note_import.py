@@ -12,9 +12,9 @@ from memoryd_server.imports import (
     ImportOptions,
     NoteImport,
     NoteOptions,
-    Unreadable,
     import_all,
 )
+from memoryd_server.imports.conversation import Unreadable
 from memoryd_server.sources import Roots
 
 MOST = 1 << 20

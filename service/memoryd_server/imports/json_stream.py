@@ -18,7 +18,7 @@ from memoryd_server.imports.conversation import Imported, Unreadable
 from memoryd_server.imports.input_files import InputFile
 
 MAX_ELEMENT_BYTES = 64 * 1024 * 1024
-"""Maximum size of the JSON of one element."""
+"""Maximum size of the JSON of one element. Parsing it takes several times as much memory, at most 1 GB."""
 MAX_UNREADABLE = 100
 """Maximum number of unreadable parts of one file that are reported one by one."""
 

@@ -21,12 +21,9 @@ PERSON = "5b0e9d5e-0000-4000-8000-00000000ada0"
 PROJECT = "0197c0de-0000-7000-8000-00000000b0a7"
 ROOT = "00000000-0000-4000-8000-000000000000"
 EXPORTED = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
+ATTACHED = "[attachment: list.txt]\n[attachment: pasted text]\n[attachment: hull.jpg]"
 VARNISH = [
-    (
-        "user",
-        "Which varnish is right for the boat?\n\n"
-        "[attachment: list.txt]\n[attachment: pasted text]\n[attachment: hull.jpg]",
-    ),
+    ("user", f"Which varnish is right for the boat?\n\n{ATTACHED}"),
     ("assistant", "I look it up.\n\nA two-component varnish."),
     ("user", "How many litres for 12 m²?"),
     ("assistant", "Three litres, in **two** coats."),

@@ -170,7 +170,7 @@ def _run(origin: str, given: Mapping[str, Any]) -> None:
     if given["as_json"]:
         print_json({"agent": opened.agent_id, "place": opened.place, "dryRun": given["dry_run"], **_as_json(report)})
     else:
-        for line in _report_lines(report, opened, given):
+        for line in _report_lines(report, opened, {**given, "origin": origin}):
             click.echo(printable(line))
         _complain(report)
     if not report.is_complete:
@@ -229,9 +229,12 @@ def _report_lines(report: ImportReport, opened: ConversationImport, given: Mappi
         "documents, which only --to notes imports": counts[Effect.UNSUITABLE],
         "left out": left_out,
     }
+    noun = f"conversation{'' if total == 1 else 's'}"
+    if given["origin"] == "claude":
+        noun = "conversations and documents"
     rest = ", ".join(f"{count} {words}" for words, count in more.items() if count)
     yield (
-        f"{'Would import' if is_dry_run else 'Imported'} {total} conversation{'' if total == 1 else 's'}: "
+        f"{'Would import' if is_dry_run else 'Imported'} {total} {noun}: "
         f"{counts[Effect.NEW]} new, {counts[Effect.UPDATED]} updated ({bytes_text(report.written_bytes)}), "
         f"{counts[Effect.UNCHANGED]} unchanged" + (f"; {rest}." if rest else ".")
     )

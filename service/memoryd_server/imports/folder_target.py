@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from memoryd_server.errors import ContentChanged, FileBusy, FileNotFound, PathNotAllowed
+from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import Source
 from memoryd_server.renames import Renames
 from memoryd_server.sources import (
@@ -157,7 +158,13 @@ class FolderTranscripts:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[int]:
-    descriptor = open_directory(folder, ())
+    try:
+        descriptor = open_directory(folder, ())
+    except FileNotFound as error:
+        shown = shown_path(folder)
+        raise FileNotFound(f"the folder {shown!r} does not exist; create it first", metadata={"path": shown}) from error
+    except PathNotAllowed as error:
+        raise PathNotAllowed(shown_path(folder), "it is not a folder") from error
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -294,5 +294,6 @@ def test_two_imports_into_one_workspace_do_not_run_at_the_same_time(imports):
 
 
 def test_a_missing_workspace_is_an_error(tmp_path):
-    with pytest.raises(FileNotFound, match="none' does not exist"), FolderNotes(Roots(str(tmp_path / "none")), MOST).locked():
+    store = FolderNotes(Roots(str(tmp_path / "none")), MOST)
+    with pytest.raises(FileNotFound, match="none' does not exist"), store.locked():
         pass

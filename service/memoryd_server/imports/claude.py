@@ -31,7 +31,6 @@ _FILE_NAME = re.compile(r"(?:conversations|projects|memories)(?:[-_]\d{1,6})?\.j
 _FOLDERS = frozenset({"projects", "memories", "design_chats"})
 _JUNK_FOLDER = "__MACOSX/"
 _TEXT = frozenset({"text"})
-_ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
 # What some versions of the export have as text in place of the use of a tool.
 _TOOL_PLACEHOLDER = "```\nThis block is not supported on your current device yet.\n```"
 _PASTED_TEXT = "pasted text"
@@ -149,8 +148,8 @@ def _branch(listed: list[Any], leaf: str) -> list[Mapping[str, Any]]:
 
 def _message(sender: Any, text: str, message: Mapping[str, Any]) -> ImportedMessage | None:
     time = time_of(message.get("created_at"))
-    match _ROLES.get(text_of(sender)):
-        case "user":
+    match sender:
+        case "human" | "user":
             text = "\n\n".join(filter(None, (text.strip(), _attachments(message))))
             return ImportedMessage("user", text, time) if text else None
         case "assistant":

@@ -93,15 +93,19 @@ class NoteImport:
         # The paths of the notes of each origin by their short keys, also of those that a dry run would write.
         self._known: dict[str, dict[str, list[str]]] = {}
         self._pretended: dict[str, StoredNote] = {}
+        self._added: set[tuple[str, str]] = set()
 
     def add(self, item: Conversation | Document) -> Outcome:
         """Write the notes of an item if it is new or has changed. Raises as `NoteStore`."""
         if (item.origin, note_key(item)[:SHORT_KEY_CHARS]) in self._forgotten:
             return Outcome(Effect.FORGOTTEN)
+        # An export can have two states of a conversation. Of equal ones the first counts: they must not alternate.
+        is_repeated = (item.origin, note_key(item)) in self._added
+        self._added.add((item.origin, note_key(item)))
         change = self._compare(item)
         if not change.written and not change.surplus:
             return Outcome(Effect.UNCHANGED)
-        if change.stored and _is_newer(change.stored.values(), item):
+        if change.stored and _is_newer(change.stored.values(), item, or_equal=is_repeated):
             return Outcome(Effect.OLDER)
         edited = tuple(note.path for note in change.replaced() if note.is_edited)
         if edited and not self._options.replace:
@@ -165,9 +169,8 @@ class NoteImport:
         return ""
 
 
-def _is_newer(stored: Iterable[StoredNote], item: Conversation | Document) -> bool:
+def _is_newer(stored: Iterable[StoredNote], item: Conversation | Document, *, or_equal: bool) -> bool:
     """Return whether the notes have a newer state of an item: by its time, or else by its number of messages."""
-    updated, count = max((note.updated, note.messages) for note in stored)
-    if isinstance(item, Document):
-        return updated > time_text(item.updated)
-    return (updated, count) > (time_text(item.updated), len(item.messages))
+    old = max((note.updated, note.messages) for note in stored)
+    new = time_text(item.updated), len(item.messages) if isinstance(item, Conversation) else 0
+    return old > new or (or_equal and old == new)

@@ -94,6 +94,15 @@ def test_a_conversation_twice_in_one_import_is_written_once(imports):
     assert counts(other.run(conversation("a"), conversation("a"), dry_run=True)) == {"new": 1, "unchanged": 1}
 
 
+def test_two_states_of_a_conversation_in_one_export_do_not_alternate(imports):
+    states = [conversation("a", "b"), conversation("a", "x"), conversation("a")]
+    assert counts(imports.run(*states)) == {"new": 1, "older": 2}
+    before = imports.files()
+    assert counts(imports.run(*states)) == {"unchanged": 1, "older": 2}
+    assert imports.files() == before
+    assert counts(imports.run(states[1])) == {"updated": 1}
+
+
 def test_a_conversation_that_has_grown_replaces_its_note_which_keeps_its_name(imports):
     imports.run(conversation("a", "b"))
     path = imports.only()

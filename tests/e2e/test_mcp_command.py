@@ -181,6 +181,8 @@ def test_a_daemon_that_is_not_started_is_reported(mcp):
     session = mcp.session("--no-start")
     message = session.call("initialize", HANDSHAKE)["error"]["message"]
     assert "memoryd serve" in message
+    # Standard error is read by a thread of its own, which may come after the response.
+    wait_until(lambda: message in session.errors)
     assert session.errors.count(message) == 1
     assert not mcp.log.exists()
 

@@ -36,7 +36,7 @@ def test_data_is_kept_and_the_server_ends_with_the_daemon(folder, places, is_ctr
         within = (sys.executable, "-c", OWN_GROUP, sys.executable, serve_postgres.__file__, folder, workspace)
         daemon = start(None, folder / "state", home=home, within=within, listen=f"unix:{folder}/m.sock")
         try:
-            assert daemon.memoryd("sync").returncode == 0
+            assert daemon.memoryd("index").returncode == 0
             assert "the red ferry" in daemon.memoryd("search", "ferry").stdout
             (agent,) = json.loads(daemon.memoryd("status", "--json").stdout)
             revisions.append(agent["status"]["index"]["revision"])

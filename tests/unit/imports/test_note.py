@@ -3,6 +3,7 @@
 import re
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -23,6 +24,7 @@ from properties import examples
 from secret_corpus import EXAMPLES
 
 MOST = 1 << 25
+DOCUMENTATION = Path(__file__).parents[3] / "docs" / "imports.md"
 
 
 def note(item, most=MOST):
@@ -35,7 +37,8 @@ def body(item):
 
 
 def test_a_note_has_a_front_matter_a_title_and_a_heading_for_each_message():
-    assert note(conversation("Where are they?", "On the *NAS*.\n\n- daily\n- weekly", project="Home")) == (
+    text = note(conversation("Where are they?", "On the *NAS*.\n\n- daily\n- weekly", project="Home"))
+    assert text == (
         "---\n"
         'title: "Backups of the gateway"\n'
         'origin: "chatgpt"\n'
@@ -50,6 +53,7 @@ def test_a_note_has_a_front_matter_a_title_and_a_heading_for_each_message():
         "**User** 2025-03-14 09:26\n\nWhere are they?\n\n"
         "**Assistant** 2025-03-14 09:27\n\nOn the *NAS*.\n\n- daily\n- weekly\n"
     )
+    assert f"```markdown\n{text}```\n" in DOCUMENTATION.read_text(encoding="utf-8")
 
 
 def test_a_document_has_its_text_below_the_title():
@@ -180,8 +184,9 @@ def test_a_long_conversation_is_split_between_messages():
 
 
 def test_a_part_of_a_conversation_that_grows_stays_the_same_but_for_the_front_matter():
-    texts = ["word " * 20_000 for _ in range(30)]
-    before, after = render(conversation(*texts[:20]), MOST), render(conversation(*texts), MOST)
+    texts = ["word " * 200 for _ in range(30)]
+    before, after = render(conversation(*texts[:20]), 20_000), render(conversation(*texts), 20_000)
+    assert len(before) > 1
     assert split_front_matter(before[0].data.decode()).body == split_front_matter(after[0].data.decode()).body
 
 

@@ -194,7 +194,10 @@ def test_newest_branch_is_read(export):
             id="null",
         ),
         pytest.param([message("1", "human", "Q", "2"), message("2", "assistant", "A", "1")], id="cycle"),
-        pytest.param([message("1", "human", "Q", ROOT), message("1", "assistant", "A", "1")], id="same id"),
+        pytest.param(
+            [message("1", "human", "Q", ROOT), message("2", "assistant", "A", "1"), message("2", "human", " ", "1")],
+            id="same id",
+        ),
         pytest.param(
             [message("1", "human", "Q", ROOT), message("2", "assistant", "A", "gone"), message("3", "human", "", "2")],
             id="a message is missing",
@@ -205,6 +208,13 @@ def test_newest_branch_is_read(export):
 def test_messages_that_form_no_tree_are_read_in_their_order(export, messages):
     (only,) = export(conversation(*messages))
     assert texts(only) == ["Q", "A"]
+
+
+@pytest.mark.attacks
+def test_branch_that_ends_in_a_cycle_is_not_followed(export):
+    found = [message("1", "human", "Q", ROOT), message("2", "assistant", "A", "3"), message("3", "human", "Q2", "2")]
+    (only,) = export(conversation(*found, current_leaf_message_uuid="3"))
+    assert texts(only) == ["Q", "A", "Q2"]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,12 @@ def test_arrays_and_lines_of_objects_are_read(data):
     assert read(data) == [Element(1, {"a": 1}), Element(2, {"a": 2})]
 
 
+def test_blocks_may_end_anywhere_in_a_string():
+    data = json.dumps([OBJECT, {"a\\\\": '\\"'}]).encode()
+    for size in range(1, len(data)):
+        assert values(read(data, size)) == json.loads(data)
+
+
 def test_file_with_one_object_is_read():
     assert read(json.dumps(OBJECT, indent=1).encode()) == [Element(1, OBJECT)]
 

@@ -36,6 +36,7 @@ class SessionImport:
         self._store = store
         self._forgotten = forgotten
         self._dry_run = dry_run
+        self._added: set[str] = set()
 
     def add(self, item: Conversation | Document) -> Outcome:
         """Write the transcript of a conversation if it is new or has changed. Raises as `NoteStore`."""
@@ -45,9 +46,12 @@ class SessionImport:
         if session in self._forgotten:
             return Outcome(Effect.FORGOTTEN)
         data, before = transcript(item), self._store.read(session)
+        # An export can have two states of a conversation. Of equal ones the first counts: they must not alternate.
+        is_repeated = session in self._added
+        self._added.add(session)
         if before == data:
             return Outcome(Effect.UNCHANGED)
-        if before is not None and not data.startswith(before) and last_state(before) > last_state(data):
+        if before is not None and not data.startswith(before) and _is_newer(before, data, or_equal=is_repeated):
             return Outcome(Effect.OLDER)
         path = f"{SESSIONS_FOLDER}/{session}.jsonl"
         if not self._dry_run and not self._write(session, data, before, time_ns(item.updated or item.created)):
@@ -58,3 +62,8 @@ class SessionImport:
         if before is None:
             return self._store.create(session, data, mtime_ns)
         return self._store.replace(session, data, before, mtime_ns)
+
+
+def _is_newer(before: bytes, data: bytes, *, or_equal: bool) -> bool:
+    old, new = last_state(before), last_state(data)
+    return old > new or (or_equal and old == new)

@@ -28,10 +28,14 @@ NOTHING = Judgement(recall=0.0, shown=0.0, rank=None)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The outcome of one question, and how long the tool took. A failed search found nothing."""
+    """The outcome of one question, how long the tool took, and how much text the agent received.
+
+    A failed search found nothing.
+    """
 
     question: GoldenQuery
     milliseconds: float
+    chars: int
     judgement: Judgement
 
 
@@ -209,9 +213,9 @@ def ask(run: PeerRun, question: GoldenQuery, notes: Notes) -> Answer:
         run.errors.append(f"{question.key}: {error}")
         if len(run.errors) >= MOST_FAILURES and len(run.errors) > len(run.answers) // 2:
             raise RuntimeError(f"{len(run.errors)} searches failed, the last one with: {error}") from error
-        return Answer(question, (time.perf_counter() - began) * 1_000, NOTHING)
+        return Answer(question, (time.perf_counter() - began) * 1_000, 0, NOTHING)
     milliseconds = (time.perf_counter() - began) * 1_000
-    return Answer(question, milliseconds, notes.judge(question, results))
+    return Answer(question, milliseconds, sum(len(each.text) for each in results), notes.judge(question, results))
 
 
 def say(text: str) -> None:

@@ -7,10 +7,12 @@ themselves. Texts that are longer than the window of 512 tokens are truncated.
 import argparse
 import base64
 import json
+import os
+import queue
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,14 +24,16 @@ Embed = Callable[[str], np.ndarray]
 
 
 class EmbeddingServer(ThreadingHTTPServer):
-    """Answers `POST /v1/embeddings`. The model computes one text at a time."""
+    """Answers `POST /v1/embeddings`. Each of the embedders computes one text at a time, in a thread."""
 
     daemon_threads = True
 
-    def __init__(self, embed: Embed) -> None:
+    def __init__(self, embedders: Sequence[Embed]) -> None:
         super().__init__(("127.0.0.1", 0), EmbeddingHandler)
-        self._embed = embed
-        self._lock = threading.Lock()
+        self._idle_embedders: queue.SimpleQueue[Embed] = queue.SimpleQueue()
+        for embed in embedders:
+            self._idle_embedders.put(embed)
+        self._embedding_threads = ThreadPoolExecutor(len(embedders))
 
     @property
     def url(self) -> str:
@@ -40,14 +44,20 @@ class EmbeddingServer(ThreadingHTTPServer):
         texts = [request["input"]] if isinstance(request["input"], str) else request["input"]
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("`input` must be a text or a list of texts")
-        with self._lock:
-            vectors = [self._embed(text) for text in texts]
+        vectors = self._embedding_threads.map(self._embed, texts)
         encode = as_base64 if request.get("encoding_format") == "base64" else np.ndarray.tolist
         data = [
             {"object": "embedding", "index": index, "embedding": encode(vector)} for index, vector in enumerate(vectors)
         ]
         usage = {"prompt_tokens": 0, "total_tokens": 0}
         return {"object": "list", "data": data, "model": request.get("model", ""), "usage": usage}
+
+    def _embed(self, text: str) -> np.ndarray:
+        embed = self._idle_embedders.get()
+        try:
+            return embed(text)
+        finally:
+            self._idle_embedders.put(embed)
 
 
 class EmbeddingHandler(BaseHTTPRequestHandler):
@@ -104,7 +114,9 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from real_embeddings import Embedder  # noqa: PLC0415 -- needs llama.cpp, which the harness does not
 
-    server = EmbeddingServer(Embedder(parser.parse_args().model))
+    model = parser.parse_args().model
+    # One thread for each text: the threads of one text wait for each other, for long on a busy machine.
+    server = EmbeddingServer([Embedder(model) for _ in range(os.cpu_count() or 1)])
     print(server.url, flush=True)
     server.serve_forever()
 

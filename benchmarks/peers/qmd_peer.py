@@ -48,7 +48,7 @@ class QmdPeer:
         return (
             "A `lex` and a `vec` search, which the description of the tool recommends for the best recall.",
             "The models that expand queries and rerank results are not used; they are downloaded separately.",
-            "QMD embeds by itself, in chunks of 900 tokens, of which this model reads 512. Its default is EmbeddingGemma.",
+            "It embeds by itself, in chunks of 900 tokens, of which this model reads 512. Default: EmbeddingGemma.",
         )
 
     def set_up(self, setup: Setup) -> None:

@@ -91,6 +91,7 @@ def question_lines(runs: Sequence[PeerRun]) -> Iterator[str]:
                 "recall": round(answer.judgement.recall, 4),
                 "shown": round(answer.judgement.shown, 4),
                 "rank": answer.judgement.rank,
+                "chars": answer.chars,
             }
             yield json.dumps(row, ensure_ascii=False) + "\n"
 
@@ -104,6 +105,7 @@ def _search(run: PeerRun) -> dict[str, Any]:
         "cpu_ms": round(run.cpu_seconds / count * 1_000, 2),
         "embedding_cpu_ms": round(run.embedding_cpu_seconds / count * 1_000, 2),
         "rss_mib": round(run.rss_mib, 1),
+        "text_chars": round(fmean(answer.chars for answer in run.answers)),
         "failed": len(run.errors),
     }
     if run.errors:

@@ -90,9 +90,10 @@ class NoteImport:
         self._store = store
         self._options = options
         self._forgotten = frozenset(key for path in forgotten if (key := imported_note_key(path)) is not None)
-        # The paths of the notes of each origin by their short keys, also of those that a dry run would write.
+        # The paths of the notes of each origin by their short keys.
         self._known: dict[str, dict[str, list[str]]] = {}
-        self._pretended: dict[str, StoredNote] = {}
+        # What a dry run would have written, or deleted.
+        self._pretended: dict[str, StoredNote | None] = {}
         self._added: set[tuple[str, str]] = set()
 
     def add(self, item: Conversation | Document) -> Outcome:
@@ -135,7 +136,9 @@ class NoteImport:
             if reason := self._write(item, path, note, change.stored.get(note.part)):
                 return Outcome(Effect.CONFLICT, (path,), reason=reason)
         for left in change.surplus:
-            if not self._options.dry_run and not self._store.delete(left.path, left.content_sha256):
+            if self._options.dry_run:
+                self._pretended[left.path] = None
+            elif not self._store.delete(left.path, left.content_sha256):
                 return Outcome(Effect.CONFLICT, (left.path,), reason=_EDITED)
         effect = Effect.UPDATED if change.stored else Effect.NEW
         return Outcome(effect, tuple(change.written), sum(len(note.data) for note in change.written.values()))

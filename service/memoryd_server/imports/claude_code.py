@@ -13,7 +13,7 @@ times. Of sessions with the same first message, each yields only the messages th
 
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -50,7 +50,7 @@ _NONE = -1
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 _TEXT = frozenset({"text"})
-_TITLES = {"custom-title": "customTitle", "ai-title": "aiTitle"}
+_TITLES: Mapping[str, str] = {"custom-title": "customTitle", "ai-title": "aiTitle"}
 _SUMMARY = "summary"
 _KINDS = frozenset({*_TITLES, _SUMMARY, "file-history-snapshot"})
 _SYNTHETIC_MODEL = "<synthetic>"
@@ -248,7 +248,7 @@ def _queued_prompt(attachment: dict[str, Any]) -> str:
     return "" if is_generated else _prompt({"content": attachment.get("prompt")})
 
 
-_READERS: dict[str, Callable[[dict[str, Any]], str]] = {
+_READERS: Mapping[str, Callable[[dict[str, Any]], str]] = {
     "user": _prompt,
     "assistant": _answer,
     "attachment": _queued_prompt,

@@ -15,7 +15,7 @@ Threads of subagents are left out.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -213,7 +213,7 @@ class _Messages:
         return False
 
 
-_ROLES: dict[str, Literal["user", "assistant"]] = {"user": "user", "assistant": "assistant"}
+_ROLES: Mapping[str, Literal["user", "assistant"]] = {"user": "user", "assistant": "assistant"}
 
 
 def _parts_of(item: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -341,6 +341,20 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/openclaw_gateway.py
 
+# The tools are those of the lock files. basic-memory needs Python 3.12; PEERS_PYTHON selects one.
+.PHONY: setup-peers
+setup-peers: setup setup-local qmd openclaw ## Install the tools that `make peers` compares with memoryd, into .tools
+	$(BIN)/python benchmarks/peers/python_tools.py
+
+# PEERS_FLAGS are flags of the script, for example --questions 20 --notes 100 --vector-notes 20 --out FILE.
+.PHONY: peers
+peers: setup ## Compare memoryd with other memory tools; takes half an hour, and needs an otherwise idle machine
+	$(BIN)/python benchmarks/peers $(PEERS_FLAGS)
+
+.PHONY: peers-page
+peers-page: setup ## Write the figures of the last `make peers` into docs/compare.md and the README
+	$(BIN)/python benchmarks/peers/page.py
+
 EVAL_BY := dataset,dataset/lang,dataset/kind
 # The commit whose results a run is compared with.
 EVAL_BASE := HEAD

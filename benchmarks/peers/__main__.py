@@ -12,10 +12,13 @@ to a file beside it. docs/compare.md describes the figures.
 
 import argparse
 import json
+import signal
+import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
 
@@ -41,8 +44,8 @@ UNDATED = ("memoryd", "openclaw", "openclaw-trigram")
 VECTOR_FILES = 529
 
 
-def compare(options: argparse.Namespace) -> tuple[dict[str, Any], list[PeerRun]]:
-    """Run all tools in all modes. Return the report, and the runs with each question."""
+def compare(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], list[PeerRun]]]:
+    """Run all tools in each mode. Yield the report and the runs until then after each mode."""
     began = time.monotonic()
     surroundings = report.machine()
     corpora, runs = {}, []
@@ -52,7 +55,7 @@ def compare(options: argparse.Namespace) -> tuple[dict[str, Any], list[PeerRun]]
             files=options.vector_notes if mode == "vectors" else options.notes,
             questions=options.questions,
         )
-        with tempfile.TemporaryDirectory(prefix="peers-") as folder:
+        with tempfile.TemporaryDirectory(prefix="peers-", ignore_cleanup_errors=True) as folder:
             runs += in_mode(mode, corpus, options, Path(folder))
             notes = list((Path(folder) / "notes").rglob("*.md"))
             corpora[mode] = {
@@ -60,14 +63,16 @@ def compare(options: argparse.Namespace) -> tuple[dict[str, Any], list[PeerRun]]
                 "mib": round(sum(file.stat().st_size for file in notes) / 2**20, 2),
                 "questions": len(corpus.sample_questions()),
             }
-    results = {
-        "machine": surroundings,
-        "minutes": round((time.monotonic() - began) / 60, 1),
-        "model": options.model.name,
-        "modes": corpora,
-        "results": [report.result(run) for run in runs],
-    }
-    return results, runs
+        yield (
+            {
+                "machine": surroundings,
+                "minutes": round((time.monotonic() - began) / 60, 1),
+                "model": options.model.name,
+                "modes": corpora,
+                "results": [report.result(run) for run in runs],
+            },
+            runs,
+        )
 
 
 def in_mode(mode: Mode, corpus: Corpus, options: argparse.Namespace, folder: Path) -> list[PeerRun]:
@@ -101,13 +106,18 @@ def main() -> None:
         parser.error(f"{options.data} does not exist: set --data to the folder of the dev sets")
     if "vectors" in options.modes and not options.model.is_file():
         parser.error(f"{options.model} does not exist: set --model to a GGUF file, or use --modes keywords")
-    results, runs = compare(options)
-    text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
-    options.out.write_text(text, "utf-8")
+    if "vectors" in options.modes and find_spec("llama_cpp") is None:
+        parser.error("llama.cpp is not installed: run `make setup-peers`, or use --modes keywords")
+    # The default would end this process without its children.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     questions = options.out.with_name(f"{options.out.stem}-questions.jsonl")
-    questions.write_text("".join(report.question_lines(runs)), "utf-8")
+    text = ""
+    for results, runs in compare(options):
+        text = json.dumps(results, indent=2, ensure_ascii=False) + "\n"
+        options.out.write_text(text, "utf-8")
+        questions.write_text("".join(report.question_lines(runs)), "utf-8")
+        say(f"written to {options.out} and {questions}")
     print(text, end="")
-    say(f"written to {options.out} and {questions}")
 
 
 if __name__ == "__main__":

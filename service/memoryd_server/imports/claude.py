@@ -72,9 +72,15 @@ def _read_file(file: InputFile, projects: dict[str, str]) -> Iterator[Imported]:
         elif "conversations_memory" in value or "project_memories" in value or "memory_files" in value:
             yield from _read_memories(place, value, projects, _exported(file))
         else:
-            is_chatgpt = "mapping" in value
-            hint = "it is one of ChatGPT: use `memoryd import chatgpt`" if is_chatgpt else "it has none of their keys"
-            yield Unreadable(place, f"it is no conversation, project or memory of Claude; {hint}")
+            yield Unreadable(place, f"it is no conversation, project or memory of Claude; {_hint(value)}")
+
+
+def _hint(value: Mapping[str, Any]) -> str:
+    if "mapping" in value:
+        return "it is one of ChatGPT: use `memoryd import chatgpt`"
+    if "data_files" in value:
+        return "it is the manifest of an export: download the archives that it names, and import them"
+    return "it has none of their keys"
 
 
 def _noun(path: str) -> str:

@@ -3,7 +3,7 @@
 Archives and the names of their members are foreign. A member is read from within the archive and never written to
 disk, so that its name cannot lead anywhere. A folder is searched without following symbolic links. The archives in a
 folder are searched only if the folder itself contains no file of the format, because an export of a chat service can
-contain archives that somebody attached to a message.
+contain archives that somebody attached to a message. Archives in archives are not searched; the error says so.
 """
 
 import io
@@ -79,12 +79,14 @@ class InputFiles:
     def __init__(self, arguments: Sequence[Path], wanted: Callable[[str], bool], looked_for: str = "") -> None:
         self._wanted = wanted
         self._progress = _Progress()
-        self._archives: list[zipfile.ZipFile | io.FileIO] = []
+        self._archives: list[_ArchiveFile] = []
+        self._has_nested_archives = False
         self._files = [file for argument in arguments for file in self._find(argument)]
         if not self._files:
             shown = ", ".join(_shown(str(argument)) for argument in arguments)
             missing = f": it contains no {looked_for}" if looked_for else ""
-            raise InvalidImport(f"nothing to import in {shown}{missing}")
+            hint = "; it contains other archives: unpack it, and import the folder" if self._has_nested_archives else ""
+            raise InvalidImport(f"nothing to import in {shown}{missing}{hint}")
 
     @property
     def total_bytes(self) -> int:
@@ -109,7 +111,7 @@ class InputFiles:
         self.close()
 
     def close(self) -> None:
-        """Close the archives."""
+        """Close the files of the archives."""
         for archive in self._archives:
             archive.close()
 
@@ -121,7 +123,7 @@ class InputFiles:
             if not stat.S_ISREG(found.st_mode):
                 raise InvalidImport(f"{_shown(str(argument))} is neither a file nor a folder")
             with argument.open("rb") as file:
-                is_archive = argument.suffix.lower() == ".zip" or file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+                is_archive = _is_archive_name(argument.name) or file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
             return self._find_in_archive(argument) if is_archive else [self._plain_file(argument, "", found)]
         except OSError as error:
             raise InvalidImport(f"cannot read {_shown(str(argument))}: {error.strerror or error}") from error
@@ -150,7 +152,7 @@ class InputFiles:
                     continue
                 elif self._wanted(path):
                     files.append(self._plain_file(Path(entry.path), path, entry.stat(follow_symlinks=False)))
-                elif not prefix and path.lower().endswith(".zip"):
+                elif _is_archive_name(path):
                     archives.append(Path(entry.path))
         if files:
             return sorted(files, key=lambda file: file.path)
@@ -180,6 +182,7 @@ class InputFiles:
         self._archives.append(file)
         modified_ns = location.stat().st_mtime_ns
         members = [each for each in archive.infolist() if not each.is_dir() and self._wanted(each.filename)]
+        self._has_nested_archives |= not members and any(map(_is_archive_name, archive.namelist()))
         return [self._member(archive, location, member, modified_ns) for member in members]
 
     def _member(
@@ -244,6 +247,10 @@ def _open_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
         return archive.open(member)
     except _ARCHIVE_ERRORS as error:
         raise OSError(f"the archive is damaged ({error})") from error
+
+
+def _is_archive_name(name: str) -> bool:
+    return name.lower().endswith(".zip")
 
 
 def _member_modified_ns(member: zipfile.ZipInfo, otherwise: int) -> int:

@@ -283,6 +283,12 @@ def test_export_of_chatgpt_is_recognized(export):
     assert only.reason.endswith("it is one of ChatGPT: use `memoryd import chatgpt`")
 
 
+def test_manifest_of_an_export_is_recognized(export):
+    files = [{"category": "conversations", "filename": "conversations-000.zip", "export_url": "https://example.org/1"}]
+    (only,) = export(data=json.dumps({"created_at": "2026-09-10T21:25:17Z", "data_files": files}).encode())
+    assert "it is the manifest of an export: download the archives" in only.reason
+
+
 def test_other_objects_are_reported_up_to_a_limit(export):
     found = export(*[{}] * 150)
     assert len(found) == 101

@@ -133,9 +133,11 @@ def test_archives_in_a_folder_are_searched_if_the_folder_has_no_file(tmp_path):
     archive(tmp_path / "part-b.zip", "conversations.json", data=b"b")
     archive(tmp_path / "part-a.ZIP", "conversations.json", data=b"a")
     archive(tmp_path / "other.zip", "photo.png")
-    assert [read(file) for file in find(tmp_path)] == [b"a", b"b"]
-    write(tmp_path / "sub" / "conversations.json", b"c")
-    assert [read(file) for file in find(tmp_path)] == [b"c"]
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    archive(tmp_path / "deep" / "er" / "part.zip", "conversations.json", data=b"c")
+    assert [read(file) for file in find(tmp_path)] == [b"c", b"a", b"b"]
+    write(tmp_path / "sub" / "conversations.json", b"d")
+    assert [read(file) for file in find(tmp_path)] == [b"d"]
 
 
 def test_damaged_archive_in_a_folder_does_not_hide_the_others(tmp_path):
@@ -191,6 +193,16 @@ def test_arguments_without_a_file_of_the_format_are_refused_with_what_was_looked
         find(empty, other)
     assert refused.value.message == f"nothing to import in {empty}, {other}: it contains no conversations.json"
     assert len(find(empty, other, write(tmp_path / "conversations.json"))) == 1
+
+
+def test_archive_of_archives_has_to_be_unpacked(tmp_path):
+    inner = archive(tmp_path / "inner.zip", "conversations.json")
+    bundle = archive(tmp_path / "bundle.zip", "Activity/Conversations__1-chatgpt-0001.zip", data=inner.read_bytes())
+    with pytest.raises(InvalidImport, match="it contains other archives: unpack it, and import the folder"):
+        find(bundle)
+    with zipfile.ZipFile(bundle) as file:
+        file.extractall(tmp_path / "unpacked")
+    assert [read(each) for each in find(tmp_path / "unpacked")] == [DATA]
 
 
 @pytest.mark.parametrize("cut", [0, 3, 30, 60, -1])

@@ -82,7 +82,7 @@ class QmdPeer:
     def search(self, text: str, limit: int) -> list[Shown]:
         searches = self._searches(text)
         result = self._server.call("query", {"searches": searches, "limit": limit, "rerank": False})
-        return [_shown(unquote(each["file"]), each) for each in result["structuredContent"]["results"]]
+        return [shown_result(unquote(each["file"]), each) for each in result["structuredContent"]["results"]]
 
     def processes(self) -> list[psutil.Process]:
         return [] if self._server is None else [psutil.Process(self._server.process.pid)]
@@ -95,7 +95,7 @@ class QmdPeer:
     def search_cold(self, text: str) -> list[Shown]:
         query = "\n".join(f"{each['type']}: {each['query']}" for each in self._searches(text))
         output = self._run("query", "--json", "--no-rerank", "-n", "6", "-c", COLLECTION, "--", query)
-        return [_shown(each["file"].removeprefix("qmd://"), each) for each in json.loads(output)]
+        return [shown_result(each["file"].removeprefix("qmd://"), each) for each in json.loads(output)]
 
     def _run(self, *arguments: str) -> str:
         return run((QMD / "qmd", "--index", "index", *arguments), self._environment, self._folder)
@@ -123,7 +123,7 @@ class QmdAnyWordPeer(QmdPeer):
         return [{"type": "lex", "query": word} for word in longest]
 
 
-def _shown(file: str, hit: Mapping[str, Any]) -> Shown:
+def shown_result(file: str, hit: Mapping[str, Any]) -> Shown:
     """Return a result of `file`, which begins with the collection, without the numbers that it has before lines."""
     snippet = NUMBER.sub("", hit["snippet"])
     path = file.removeprefix(f"{COLLECTION}/")

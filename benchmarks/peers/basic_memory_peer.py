@@ -62,7 +62,10 @@ class BasicMemoryPeer:
         (config / "config.json").write_text(json.dumps(settings), "utf-8")
 
     def index(self) -> None:
-        self._run("reindex", *([] if self._vectors else ["--search"]))
+        output = " ".join(self._run("reindex", *([] if self._vectors else ["--search"])).split())
+        # The command also succeeds if some embeddings fail, or if it skips them because it cannot load sqlite-vec.
+        if self._vectors and " 0 errors" not in output:
+            raise RuntimeError(f"the embeddings are not complete: {output[-1_000:]}")
 
     def start(self) -> None:
         command = (BASIC_MEMORY.command, "mcp")

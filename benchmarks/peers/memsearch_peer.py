@@ -37,17 +37,21 @@ class MemsearchPeer:
     def set_up(self, setup: Setup) -> None:
         MEMSEARCH.require()
         self._folder, self._notes = setup.folder, setup.notes
-        self._environment = private_environment(setup.folder)
+        self._home = setup.folder / ".memsearch"
+        self._environment = private_environment(setup.folder, MEMSEARCH_DIR=str(self._home))
         self._embedding = {
             "provider": "openai", "model": setup.embedding_model, "base_url": setup.embeddings_url, "api_key": "none",
         }  # fmt: skip
         lines = (f"{key} = {json.dumps(value)}\n" for key, value in self._embedding.items())
-        settings = setup.folder / ".memsearch" / "config.toml"
-        settings.parent.mkdir()
-        settings.write_text("[embedding]\n" + "".join(lines), "utf-8")
+        self._home.mkdir()
+        (self._home / "config.toml").write_text("[embedding]\n" + "".join(lines), "utf-8")
 
     def index(self) -> None:
         run((MEMSEARCH.command, "index", self._notes), self._environment, self._folder)
+        # The command also succeeds if it skips notes that it cannot index.
+        state = json.loads((self._home / ".index-state.json").read_text("utf-8"))
+        if state["status"] != "ok":
+            raise RuntimeError(state["last_error"])
 
     def start(self) -> None:
         arguments = {f"embedding_{key}": value for key, value in self._embedding.items()}

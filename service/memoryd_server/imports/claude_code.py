@@ -1,8 +1,9 @@
 """Sessions of Claude Code: `projects/<project>/<session id>.jsonl`, one record per line, appended while it runs.
 
-Most records have a `uuid` and the `parentUuid` of the record before them in the conversation. They form a tree: going
-back to an earlier message starts a branch. The conversation is the branch that ends with the last message in the file.
-A compaction starts with a record without a parent, which names the message before it as `logicalParentUuid`.
+Most records have a `uuid` and the `parentUuid` of the record before them. Going back to an earlier prompt starts a
+branch: the new prompt follows the same message as the old one, and takes the place of it and of all that came after it.
+Nothing else depends on the links, because many sessions have wrong ones: Claude Code has written parents that are not
+in the file, or that are records of progress from long before. Following them alone would lose most of a session.
 
 Tool calls and their results, thinking, records of subagents (`isSidechain`), generated messages (`isMeta`) and
 summaries of compactions are left out. Elements such as `<system-reminder>` are removed from what the user wrote.
@@ -91,15 +92,19 @@ def read_claude_code(files: Iterable[InputFile]) -> Iterator[Imported]:
 
 @dataclass(slots=True)
 class _Message:
-    """A message with the number of its record. `is_loose` is whether no other record can name it as its parent."""
+    """A message. `parent` and `follows` are the numbers of its parent record and of the message before that, or -1.
 
-    record: int
+    `is_prompt` is whether it was typed by the user at the end of the conversation, so that it can start a branch.
+    """
+
     role: Literal["user", "assistant"]
     text: str
     time: datetime | None
     message_id: str
-    is_loose: bool
+    is_prompt: bool
     is_command: bool
+    parent: int = _NONE
+    follows: int = _NONE
 
     @property
     def key(self) -> bytes | None:
@@ -112,10 +117,9 @@ class _Message:
 
 
 class _Session:
-    """The messages of a session file, and of its other records only the parents.
+    """The messages of a session file, and for each of its other records only the message that it follows.
 
-    A parent is a record before its child in the file, so that walking to the root ends. A record that names a missing
-    or a later one as its parent, which happens if a line cannot be read, follows the record before it in the file.
+    A record that names a missing or a later one as its parent follows the record before it in the file.
     """
 
     def __init__(self) -> None:
@@ -126,8 +130,8 @@ class _Session:
         self._titles: dict[str, str] = {}
         self._summaries: dict[str, str] = {}
         self._records: dict[str, int] = {}
-        self._parents = array("i")
-        self._leaf = _NONE
+        self._follows = array("i")
+        self._is_linked = False
         self._messages: list[_Message] = []
         self._budget = TextBudget()
 
@@ -156,19 +160,21 @@ class _Session:
             return
         if _is_of_other_agent(record) or uuid in self._records:
             return
-        number = len(self._parents)
+        number = len(self._follows)
         if number >= MOST_RECORDS:
             raise SessionTooLarge(f"the session has more than {MOST_RECORDS:,} records")
-        message = _message_in(record, number)
-        self._parents.append(self._parent_of(record, is_prompt=kind == "user" and message is not None))
+        message = _message_in(record)
+        parent = self._parent_of(record, is_prompt=message is not None and message.is_prompt)
+        follows = self._follows[parent] if parent != _NONE else _NONE
+        # What follows a compaction does not follow a message before it.
+        self._follows.append(follows if message is None and not _is_compaction(record) else number)
         if uuid:
             self._records[uuid] = number
-        if (is_message and record.get("isMeta") is not True) or (message is not None and uuid):
-            self._leaf = number
         self.project = self.project or text_of(record.get("cwd"))[:MOST_PROJECT_CHARS]
         self.session_id = id_of(record.get("sessionId")) or self.session_id
         self.is_copy = self.is_copy or record.get("sessionKind") == "bg" or isinstance(record.get("forkedFrom"), dict)
         if message is not None:
+            message.parent, message.follows = parent, follows
             self._budget.take(message.text)
             self._messages.append(message)
         elif is_message and self._messages and self._messages[-1].is_command and _is_command_output(record):
@@ -176,35 +182,49 @@ class _Session:
             self._budget.give_back(self._messages.pop().text)
 
     def branch(self) -> list[_Message]:
-        """Return the messages of the branch that ends with the last message, in the order of the file."""
-        on_branch = bytearray(len(self._parents))
-        number = self._leaf
-        while number != _NONE:
-            on_branch[number] = 1
-            number = self._parents[number]
+        """Return the messages in the order of the file, without those of branches that were left."""
+        kept: list[_Message] = []
+        # The prompts that are kept, by what they follow.
+        places: dict[int, int] = {}
         for message in self._messages:
-            if message.is_loose and self._parents[message.record] != _NONE:
-                on_branch[message.record] |= on_branch[self._parents[message.record]]
-        # The calls of several tools at once are siblings, each with a part of the same answer.
-        answers = {message.message_id for message in self._messages if on_branch[message.record]} - {""}
-        return [each for each in self._messages if on_branch[each.record] or each.message_id in answers]
+            if message.is_prompt and self._is_linked:
+                start = places.get(_place(message), len(kept))
+                if message.parent == _NONE:
+                    # The first prompt was changed. After a second one, a missing parent is a wrong link.
+                    start = 0 if len(places) == 1 else len(kept)
+                for left in kept[start:]:
+                    if left.is_prompt:
+                        places.pop(_place(left), None)
+                del kept[start:]
+                places[_place(message)] = start
+            # A prompt is written again if its request failed.
+            if not (message.is_prompt and kept and kept[-1].is_prompt and kept[-1].text == message.text):
+                kept.append(message)
+        return kept
 
     def _parent_of(self, record: dict[str, Any], *, is_prompt: bool) -> int:
-        before = len(self._parents) - 1
+        before = len(self._follows) - 1
         parent = record.get("parentUuid")
-        if parent is None:
-            parent = record.get("logicalParentUuid")
         if isinstance(parent, str):
+            self._is_linked = self._is_linked or parent in self._records
             return self._records.get(parent, before)
-        # Only a message of the user without a parent starts another conversation: the first message was changed.
-        return _NONE if is_prompt and id_of(record.get("uuid")) else before
+        return _NONE if is_prompt else before
+
+
+def _place(prompt: _Message) -> int:
+    """Return a number that is the same for prompts that follow the same message, or without one, the same record."""
+    return prompt.follows if prompt.follows != _NONE else -2 - prompt.parent
+
+
+def _is_compaction(record: dict[str, Any]) -> bool:
+    return record.get("subtype") == "compact_boundary" or record.get("isCompactSummary") is True
 
 
 def _is_of_other_agent(record: dict[str, Any]) -> bool:
     return record.get("isSidechain") is True or bool(text_of(record.get("teamName")))
 
 
-def _message_in(record: dict[str, Any], number: int) -> _Message | None:
+def _message_in(record: dict[str, Any]) -> _Message | None:
     """Return the message of a record; None for one that is not what the user or the assistant said."""
     if any(record.get(mark) is True for mark in ("isMeta", "isCompactSummary", "isApiErrorMessage")):
         return None
@@ -215,10 +235,10 @@ def _message_in(record: dict[str, Any], number: int) -> _Message | None:
     text = _READERS[kind](content) if isinstance(kind, str) and kind in _READERS else ""
     if not text:
         return None
-    is_loose = not id_of(record.get("uuid"))
     message_id = id_of(content.get("id")) if role == "assistant" else ""
-    is_command = role == "user" and text.startswith("/") and bool(_command(content.get("content")))
-    return _Message(number, role, text, time_of(record.get("timestamp")), message_id, is_loose, is_command)
+    is_prompt = kind == "user" and bool(id_of(record.get("uuid")))
+    is_command = kind == "user" and text.startswith("/") and bool(_command(content.get("content")))
+    return _Message(role, text, time_of(record.get("timestamp")), message_id, is_prompt, is_command)
 
 
 def _answer(message: dict[str, Any]) -> str:
@@ -292,7 +312,7 @@ def _first_message(file: InputFile) -> bytes | None:
     for number, record in lines:
         if number > _MOST_HEAD_LINES:
             break
-        if not _is_of_other_agent(record) and (message := _message_in(record, 0)):
+        if not _is_of_other_agent(record) and (message := _message_in(record)):
             return message.key
     return None
 

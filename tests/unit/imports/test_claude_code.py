@@ -241,16 +241,83 @@ def test_record_of_the_system_without_a_parent_does_not_end_the_branch(tmp_path)
     assert read_records(tmp_path, records) == [("user", "a"), ("assistant", "b"), ("user", "c")]
 
 
-def test_compaction_continues_after_the_message_that_it_names(tmp_path):
-    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "4", "parentUuid": None}
+def test_compaction_of_the_last_messages_does_not_remove_them(tmp_path):
+    boundary = {"type": "system", "subtype": "compact_boundary", "uuid": "5", "parentUuid": None}
     records = [
         record("user", "a", "1", None),
         record("assistant", "b", "2", "1"),
-        record("user", "on a branch that was left", "3", "2"),
+        record("user", "c", "3", "2"),
+        record("assistant", "d", "4", "3"),
         {**boundary, "logicalParentUuid": "2"},
-        record("user", "c", "5", "4"),
+        record("user", "summary", "6", "5", isCompactSummary=True),
+        record("user", "e", "7", "6"),
     ]
-    assert read_records(tmp_path, records) == [("user", "a"), ("assistant", "b"), ("user", "c")]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e"]
+
+
+def test_going_back_over_several_prompts(tmp_path):
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        {"type": "system", "uuid": "3", "parentUuid": "2"},
+        record("user", "old", "4", "3"),
+        record("assistant", "old answer", "5", "4"),
+        record("user", "old end", "6", "5"),
+        record("user", "c", "7", "2"),
+        record("assistant", "d", "8", "7"),
+        record("user", "other old end", "9", "8"),
+        record("user", "e", "10", "8"),
+    ]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e"]
+
+
+def test_parents_that_are_records_of_progress_lose_no_message(tmp_path):
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        {"type": "progress", "uuid": "p", "parentUuid": "2"},
+        record("user", [{"type": "tool_result", "content": "x"}], "3", "2"),
+        record("assistant", "c", "4", "3"),
+        record("user", "d", "5", "p"),
+        record("assistant", "e", "6", "5"),
+        record("user", "f", "7", "p2"),
+        record("assistant", "g", "8", "7"),
+    ]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+def test_missing_parents_lose_no_message(tmp_path):
+    kinds = ("user", "assistant")
+    records = [record(kinds[n % 2], f"text {n}", str(n), str(n - 1) if n % 5 else f"gone-{n}") for n in range(50)]
+    assert [text for _, text in read_records(tmp_path, records)] == [f"text {n}" for n in range(50)]
+
+
+def test_prompt_without_a_parent_late_in_a_session_loses_no_message(tmp_path):
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        record("user", "c", "3", "2"),
+        record("user", "d", "4", None),
+    ]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d"]
+
+
+def test_records_that_name_no_parents_follow_each_other(tmp_path):
+    records = [record("user", text, text, None) for text in "abc"]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c"]
+
+
+def test_prompt_whose_request_failed_counts_once(tmp_path):
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        record("user", "c", "3", "2"),
+        record("assistant", "API Error: 403", "4", "3", isApiErrorMessage=True),
+        record("user", "c", "5", "4"),
+        record("user", "d", "6", "2"),
+    ]
+    assert [text for _, text in read_records(tmp_path, records[:-1])] == ["a", "b", "c"]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "d"]
 
 
 def test_line_that_cannot_be_read_does_not_break_the_branch(tmp_path):

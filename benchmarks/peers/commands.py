@@ -1,5 +1,6 @@
 """Commands of the tools: run in a private home, without the network and without the user's settings and keys."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -66,14 +67,14 @@ def run(
 
 
 def end_group(process: subprocess.Popen, grace_seconds: float = 20) -> None:
-    """End a process that leads a process group, and the rest of the group if it does not end by itself."""
+    """End a process that leads a process group, and then the rest of the group."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(grace_seconds)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(grace_seconds)
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait(grace_seconds)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             stream.close()

@@ -19,8 +19,8 @@ MEASURED = {
     *((tool, mode) for tool in ("memoryd", "openclaw", "qmd", "basic-memory") for mode in ("keywords", "vectors")),
     ("memsearch", "vectors"),
 }
-# Numbers of the text that are not measured: the percentile of a column, and the oldest Python of basic-memory.
-DEFINITIONS = {"95th", "3.12"}
+# Numbers of the text that are not measured: a percentile, the name of a set, and the oldest Python of basic-memory.
+DEFINITIONS = {"95th", "2018", "3.12"}
 NUMBER = re.compile(r"(?<![\w@.,])\d[\d.,]*(?:\w+)?")
 UNIT = re.compile(r"(\d[\d.,]*)(?: |-)?(?:ms|s|seconds|MiB|GiB|%|percent|times|x)\b")
 
@@ -105,7 +105,8 @@ def test_figure_that_was_not_measured_is_found(results):
 
 
 def test_text_has_no_figures_of_its_own():
-    assert set(NUMBER.findall(prose(COMPARE.read_text(encoding="utf-8")))) == DEFINITIONS
+    figures = NUMBER.findall(prose(COMPARE.read_text(encoding="utf-8")))
+    assert {figure.rstrip(".,") for figure in figures} == DEFINITIONS
 
 
 def test_first_screen_shows_only_measured_figures(results):

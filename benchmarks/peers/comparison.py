@@ -23,6 +23,9 @@ BLOCK = 10
 COLD_SEARCHES = 5
 # A tool that fails as many times in succession is not asked any more.
 MOST_FAILURES = 5
+# The tools are idle if they take at most this much processor time in a second.
+IDLE_CPU_SECONDS = 0.1
+MOST_IDLE_WAIT_SECONDS = 60
 NOTHING = Judgement(recall=0.0, shown=0.0, rank=None)
 
 
@@ -102,6 +105,7 @@ class Comparison:
                 self._index(run, [*self._embeddings, *_processes(other for other in runs if other is not run)])
             for run in _working(runs):
                 self._start(run, questions[0])
+            wait_until_idle(_processes(runs))
             self._ask_in_blocks(runs, questions, notes)
             for run in runs:
                 run.peer.stop()
@@ -161,7 +165,7 @@ class Comparison:
 
     @staticmethod
     def _cpu_of(run: PeerRun) -> float:
-        return cpu_seconds(with_descendants(run.peer.processes()))
+        return 0.0 if run.failure else cpu_seconds(with_descendants(run.peer.processes()))
 
     def _search_cold(self, runs: Sequence[PeerRun], questions: Sequence[GoldenQuery]) -> None:
         costs: dict[str, list[ColdCosts]] = {run.peer.name: [] for run in runs}
@@ -198,6 +202,15 @@ class Comparison:
             notes = Notes(run.setup.notes)
             questions = replace(self._corpus, dated=False).sample_questions()
             run.undated = [ask(run, question, notes) for question in questions]
+
+
+def wait_until_idle(processes: Iterable[psutil.Process]) -> None:
+    """Wait until no process works in the background, e.g. reads all notes at its start; but at most a minute."""
+    roots, deadline, busy = list(processes), time.monotonic() + MOST_IDLE_WAIT_SECONDS, True
+    while roots and busy and time.monotonic() < deadline:
+        before = cpu_seconds(with_descendants(roots))
+        time.sleep(1)
+        busy = cpu_seconds(with_descendants(roots)) - before > IDLE_CPU_SECONDS
 
 
 def ask(run: PeerRun, question: GoldenQuery, notes: Notes) -> Answer:

@@ -1,7 +1,8 @@
 """FolderNotes and FolderTranscripts: the notes of an import in a workspace, and its transcripts in a folder.
 
 Each file is written in one step, below its root and without following links. A process that is killed leaves whole
-files, and at most one temporary file, which the next import removes.
+files, and at most one temporary file, which the next import removes. The names of new files are made durable together,
+at the end of the import: after a power failure before it, a repeated import writes what is missing.
 """
 
 import fcntl
@@ -27,7 +28,7 @@ from memoryd_server.sources import (
     read_file,
     resolve_for_append,
 )
-from memoryd_server.writing import EditedFile, file_errors, open_for_edit, write_new
+from memoryd_server.writing import EditedFile, file_errors, open_for_edit, sync_folders, write_new
 
 # Constant, so that the next import removes the temporary files of one that was killed.
 _DRAFT: Final = ".memoryd-import"
@@ -45,17 +46,25 @@ class FolderNotes:
         self._roots = roots
         self._max_file_bytes = max_file_bytes
         self._dry_run = dry_run
+        self._folders: set[tuple[str, ...]] = set()
 
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Let no other process import into the workspace until the block ends, if the file system supports locks.
+
+        The new files are durable at the end of the block.
 
         Raises:
             FileBusy: another process imports into it.
             FileNotFound, PathNotAllowed: the workspace does not exist, or is not a folder.
         """
         with _locked(self._roots.base()):
-            yield
+            try:
+                yield
+            finally:
+                with file_errors(self._roots.base()), suppress(FileNotFoundError):
+                    for folders in sorted(self._folders):
+                        sync_folders(self._roots.base(), folders)
 
     def paths(self, folder: str) -> list[str]:
         """Return the display paths of the Markdown files in a folder, none if it does not exist.
@@ -85,7 +94,11 @@ class FolderNotes:
 
     def create(self, path: str, data: bytes, mtime_ns: int | None) -> bool:
         """Write a new file, and the folders above it; return False if the path is taken. Raises as `NoteStore`."""
-        return _create(resolve_for_append(self._roots, path), data, mtime_ns)
+        location = resolve_for_append(self._roots, path)
+        is_new = _create(location, data, mtime_ns)
+        if is_new:
+            self._folders.add(location.parts[:-1])
+        return is_new
 
     def replace(self, path: str, data: bytes, expected: bytes, mtime_ns: int | None) -> bool:
         """Replace a file; return False if its SHA-256 is not `expected`. Raises as `NoteStore`."""
@@ -122,7 +135,10 @@ class FolderTranscripts:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with _locked(str(self._folder)) as descriptor:
             _remove_drafts(descriptor)
-            yield
+            try:
+                yield
+            finally:
+                os.fsync(descriptor)
 
     def read(self, session_id: str) -> bytes | None:
         """Return the bytes of a transcript; None if it does not exist. Raises as `FolderNotes.read`."""
@@ -189,7 +205,7 @@ def _read(location: Location, most_bytes: int) -> bytes | None:
 
 def _create(location: Location, data: bytes, mtime_ns: int | None, mode: int | None = None) -> bool:
     with file_errors(location.path):
-        return write_new(location, data, _DRAFT, mtime_ns=mtime_ns, mode=mode)
+        return write_new(location, data, _DRAFT, mtime_ns=mtime_ns, mode=mode, durable_name=False)
 
 
 def _change(location: Location, expected: bytes, change: Callable[[EditedFile], None]) -> bool:

@@ -49,7 +49,10 @@ class NoteStore(Protocol):
         """Return the content of a file; None if it does not exist."""
 
     def create(self, path: str, data: bytes, mtime_ns: int | None) -> bool:
-        """Write a new file durably; return False if the path is taken. None is the current time."""
+        """Write a new file, which is durable at the end of the import; return False if the path is taken.
+
+        A `mtime_ns` of None is the current time.
+        """
 
     def replace(self, path: str, data: bytes, expected: bytes, mtime_ns: int | None) -> bool:
         """Replace a file durably; return False if its SHA-256 is not `expected`."""

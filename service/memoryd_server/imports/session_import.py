@@ -19,7 +19,7 @@ class TranscriptStore(Protocol):
         """Return the bytes of a transcript; None if it does not exist."""
 
     def create(self, session_id: str, data: bytes, mtime_ns: int | None) -> bool:
-        """Write a new transcript durably; return False if it exists."""
+        """Write a new transcript, which is durable at the end of the import; return False if it exists."""
 
     def replace(self, session_id: str, data: bytes, before: bytes, mtime_ns: int | None) -> bool:
         """Replace a transcript, or extend it; return False if its content is not `before`."""

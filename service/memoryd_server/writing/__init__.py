@@ -27,7 +27,7 @@ from memoryd_server.writing.edit_rules import (
     require_size,
 )
 from memoryd_server.writing.edited_file import EditedFile, open_for_edit
-from memoryd_server.writing.files import file_errors, write_new
+from memoryd_server.writing.files import file_errors, sync_folders, write_new
 from memoryd_server.writing.folder_writer import FolderWriter
 from memoryd_server.writing.interrupted_writes import append_state, has_append_draft, is_applied
 from memoryd_server.writing.ledger import AppendState, LedgerEntry, stored_ledger
@@ -83,6 +83,7 @@ __all__ = [
     "require_same_request",
     "require_size",
     "stored_ledger",
+    "sync_folders",
     "text_field",
     "unified_diff",
     "write_new",

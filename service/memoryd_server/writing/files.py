@@ -78,6 +78,7 @@ def write_new(
     *,
     mtime_ns: int | None = None,
     mode: int | None = None,
+    durable_name: bool = True,
 ) -> bool:
     """Write a durable new file, creating the folders above it. Return False if the name is taken. Blocks.
 
@@ -87,7 +88,8 @@ def write_new(
 
     `draft` is the temporary name during the write; an older file of this name is removed. Only one thread may write
     with it at a time. `mtime_ns` is the time of the file, by default the current one, and `mode` its permissions, by
-    default those that the umask leaves.
+    default those that the umask leaves. Without `durable_name`, a power failure can remove the file as a whole until
+    `sync_folders` is called.
 
     Raises:
         PathNotAllowed: a component is a link or not a folder.
@@ -104,7 +106,7 @@ def write_new(
             _write(folder, draft, data, mtime_ns, mode)
             if not _give_name(folder, location.parts[-1], draft, renames):
                 return False
-            if _sync_names(location, folder):
+            if _sync_names(location, folder) if durable_name else leads_to(location, folder):
                 return True
         finally:
             os.close(folder)

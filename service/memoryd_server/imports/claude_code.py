@@ -166,8 +166,7 @@ class _Session:
         message = _message_in(record)
         parent = self._parent_of(record, is_prompt=message is not None and message.is_prompt)
         follows = self._follows[parent] if parent != _NONE else _NONE
-        # What follows a compaction does not follow a message before it.
-        self._follows.append(follows if message is None and not _is_compaction(record) else number)
+        self._follows.append(follows if message is None else number)
         if uuid:
             self._records[uuid] = number
         self.project = self.project or text_of(record.get("cwd"))[:MOST_PROJECT_CHARS]
@@ -196,7 +195,7 @@ class _Session:
                     if left.is_prompt:
                         places.pop(_place(left), None)
                 del kept[start:]
-                places[_place(message)] = start
+                places[_place(message)] = len(kept)
             # A prompt is written again if its request failed.
             if not (message.is_prompt and kept and kept[-1].is_prompt and kept[-1].text == message.text):
                 kept.append(message)
@@ -206,7 +205,7 @@ class _Session:
         before = len(self._follows) - 1
         parent = record.get("parentUuid")
         if isinstance(parent, str):
-            self._is_linked = self._is_linked or parent in self._records
+            self._is_linked = True
             return self._records.get(parent, before)
         return _NONE if is_prompt else before
 
@@ -214,10 +213,6 @@ class _Session:
 def _place(prompt: _Message) -> int:
     """Return a number that is the same for prompts that follow the same message, or without one, the same record."""
     return prompt.follows if prompt.follows != _NONE else -2 - prompt.parent
-
-
-def _is_compaction(record: dict[str, Any]) -> bool:
-    return record.get("subtype") == "compact_boundary" or record.get("isCompactSummary") is True
 
 
 def _is_of_other_agent(record: dict[str, Any]) -> bool:

@@ -255,11 +255,12 @@ def test_compaction_of_the_last_messages_does_not_remove_them(tmp_path):
     assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e"]
 
 
-def test_going_back_over_several_prompts(tmp_path):
+@pytest.mark.parametrize("parent", ["2", None])
+def test_going_back_over_several_prompts(tmp_path, parent):
     records = [
         record("user", "a", "1", None),
         record("assistant", "b", "2", "1"),
-        {"type": "system", "uuid": "3", "parentUuid": "2"},
+        {"type": "system", "uuid": "3", "parentUuid": parent},
         record("user", "old", "4", "3"),
         record("assistant", "old answer", "5", "4"),
         record("user", "old end", "6", "5"),
@@ -286,9 +287,40 @@ def test_parents_that_are_records_of_progress_lose_no_message(tmp_path):
     assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e", "f", "g"]
 
 
-def test_missing_parents_lose_no_message(tmp_path):
+def test_parents_before_the_first_message_lose_no_message(tmp_path):
+    records = [
+        {"type": "attachment", "uuid": "h", "parentUuid": None},
+        {"type": "progress", "uuid": "p", "parentUuid": "h"},
+        record("user", "a", "1", "h"),
+        record("assistant", "b", "2", "1"),
+        record("user", "c", "3", "p"),
+    ]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c"]
+    # The prompt that follows the same record takes the place of the first one.
+    changed = [*records, record("user", "d", "4", "h")]
+    assert [text for _, text in read_records(tmp_path, changed)] == ["d"]
+
+
+def test_parent_on_a_branch_that_was_left_loses_no_message(tmp_path):
+    records = [
+        record("user", "a", "1", None),
+        record("assistant", "b", "2", "1"),
+        record("user", "old", "3", "2"),
+        record("assistant", "old answer", "4", "3"),
+        record("user", "old end", "5", "4"),
+        record("user", "c", "6", "2"),
+        record("assistant", "d", "7", "6"),
+        record("user", "e", "8", "7"),
+        record("assistant", "f", "9", "8"),
+        record("user", "g", "10", "4"),
+    ]
+    assert [text for _, text in read_records(tmp_path, records)] == ["a", "b", "c", "d", "e", "f", "g"]
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+def test_missing_parents_lose_no_message(tmp_path, step):
     kinds = ("user", "assistant")
-    records = [record(kinds[n % 2], f"text {n}", str(n), str(n - 1) if n % 5 else f"gone-{n}") for n in range(50)]
+    records = [record(kinds[n % 2], f"text {n}", str(n), str(n - 1) if n % step else f"gone-{n}") for n in range(50)]
     assert [text for _, text in read_records(tmp_path, records)] == [f"text {n}" for n in range(50)]
 
 

@@ -89,9 +89,10 @@ def test_usage_includes_ended_grandchildren_and_leaves_out_other_trees():
         try:
             with TreeUsage([psutil.Process(other.pid)]) as usage:
                 subprocess.run([sys.executable, "-c", PARENT], check=True)
+                wait_until(lambda: cpu_seconds([psutil.Process(other.pid)]) >= 0.5)
         finally:
             other.kill()
-    assert 0.15 <= usage.cpu_seconds < 2
+    assert 0.15 <= usage.cpu_seconds < 0.6
     assert usage.seconds >= 0.2
     assert usage.peak_rss_mib > 5
 
@@ -102,6 +103,12 @@ def test_usage_includes_a_process_that_still_runs():
         wait_until(lambda: cpu_seconds(with_descendants([psutil.Process(process.pid)])) >= 0.15)
     process.communicate()
     assert usage.cpu_seconds >= 0.15
+
+
+def test_processor_time_of_a_process_includes_its_ended_children():
+    with subprocess.Popen([sys.executable, "-c", PARENT + "; input()"], stdin=subprocess.PIPE) as process:
+        wait_until(lambda: cpu_seconds([psutil.Process(process.pid)]) >= 0.15)
+        process.communicate()
 
 
 def test_processes_that_have_ended_are_left_out():

@@ -42,6 +42,7 @@ USES = {
     "_ANY": "match",
     "_BEFORE_A_DATE": "search",
     "_BEFORE_A_PERIOD": "search",
+    "_GENERATED": "match",
 }
 # Functions that compile what they are given: tests of their own attack what they make.
 COMPILERS = {

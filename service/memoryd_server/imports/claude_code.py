@@ -29,7 +29,6 @@ from memoryd_server.imports.json_lines import (
     SessionTooLarge,
     TextBudget,
     id_of,
-    tag_pattern,
     text_of,
     texts_of,
     time_of,
@@ -58,11 +57,11 @@ _SYNTHETIC_MODEL = "<synthetic>"
 _EMPTY_ANSWER = "(no content)"
 
 # What Claude Code adds to the messages of the user, or writes in their place.
-_GENERATED = tag_pattern(
-    r"system-reminder|command-(?:name|message|args|contents)|local-command-(?:stdout|stderr|caveat)"
+_GENERATED = re.compile(
+    r"\s*<(system-reminder|command-(?:name|message|args|contents)|local-command-(?:stdout|stderr|caveat)"
     r"|bash-(?:input|stdout|stderr)|user-memory-input|user-prompt-submit-hook|session-start-hook|post-tool-use-hook"
     r"|ide_(?:opened_file|selection|diagnostics)|task-notification|teammate-message|cross-session-message"
-    r"|fork-boilerplate|mcp-(?:resource|polling)-update|tick|goal"
+    r"|fork-boilerplate|mcp-(?:resource|polling)-update|tick|goal)(?:\s[^<>\n]{0,200})?>"
 )
 _REMINDER_OPENS, _REMINDER_CLOSES = "<system-reminder>", "</system-reminder>"
 _INTERRUPTED = re.compile(r"\[Request interrupted by user[^\]\n]{0,100}\]")

@@ -33,7 +33,6 @@ from memoryd_server.imports.json_lines import (
     SessionTooLarge,
     TextBudget,
     id_of,
-    tag_pattern,
     text_of,
     texts_of,
     time_of,
@@ -58,11 +57,11 @@ _TEXT = frozenset({"input_text", "output_text", "text"})
 _AGENT_SOURCES = frozenset({"subagent", "subAgent", "internal"})
 _AGENT_THREADS = frozenset({"subagent", "memory_consolidation", "guardian_review"})
 
-_GENERATED = tag_pattern(
-    r"environment_context|user_instructions|INSTRUCTIONS|skill|user_shell_command|turn_aborted|subagent_notification"
+_GENERATED = re.compile(
+    r"\s*<(environment_context|user_instructions|INSTRUCTIONS|skill|user_shell_command|turn_aborted|subagent_notification"
     r"|goal_context|codex_internal_context|recommended_plugins|external_\w{1,100}|application_context|hook_prompt"
     r"|collaboration_mode|personality_spec|realtime_conversation|(?:apps|skills|plugins)_instructions|user_action"
-    r"|exec-command-completed|worker_question|image"
+    r"|exec-command-completed|worker_question|image)(?:\s[^<>\n]{0,200})?>"
 )
 _IMAGE = re.compile(r"</?image(?:\s[^<>\n]{0,200})?>")
 _AGENTS_FILE = "# AGENTS.md instructions"

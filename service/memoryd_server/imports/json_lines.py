@@ -155,13 +155,10 @@ def texts_of(content: Any, types: frozenset[str]) -> list[str]:
     return [text for block in blocks if (text := text_of(block.get("text")))]
 
 
-def tag_pattern(names: str) -> re.Pattern[str]:
-    """Return a pattern for the opening tags of generated elements, from a regular expression for their names."""
-    return re.compile(rf"\s*<({names})(?:\s[^<>\n]{{0,200}})?>")
-
-
 def without_elements(text: str, opening: re.Pattern[str]) -> str:
     """Return a text without the generated elements at its start, and without white space around the rest.
+
+    `opening` matches white space and an opening tag, whose name is group 1.
 
     An element that is not closed is ordinary text. So is one within a text, which people may have quoted.
     """

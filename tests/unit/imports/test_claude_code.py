@@ -4,7 +4,7 @@ import json
 import zipfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -543,9 +543,9 @@ def test_messages_are_in_the_order_of_the_file_and_at_most_once(tmp_path_factory
 def test_elements_are_removed_in_linear_time(tmp_path, text):
     def seconds(count):
         path = write(tmp_path, [record("user", text * count, "1", None)])
-        start = perf_counter()
+        start = thread_time()
         read(path)
-        return perf_counter() - start
+        return thread_time() - start
 
     count = 200_000 // len(text) + 1
     seconds(count)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from string import ascii_letters
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -405,9 +405,9 @@ def test_any_records_can_be_read(tmp_path_factory, files):
 def test_generated_text_is_removed_in_linear_time(tmp_path, text):
     def seconds(count):
         path = write(tmp_path, meta(), said("user", "# " + text * count), said("user", text * count))
-        start = perf_counter()
+        start = thread_time()
         read(path)
-        return perf_counter() - start
+        return thread_time() - start
 
     count = 200_000 // len(text) + 1
     seconds(count)

@@ -1,6 +1,7 @@
 """What of a session file can be read, and which values are used."""
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from memoryd_server.imports.json_lines import (
     SessionTooLarge,
     TextBudget,
     id_of,
-    tag_pattern,
     texts_of,
     time_of,
     without_elements,
@@ -24,7 +24,7 @@ from memoryd_server.imports.json_lines import (
 from memoryd_server.sources import MOST_LINE_BYTES
 from memoryd_server.sources.compression import zstd
 
-GENERATED = tag_pattern("note|system-[a-z]+")
+GENERATED = re.compile(r"\s*<(note|system-[a-z]+)(?:\s[^<>\n]{0,200})?>")
 
 
 def lines_of(path: Path) -> JsonLines:

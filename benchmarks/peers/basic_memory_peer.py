@@ -11,11 +11,14 @@ from peer import Mode, Setup, Shown
 from python_tools import BASIC_MEMORY
 
 PROJECT = "notes"
+# Of 36 questions, the default of 0.55 finds what keywords alone find (recall@6 .611), 0.3 finds .854 and 0 finds .826.
+LEAST_SIMILARITY = 0.3
 REMARKS = (
     "A result is a whole note, so that it counts for all lines of the note.",
     "Asked for JSON, with up to 4,000 characters of each note and the matching passages.",
     "By default, the tool returns a list of the notes with up to 200 characters of the matching passages.",
     "It writes a title, a type and a permalink into the front matter of each note that it indexes.",
+    "`semantic_min_similarity` is 0.3: its default of 0.55 removes nearly all results of this model's vectors.",
     'Keywords: `default_search_type: "text"`, and an index without embeddings.',
     "Checks for updates and events about its promotions are turned off.",
 )
@@ -23,7 +26,7 @@ OTHER_SQLITE = "The sqlite3 of this Python cannot load extensions, and is replac
 
 
 class BasicMemoryPeer:
-    """The MCP server with the default settings, except the embedding provider."""
+    """The MCP server with the default settings, except the provider and the least similarity of vectors."""
 
     name = "basic-memory"
     modes: tuple[Mode, ...] = ("keywords", "vectors")
@@ -57,6 +60,7 @@ class BasicMemoryPeer:
             "semantic_embedding_dimensions": 384,
             "semantic_embedding_api_base": setup.embeddings_url or None,
             "semantic_embedding_api_key": "none",
+            "semantic_min_similarity": LEAST_SIMILARITY,
         }
         config.mkdir()
         (config / "config.json").write_text(json.dumps(settings), "utf-8")

@@ -51,10 +51,13 @@ class Corpus:
     def write(self, workspace: Path) -> None:
         """Write the notes of all sets to `memory/<set>/<part>/`, and synthetic notes until there are `files`.
 
-        If the sets have more notes than `files`, the notes that answer the questions come first.
+        If the sets have more notes than `files`, the notes that answer the questions come first, then others in a
+        fixed random order.
         """
         wanted = {answer.span.path for query in self.sample_questions() for answer in query.gold}
-        notes = sorted(self._notes(), key=lambda note: note[0] not in wanted)[: self.files]
+        notes = list(self._notes())
+        random.Random(SEED).shuffle(notes)
+        notes = sorted(notes, key=lambda note: note[0] not in wanted)[: self.files]
         for path, file in notes:
             target = workspace / path
             target.parent.mkdir(parents=True, exist_ok=True)

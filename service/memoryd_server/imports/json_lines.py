@@ -8,11 +8,11 @@ import re
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.imports.conversation import Unreadable
-from memoryd_server.imports.input_files import InputFile
+from memoryd_server.imports.input_files import MAX_RATIO, InputFile
 from memoryd_server.sources import MOST_LINE_BYTES, BoundedLines, CompressedLines
 
 COMPRESSED_SUFFIX: Final = ".zst"
@@ -23,8 +23,8 @@ MOST_TEXT_BYTES: Final = 64 << 20
 MOST_PROJECT_CHARS: Final = 1000
 """A longer path of a working directory is cut off."""
 
-# A compressed session file may expand to this size.
-_MOST_EXPANDED_BYTES = 8 << 30
+# A compressed file may expand to `MAX_RATIO` times its size and this much more.
+_EXTRA_BYTES = 1 << 20
 _MOST_ID_CHARS = 200
 _MOST_REASON_CHARS = 200
 _MIB = 1 << 20
@@ -76,12 +76,7 @@ class JsonLines:
         number = 0
         try:
             with self._file.open() as stream:
-                lines = (
-                    CompressedLines(stream, max_bytes=_MOST_EXPANDED_BYTES, max_line_bytes=MOST_LINE_BYTES)
-                    if self._file.name.endswith(COMPRESSED_SUFFIX)
-                    else BoundedLines(stream, max_bytes=sys.maxsize, max_line_bytes=MOST_LINE_BYTES)
-                )
-                for line in lines:
+                for line in self._lines(stream):
                     number += 1
                     if (record := self._parse(number, line)) is not None:
                         self.count += 1
@@ -98,6 +93,12 @@ class JsonLines:
             for problem, (first, count) in self._problems.items()
         ]
         return found if self._error is None else [*found, self._error]
+
+    def _lines(self, stream: BinaryIO) -> BoundedLines:
+        if not self._file.name.endswith(COMPRESSED_SUFFIX):
+            return BoundedLines(stream, max_bytes=sys.maxsize, max_line_bytes=MOST_LINE_BYTES)
+        most_bytes = self._file.size_bytes * MAX_RATIO + _EXTRA_BYTES
+        return CompressedLines(stream, max_bytes=most_bytes, max_line_bytes=MOST_LINE_BYTES)
 
     def _parse(self, number: int, line: bytes | None) -> dict[str, Any] | None:
         if line is None:

@@ -89,6 +89,14 @@ def test_damaged_compressed_file_yields_what_is_before_the_damage(tmp_path):
     assert unreadable.reason.startswith(f"reading stopped after line {len(found)}: ")
 
 
+def test_file_that_expands_to_hundreds_of_times_its_size_is_not_read_to_its_end(tmp_path):
+    path = tmp_path / "a.jsonl.zst"
+    path.write_bytes(zstd.compress(b'{"a": 1}\n' + b"\n" * (16 << 20)))
+    found, (unreadable,) = read(path)
+    assert found == [(1, {"a": 1})]
+    assert unreadable.reason.endswith("expands to more bytes than are read")
+
+
 def test_file_that_is_not_compressed_in_spite_of_its_name(tmp_path):
     path = tmp_path / "a.jsonl.zst"
     path.write_bytes(b'{"a": 1}\n')

@@ -46,7 +46,7 @@ MOST_MESSAGES: Final = 300_000
 
 _INDEX_FILE = "session_index.jsonl"
 _ID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_NAME = re.compile(rf"rollout-.{{0,40}}?-?({_ID})(?:_({_ID}))?\.jsonl(?:\.zst)?")
+_NAME = re.compile(rf"rollout-(.{{0,40}}?)-?({_ID})(?:_({_ID}))?\.jsonl(?:\.zst)?")
 _MOST_HEAD_RECORDS = 10
 _MOST_NAMES = 100_000
 _MOST_TITLE_CHARS = 500
@@ -106,7 +106,7 @@ class _Rollout:
 
     `rollout_id` is the id of the file: that of the thread for the first file of the thread. `base` is the id of the
     file that it continues, before the record `base_end`; empty if it is complete. `source` is the id of the thread that
-    it is a fork of; empty if it is none or does not repeat its messages.
+    it is a fork of; empty if it is none or does not repeat its messages. `named_time` is the time in the file's name.
     """
 
     file: InputFile
@@ -115,14 +115,16 @@ class _Rollout:
     base: str
     base_end: int
     source: str
+    named_time: str
     time: datetime | None
     project: str
 
     @property
-    def age(self) -> tuple[datetime, bool, int, int, str]:
+    def age(self) -> tuple[str, datetime, bool, int, int, str]:
         """The order of the files of a thread: the last one counts."""
         is_plain = not self.file.name.endswith(COMPRESSED_SUFFIX)
-        return self.time or _EARLIEST, is_plain, self.file.size_bytes, self.file.modified_ns, self.file.name
+        size, modified = self.file.size_bytes, self.file.modified_ns
+        return self.named_time, self.time or _EARLIEST, is_plain, size, modified, self.file.name
 
 
 @dataclass(slots=True)
@@ -269,7 +271,7 @@ def _first_record(file: InputFile) -> dict[str, Any]:
 def _rollout(file: InputFile, meta: dict[str, Any]) -> _Rollout:
     name = PurePosixPath(file.path or file.name).name
     match = _NAME.fullmatch(name)
-    named, rollout_id = (match[1].lower(), (match[2] or match[1]).lower()) if match else ("", "")
+    named, rollout_id = (match[2].lower(), (match[3] or match[2]).lower()) if match else ("", "")
     thread_id = id_of(meta.get("id")) or named or id_of(name.removesuffix(COMPRESSED_SUFFIX).removesuffix(".jsonl"))
     position = meta.get("history_base")
     base: dict[str, Any] = position if isinstance(position, dict) else {}
@@ -281,6 +283,7 @@ def _rollout(file: InputFile, meta: dict[str, Any]) -> _Rollout:
         base_id,
         whole_number(base.get("end_ordinal_exclusive"), _MOST_ORDINAL) or 0,
         "" if base_id else id_of(meta.get("forked_from_id")),
+        match[1] if match else "",
         time_of(meta.get("timestamp")),
         text_of(meta.get("cwd"))[:MOST_PROJECT_CHARS],
     )

@@ -212,6 +212,15 @@ def test_chain_of_pages(tmp_path):
     assert [text for _, text in spoken(conversation)] == ["a", "b", "c", "d"]
 
 
+def test_page_is_the_newer_file_by_its_name_if_the_described_times_are_equal(tmp_path):
+    base = {"thread_id": THREAD, "end_ordinal_exclusive": 2}
+    page = write(tmp_path, meta(history_base=base), said("user", "b"), name=f"{THREAD}_{PAGES[0]}")
+    page.rename(page.with_name(page.name.replace("T10-00-00", "T10-00-01")))
+    write(tmp_path, meta(), said("user", "a"), said("user", "reverted " * 100))
+    (conversation,) = read(tmp_path)
+    assert [text for _, text in spoken(conversation)] == ["a", "b"]
+
+
 def test_cycle_of_pages_ends(tmp_path):
     first, second = PAGES
     for page, other in ((first, second), (second, first)):

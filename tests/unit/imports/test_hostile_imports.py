@@ -13,6 +13,7 @@ from memoryd_server.chunk import memory_chunks, split_front_matter
 from memoryd_server.cli.main import main
 from memoryd_server.imports import (
     CONVERSATION_FORMATS,
+    Effect,
     FolderNotes,
     FolderTranscripts,
     ImportOptions,
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.attacks
 
 MOST = 1 << 25
 TIME = "2025-03-14T09:26:53Z"
-FIELDS = {"title", "origin", "conversation", "created", "updated", "project", "messages", "import_sha256", "part"}
+FIELDS = {"title", "origin", "conversation", "document", "created", "updated", "project", "messages", "import_sha256"}
 FORMATS = sorted(CONVERSATION_FORMATS)
 
 IDS = [
@@ -336,6 +337,41 @@ def test_ids_do_not_lead_out_of_the_folder(attack):
     attack.write([Talk(own=own, texts=(f"question {own}", "answer")) for own in IDS])
     notes = attack.check(len(IDS))
     assert all(any(json.dumps(own, ensure_ascii=False) in text for text in notes) for own in IDS[:9])
+
+
+def test_documents_stay_in_their_place(tmp_path):
+    attack = Attack(tmp_path, "claude")
+    projects = [
+        {
+            "uuid": f"project-{place}",
+            "name": value,
+            "description": value,
+            "prompt_template": f"text {place}\n{text}",
+            "created_at": time,
+            "docs": [{"uuid": own, "filename": value, "content": f"text {place}\n{text}", "created_at": time}],
+        }
+        for place, (value, text, own, time) in enumerate(zip(TITLES, TEXTS, IDS + BAD_IDS, TIMES, strict=False))
+    ]
+    files = [{"path": f"{own}/{value}", "content": text} for own, value, text in zip(IDS, TITLES, TEXTS, strict=False)]
+    memories = {
+        "account_uuid": "../..",
+        "conversations_memory": TEXTS[0],
+        "project_memories": {own: text for own, text in zip(IDS, TEXTS, strict=False) if own != "\ud800"},
+        "memory_files": files,
+    }
+    (attack.export / "projects.json").write_text(json.dumps(projects))
+    (attack.export / "memories.json").write_text(json.dumps([memories]))
+    report = attack.run()
+    before = attack.files()
+    assert report.counts[Effect.NEW] > 40
+    assert not report.conflicts
+    for path, (data, _, _) in before.items():
+        assert path.parent == attack.workspace / "memory" / "imported" / "claude"
+        check_name(path.name)
+        check_text(data.decode())
+        check_note(path.name, data)
+    assert not attack.run().paths
+    assert attack.files() == before
 
 
 def test_unusable_ids_are_listed(attack):

@@ -98,14 +98,14 @@ class OpenClawHome:
             **OFFLINE,
         }
 
-    def run(self, *arguments, check=True):
+    def run(self, *arguments, check=True, seconds=COMMAND_SECONDS):
         """Run an `openclaw` command to its end."""
         done = subprocess.run(
             [str(NODE), str(COMMAND), *map(str, arguments)],
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=COMMAND_SECONDS,
+            timeout=seconds,
             check=False,
         )
         assert done.returncode == 0 or not check, f"{arguments}: {done.stdout[-3000:]} {done.stderr[-3000:]}"

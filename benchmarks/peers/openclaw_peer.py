@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from commands import COMMAND_SECONDS
 from peer import Mode, PeerUnavailableError, Setup, Shown
 
 REPOSITORY = Path(__file__).parents[2]
@@ -59,7 +60,7 @@ class OpenClawPeer:
         return search
 
     def index(self) -> None:
-        self._home.run("memory", "index", "--force")
+        self._home.run("memory", "index", "--force", seconds=COMMAND_SECONDS)
 
     def start(self) -> None:
         self._gateway = psutil.Process(self._stack.enter_context(self._home.gateway()).pid)

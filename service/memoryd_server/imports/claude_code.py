@@ -55,6 +55,7 @@ _SUMMARY = "summary"
 _KINDS = frozenset({*_TITLES, _SUMMARY, "file-history-snapshot"})
 _SYNTHETIC_MODEL = "<synthetic>"
 _EMPTY_ANSWER = "(no content)"
+_LEADER = "team-lead"
 
 # What Claude Code adds to the messages of the user, or writes in their place.
 _GENERATED = re.compile(
@@ -215,7 +216,9 @@ def _place(prompt: _Message) -> int:
 
 
 def _is_of_other_agent(record: dict[str, Any]) -> bool:
-    return record.get("isSidechain") is True or bool(text_of(record.get("teamName")))
+    # The session of the user who leads a team has the name of the team, too.
+    is_of_teammate = bool(text_of(record.get("teamName"))) and text_of(record.get("agentName")) not in {"", _LEADER}
+    return record.get("isSidechain") is True or is_of_teammate
 
 
 def _message_in(record: dict[str, Any]) -> _Message | None:

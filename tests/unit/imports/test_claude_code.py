@@ -440,13 +440,19 @@ def test_generated_messages_of_the_user_are_left_out(tmp_path, text):
         {"isCompactSummary": True},
         {"isApiErrorMessage": True},
         {"isSidechain": True},
-        {"teamName": "builders"},
+        {"teamName": "builders", "agentName": "roofer"},
         {"message": {"model": "<synthetic>", "content": [{"type": "text", "text": "Prompt is too long"}]}},
     ],
 )
 def test_marked_records_are_left_out(tmp_path, fields):
     records = [record("user", "a", "1", None), record("assistant", "x", "2", "1", **fields)]
     assert read_records(tmp_path, [*records, record("assistant", "b", "3", "2")]) == [("user", "a"), ("assistant", "b")]
+
+
+@pytest.mark.parametrize("name", [{}, {"agentName": "team-lead"}])
+def test_session_of_the_leader_of_a_team_is_read(tmp_path, name):
+    records = [record("user", "a", "1", None, teamName="builders", **name)]
+    assert read_records(tmp_path, records) == [("user", "a")]
 
 
 def test_quoted_elements_within_a_message_stay(tmp_path):

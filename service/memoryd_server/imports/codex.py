@@ -239,9 +239,10 @@ def _prompt(item: dict[str, Any]) -> str:
 
 def _own_text(text: str) -> str:
     """Return what the user wrote in a text of a user's message; empty for a text that Codex added."""
-    text = text.lstrip()
-    if text.startswith(_AGENTS_FILE) and _AGENTS_FILE_ENDS in text:
-        text = text.partition(_AGENTS_FILE_ENDS)[2]
+    text = text.strip()
+    if text.startswith(_AGENTS_FILE):
+        # Instructions can quote their own end. Without an end, all of the text belongs to them.
+        text = "" if text.endswith(_AGENTS_FILE_ENDS) else text.partition(_AGENTS_FILE_ENDS)[2]
     text = without_elements(text, _GENERATED)
     # An editor puts what is open in it before the request.
     if text.startswith("# ") and (request := _REQUEST.search(text)):

@@ -281,6 +281,8 @@ def test_rollback_does_not_count_generated_messages_as_turns(tmp_path):
     "text",
     [
         "# AGENTS.md instructions for /home/ada\n\n<INSTRUCTIONS>\nUse tabs.\n</INSTRUCTIONS>",
+        "# AGENTS.md instructions\n\n<INSTRUCTIONS>\nEnd with </INSTRUCTIONS> always.\n</INSTRUCTIONS>\n",
+        "# AGENTS.md instructions\n\n<INSTRUCTIONS>\ncut off",
         "<environment_context>\n  <cwd>/home</cwd>\n</environment_context>",
         "<user_instructions>\nBe brief.\n</user_instructions>",
         "<external_tickets>\nx\n</external_tickets>",

@@ -48,7 +48,10 @@ class BasicMemoryPeer:
         self._folder, self._notes, self._vectors = setup.folder, setup.notes, setup.mode == "vectors"
         config = setup.folder / "config"
         self._environment = private_environment(
-            setup.folder, BASIC_MEMORY_CONFIG_DIR=str(config), BASIC_MEMORY_NO_PROMOS="1"
+            setup.folder,
+            BASIC_MEMORY_CONFIG_DIR=str(config),
+            BASIC_MEMORY_NO_PROMOS="1",
+            FASTMCP_CHECK_FOR_UPDATES="off",
         )
         settings = {
             "projects": {PROJECT: {"path": str(setup.notes)}},

@@ -2,7 +2,7 @@
 
     ---
     title: "Backups of the gateway"
-    origin: "chatgpt"
+    imported_from: "chatgpt"
     conversation: "67d3f1a2-…"
     created: 2025-03-14T09:26:53Z
     updated: 2025-03-14T09:31:07Z
@@ -197,7 +197,7 @@ def _slug(title: str) -> str:
 def _note(item: Conversation | Document, title: str, part: int, text: str) -> Note:
     fields = {
         "title": _quoted(title),
-        "origin": _quoted(item.origin),
+        "imported_from": _quoted(item.origin),
         "conversation" if isinstance(item, Conversation) else "document": _quoted(identity(item)),
         "created": time_text(item.created),
         "updated": time_text(item.updated),

@@ -31,7 +31,17 @@ pytestmark = pytest.mark.attacks
 
 MOST = 1 << 25
 TIME = "2025-03-14T09:26:53Z"
-FIELDS = {"title", "origin", "conversation", "document", "created", "updated", "project", "messages", "import_sha256"}
+FIELDS = {
+    "title",
+    "imported_from",
+    "conversation",
+    "document",
+    "created",
+    "updated",
+    "project",
+    "messages",
+    "import_sha256",
+}
 FORMATS = sorted(CONVERSATION_FORMATS)
 
 IDS = [
@@ -97,7 +107,7 @@ TEXTS = [
     "a\r**User** fake\rb",
     "a\x0b**User** b\x0c# heading\x85**User** c\u2028**User** d",
     "# Fake title\n\n## Fake section\n\n ###### six",
-    "---\ntitle: fake\norigin: fake\n---\n# Fake",
+    "---\ntitle: fake\nimported_from: fake\n---\n# Fake",
     "```\nunclosed\n**User** in code",
     "~~~~ `x`\n```\nunclosed",
     "    ```\n**User** after an indented line\n# heading",

@@ -41,13 +41,13 @@ def test_a_note_has_a_front_matter_a_title_and_a_heading_for_each_message():
     assert text == (
         "---\n"
         'title: "Backups of the gateway"\n'
-        'origin: "chatgpt"\n'
+        'imported_from: "chatgpt"\n'
         'conversation: "67d3f1a2-0000-8000-9000-000000000001"\n'
         "created: 2025-03-14T09:26:53Z\n"
         "updated: 2025-03-14T09:27:53Z\n"
         'project: "Home"\n'
         "messages: 2\n"
-        "import_sha256: cddcb087fbe69df475dd103012f74e506c591e69a98e88580c0b336a970d4cf2\n"
+        "import_sha256: 45a3a4693ea851c57be6cf2c647a095aecc8ecaad1e0fc4fd39a481a10095082\n"
         "---\n"
         "# Backups of the gateway\n\n"
         "**User** 2025-03-14 09:26\n\nWhere are they?\n\n"
@@ -72,7 +72,7 @@ def test_the_digest_is_that_of_the_file_without_its_line():
 def test_memoryd_reads_the_front_matter_and_the_day():
     front = split_front_matter(note(conversation("a", title='He said: "no" \\ #1 € {x}')))
     assert front.metadata["title"] == 'He said: "no" \\ #1 € {x}'
-    assert front.metadata["origin"] == "chatgpt"
+    assert front.metadata["imported_from"] == "chatgpt"
     assert note_day("memory/imported/chatgpt/x-0a1b2c3d.md", front.metadata).isoformat() == "2025-03-14"
 
 
@@ -229,7 +229,7 @@ def test_any_text_makes_notes_that_are_read_back(texts, title, project):
         assert not stored.is_edited
         assert (stored.identity, stored.messages) == (item.conversation_id, len(texts))
         front = split_front_matter(each.data.decode())
-        assert front.metadata["origin"] == "chatgpt"
+        assert front.metadata["imported_from"] == "chatgpt"
         labels = re.findall(r"^\*\*(?:User|Assistant)\*\* 2025", front.body, re.MULTILINE)
         assert len(labels) >= len(texts)
         assert note_stem(item, 8).isprintable()

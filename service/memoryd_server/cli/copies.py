@@ -18,11 +18,10 @@ from memoryd_server.cli.options import (
     bytes_text,
     complain,
     fail,
-    json_option,
+    location_options,
     print_json,
     printable,
     reported,
-    settings_options,
 )
 from memoryd_server.cli.progress import progress_bar
 
@@ -33,7 +32,8 @@ if TYPE_CHECKING:
 _F = TypeVar("_F", bound=Callable[..., Any])
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 _MOST_SHOWN = 20
-_SESSIONS_HELP = "Also copy the transcripts, from or to this folder. Existing transcripts are extended, never replaced."
+_KEPT = "A transcript that exists is extended, never replaced."
+_JSON_HELP = "Print the report as JSON: numbers of files, and the paths of those that were kept or skipped."
 
 
 @click.group()
@@ -41,41 +41,47 @@ def export() -> None:
     """Copy memory files and transcripts from the database of memoryd.store.url."""
 
 
-def _copy_options(command: _F) -> _F:
-    for option in (
-        click.argument("folder", type=_FOLDER),
-        json_option,
-        click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
-        click.option("--replace", is_flag=True, help="Replace memory files that differ. Default: keep and list them."),
-        click.option("--sessions", type=_FOLDER, help=_SESSIONS_HELP),
-        agent_option,
-    ):
-        command = option(command)
-    return settings_options(command)
+def _copy_options(sessions_help: str) -> Callable[[_F], _F]:
+    def add(command: _F) -> _F:
+        for option in (
+            click.argument("folder", type=_FOLDER),
+            click.option("--json", "as_json", is_flag=True, help=_JSON_HELP),
+            click.option("--dry-run", is_flag=True, help="Copy nothing; show what would be copied."),
+            click.option(
+                "--replace", is_flag=True, help="Replace memory files that differ. Default: keep and list them."
+            ),
+            click.option("--sessions", type=_FOLDER, help=f"{sessions_help} {_KEPT}"),
+            agent_option,
+        ):
+            command = option(command)
+        return location_options(command)
+
+    return add
 
 
 @click.command(name="folder")
-@_copy_options
+@_copy_options("Also copy the transcripts in this folder into the database.")
 def import_folder(**given: Any) -> None:
-    """Copy the memory files of FOLDER, a workspace, into the database.
+    """Copy the memory files of the workspace FOLDER into PostgreSQL (memoryd.store.url).
 
     These are MEMORY.md, memory.md, USER.md, DREAMS.md, .memoryignore and the Markdown files below memory/. Files that
     are equal in the database are not copied, so an interrupted import can be repeated; no file is deleted. At the end,
     the SHA-256 of all files is compared. If a file was kept because it differs, was skipped, or changed during the
     import, the command lists it and exits with status 1. Running daemons are notified at the end, and index the files
-    then; one that is not connected to the database at that moment does when it is connected again.
+    then; a daemon that is not connected to the database at that moment indexes them after it has connected again.
     """
     _run(given, into_database=True)
 
 
 @export.command(name="folder")
-@_copy_options
+@_copy_options("Also copy the transcripts from the database into this folder.")
 def export_folder(**given: Any) -> None:
-    """Copy the memory files of an agent from the database into FOLDER, which is created if it is missing.
+    """Copy the memory files of an agent from PostgreSQL (memoryd.store.url) into FOLDER.
 
-    Files that are equal are not written, so an interrupted export can be repeated; other files in FOLDER are not
-    changed. At the end, the SHA-256 of all files is compared. If a file was kept because it differs, was skipped, or
-    changed during the export, the command lists it and exits with status 1. The history of edits is not exported.
+    FOLDER is created if it is missing. Files that are equal are not written, so an interrupted export can be repeated;
+    other files in FOLDER are not changed. At the end, the SHA-256 of all files is compared. If a file was kept because
+    it differs, was skipped, or changed during the export, the command lists it and exits with status 1. The history of
+    edits is not exported.
     """
     _run(given, into_database=False)
 
@@ -83,8 +89,7 @@ def export_folder(**given: Any) -> None:
 def _run(given: Mapping[str, Any], *, into_database: bool) -> None:
     from memoryd_server.app import open_copies  # noqa: PLC0415 -- not needed for help
 
-    config, state_dir, workspace = given["config"], given["state_dir"], given["workspace"]
-    common = CommonOptions(config, state_dir, workspace, None, given["token_file"])
+    common = CommonOptions(given["config"], given["state_dir"], given["workspace"], address=None, token_file=None)
     folder, sessions = given["folder"], given["sessions"]
     with reported():
         settings = common.settings(read_secrets=False)

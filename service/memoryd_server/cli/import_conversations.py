@@ -15,15 +15,13 @@ from memoryd_server.cli.copies import import_folder
 from memoryd_server.cli.options import (
     FAILURE,
     CommonOptions,
-    agent_option,
     bytes_text,
     complain,
     fail,
-    json_option,
+    location_options,
     print_json,
     printable,
     reported,
-    settings_options,
 )
 from memoryd_server.cli.progress import progress_bar
 
@@ -35,14 +33,23 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 _MOST_SHOWN = 20
 _MOST_PATHS = 10
 _MB = 1_000_000
-_TO_HELP = "Write Markdown notes to memory/imported, or transcripts, which the source sessions indexes. Default: notes."
+_TO_HELP = (
+    "Write Markdown notes below memory/imported, or transcripts, which searches find only if the settings index them. "
+    "Default: notes."
+)
+_AGENT_HELP = (
+    "Agent whose memory the conversations are written to. Default: main, or the default agent if there is no main. "
+    "Required if no agent is the default."
+)
+_JSON_HELP = "Print the report as JSON: numbers, written paths, kept notes, and parts that cannot be read."
 
 
 @click.group(name="import")
 def import_() -> None:
-    """Import conversations of other programs, or copy a folder into the database.
+    """Import conversations of other programs, or copy a folder into PostgreSQL.
 
-    An import can be repeated: it writes only what is new or has changed.
+    An import can be repeated: it writes only what is new or has changed. Edited notes, and files that differ in the
+    database, are kept and listed unless --replace is given.
     """
 
 
@@ -78,22 +85,24 @@ def _import_options(*, files_required: bool) -> Callable[[_F], _F]:
                 required=files_required,
                 type=click.Path(path_type=Path),
             ),
-            json_option,
+            click.option("--json", "as_json", is_flag=True, help=_JSON_HELP),
             click.option("--dry-run", is_flag=True, help="Write nothing; show what would be written."),
             click.option(
-                "--replace", is_flag=True, help="Replace notes that were edited after their import. Default: keep them."
+                "--replace",
+                is_flag=True,
+                help="If a conversation has changed, replace its note also if the note was edited. Default: keep it.",
             ),
             click.option(
                 "--since",
                 type=click.DateTime(["%Y-%m-%d"]),
                 metavar="DATE",
-                help="Import only conversations with a message on this day (UTC) or later.",
+                help="Import only what was last changed on this day (UTC) or later, or has no time.",
             ),
             click.option("--to", type=click.Choice(["notes", "sessions"]), default="notes", help=_TO_HELP),
-            agent_option,
+            click.option("--agent", default="", help=_AGENT_HELP),
         ):
             command = option(command)
-        return settings_options(command)
+        return location_options(command)
 
     return add
 
@@ -103,9 +112,10 @@ def _import_options(*, files_required: bool) -> Callable[[_F], _F]:
 def import_chatgpt(**given: Any) -> None:
     """Import the conversations of ChatGPT's data export.
 
-    FILE is the zip archive of the export, its unpacked folder, or a file conversations.json. Secrets are masked. A note
-    that was edited after its import is kept; the command then lists it and exits with status 1, as it does for parts of
-    the export that cannot be read.
+    Each FILE is the zip archive of the export, its unpacked folder, or one of its files conversations.json or
+    conversations-000.json. Secrets are masked, but not all secrets are recognized. If a note was edited and its
+    conversation has changed, the note is kept and listed, and the exit status is 1. It is also 1 if parts of the export
+    cannot be read.
     """
     _run("chatgpt", given)
 
@@ -113,11 +123,12 @@ def import_chatgpt(**given: Any) -> None:
 @import_.command(name="claude")
 @_import_options(files_required=True)
 def import_claude(**given: Any) -> None:
-    """Import the conversations, memories and project documents of Claude's data export.
+    """Import conversations and documents of Claude's data export.
 
-    FILE is the zip archive of the export, its unpacked folder, or one of its JSON files. Secrets are masked. A note
-    that was edited after its import is kept; the command then lists it and exits with status 1, as it does for parts of
-    the export that cannot be read.
+    Documents are memories, and the instructions and files of projects. Each FILE is a zip archive of the export, a
+    folder with the archives or with their content, or one of the JSON files. Secrets are masked, but not all secrets
+    are recognized. If a note was edited and its conversation or document has changed, the note is kept and listed, and
+    the exit status is 1. It is also 1 if parts of the export cannot be read.
     """
     _run("claude", given)
 
@@ -127,9 +138,10 @@ def import_claude(**given: Any) -> None:
 def import_claude_code(**given: Any) -> None:
     """Import the sessions of Claude Code.
 
-    FILE is a transcript or a folder of transcripts. Default: the folder projects in CLAUDE_CONFIG_DIR, or in ~/.claude.
-    Tools, and what they returned, are left out. Secrets are masked. A note that was edited after its import is kept;
-    the command then lists it and exits with status 1, as it does for parts of a transcript that cannot be read.
+    Each FILE is a session file (<session>.jsonl), or a folder or zip archive of them. Default: the folder projects in
+    CLAUDE_CONFIG_DIR, else in ~/.claude. Tool calls and their results are left out. Secrets are masked, but not all
+    secrets are recognized. If a note was edited and its session has changed, the note is kept and listed, and the exit
+    status is 1. It is also 1 if parts of a session file cannot be read.
     """
     _run("claude-code", given)
 
@@ -139,9 +151,10 @@ def import_claude_code(**given: Any) -> None:
 def import_codex(**given: Any) -> None:
     """Import the sessions of Codex.
 
-    FILE is a rollout file or a folder of them. Default: CODEX_HOME, or ~/.codex. Tools, and what they returned, are
-    left out. Secrets are masked. A note that was edited after its import is kept; the command then lists it and exits
-    with status 1, as it does for parts of a session that cannot be read.
+    Each FILE is a session file (rollout-*.jsonl or rollout-*.jsonl.zst), or a folder or zip archive of them. Default:
+    CODEX_HOME, else ~/.codex. Tool calls and their results are left out. Secrets are masked, but not all secrets are
+    recognized. If a note was edited and its session has changed, the note is kept and listed, and the exit status is 1.
+    It is also 1 if parts of a session file cannot be read.
     """
     _run("codex", given)
 
@@ -156,7 +169,7 @@ def _run(origin: str, given: Mapping[str, Any]) -> None:
         files = [_HOMES[origin].path(process_environment())]
         if not given["as_json"]:
             click.echo(printable(f"Reading {files[0]}."))
-    common = CommonOptions(given["config"], given["state_dir"], given["workspace"], None, given["token_file"])
+    common = CommonOptions(given["config"], given["state_dir"], given["workspace"], address=None, token_file=None)
     options = ConversationImportOptions(given["to"], given["replace"], given["dry_run"])
     since = given["since"] and given["since"].replace(tzinfo=UTC)
     with reported():

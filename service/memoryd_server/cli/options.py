@@ -65,10 +65,9 @@ class CommonOptions:
         return load(environ=process_environment(), home=Path.home(), flags=given, read_secrets=read_secrets)
 
 
-def settings_options(command: _F) -> _F:
-    """Add the options that locate the settings."""
+def location_options(command: _F) -> _F:
+    """Add the options that locate the settings, for a verb that calls no daemon."""
     for option in (
-        click.option("--token-file", type=_FILE, help="File with bearer tokens, one per line."),
         click.option("--workspace", type=_DIRECTORY, help="Workspace directory of the default agent."),
         click.option(
             "--state-dir", type=_DIRECTORY, help="State directory: settings, indexes and tokens. Default: ~/.openclaw."
@@ -79,6 +78,13 @@ def settings_options(command: _F) -> _F:
     ):
         command = option(command)
     return command
+
+
+def settings_options(command: _F) -> _F:
+    """Add the options that locate the settings, and the file with the tokens of the daemon."""
+    return location_options(
+        click.option("--token-file", type=_FILE, help="File with bearer tokens, one per line.")(command)
+    )
 
 
 def common_options(command: _F) -> _F:

@@ -178,7 +178,8 @@ def _locked(folder: str) -> Iterator[int]:
         descriptor = open_directory(folder, ())
     except FileNotFound as error:
         shown = shown_path(folder)
-        raise FileNotFound(f"the folder {shown!r} does not exist; create it first", metadata={"path": shown}) from error
+        why = "does not exist; run `memoryd init` to set up a memory, or create the folder"
+        raise FileNotFound(f"the folder {shown!r} {why}", metadata={"path": shown}) from error
     except PathNotAllowed as error:
         raise PathNotAllowed(shown_path(folder), "it is not a folder") from error
     try:

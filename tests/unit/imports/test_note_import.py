@@ -304,5 +304,5 @@ def test_two_imports_into_one_workspace_do_not_run_at_the_same_time(imports):
 
 def test_a_missing_workspace_is_an_error(tmp_path):
     store = FolderNotes(Roots(str(tmp_path / "none")), MOST)
-    with pytest.raises(FileNotFound, match="none' does not exist"), store.locked():
+    with pytest.raises(FileNotFound, match="none' does not exist; run `memoryd init`"), store.locked():
         pass

@@ -41,7 +41,7 @@ PEERS: tuple[PeerFactory, ...] = (
 # OpenClaw lowers the scores of notes with such names; memoryd is measured without them for comparison.
 UNDATED = ("memoryd", "openclaw", "openclaw-trigram")
 # Embedding takes most of the time, so that this mode has only the 189 notes with answers, and some others.
-VECTOR_FILES = 300
+VECTOR_FILES = 200
 
 
 def compare(options: argparse.Namespace) -> Iterator[tuple[dict[str, Any], list[PeerRun]]]:

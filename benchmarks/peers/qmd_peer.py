@@ -48,7 +48,7 @@ class QmdPeer:
         return (
             "A `lex` and a `vec` search, which the description of the tool recommends for the best recall.",
             "The models that expand queries and rerank results are not used; they are downloaded separately.",
-            "It embeds by itself, in chunks of 900 tokens, of which this model reads 512. Default: EmbeddingGemma.",
+            "It embeds by itself, in chunks of 900 tokens, of which this model reads 500. Default: EmbeddingGemma.",
         )
 
     def set_up(self, setup: Setup) -> None:
@@ -57,7 +57,12 @@ class QmdPeer:
         self._folder, self._vectors = setup.folder, setup.mode == "vectors"
         config, cache = setup.folder / "config", setup.folder / "cache"
         self._environment = private_environment(
-            setup.folder, XDG_CONFIG_HOME=str(config), XDG_CACHE_HOME=str(cache), QMD_FORCE_CPU="1"
+            setup.folder,
+            XDG_CONFIG_HOME=str(config),
+            XDG_CACHE_HOME=str(cache),
+            QMD_FORCE_CPU="1",
+            # A chunk of 511 or 512 tokens is not cut, gets two more, and ends the process: the model has 512 positions.
+            QMD_EMBED_CONTEXT_SIZE="500",
         )
         # qmd deletes a model file that it cannot read, so that it gets a copy.
         model = setup.folder / setup.model_file.name

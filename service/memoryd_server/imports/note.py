@@ -35,6 +35,7 @@ from memoryd_server.chunk import split_front_matter
 from memoryd_server.foreign_text import valid_text
 from memoryd_server.imports.conversation import Conversation, Document, ImportedMessage
 from memoryd_server.sources import IMPORTED_FOLDER, mask_secrets, note_name_key
+from memoryd_server.text import normalized
 
 MOST_NOTE_BYTES: Final = 1 << 20
 """A conversation with more text is split into several notes."""
@@ -188,7 +189,7 @@ def _title(item: Conversation | Document) -> str:
 
 def _slug(title: str) -> str:
     """Return the letters and digits of a title, of any script, with hyphens between the words."""
-    text = unicodedata.normalize("NFC", title).lower()
+    text = normalized("NFC", title).lower()
     words = "".join(c if c.isalnum() or unicodedata.category(c)[0] == "M" else " " for c in text).split()
     slug = "-".join(words)[:_MOST_SLUG_CHARS]
     return slug.encode()[:_MOST_SLUG_BYTES].decode("utf-8", "ignore").strip("-")

@@ -38,6 +38,7 @@ def write_ledgers(state):
         (state / "memory" / f"{agent}.appends").write_bytes(lines)
 
 
+@pytest.mark.slow
 def test_closed_agents_keep_no_ledger_in_memory(places):
     home, workspace, state = places
     write_ledgers(state)

@@ -300,6 +300,7 @@ async def test_a_revoked_token_ends_the_session_at_the_next_call(browser, noted)
     assert (await browser.post("/inspector/session", json={})).json() == {"signedIn": False}
 
 
+@pytest.mark.slow
 async def test_an_expired_token_ends_the_session_and_its_watch(serve, noted):
     running = await serve(http_settings())
     _, token = new_token(noted, age=timedelta(hours=1), expires=timedelta(hours=1, seconds=3))

@@ -383,12 +383,14 @@ trees = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(st.sampled_from(FIXED), st.integers(0, 2000), fragments)
 def test_any_value_anywhere_in_an_export_is_survived(export, reply, place, fragment):
     check(export(data=b"[" + spoil(reply, place, fragment) + b"]"))
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(300), deadline=None)
 @given(trees)
 def test_any_json_is_survived(export, tree):

@@ -66,6 +66,7 @@ json_values = st.recursive(
 objects = st.lists(st.dictionaries(st.text(max_size=4), json_values, max_size=3), max_size=5)
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(200))
 @given(objects, st.integers(1, 40), st.booleans(), st.sampled_from([None, 2]))
 def test_objects_of_an_array_are_those_of_the_parser_whatever_the_blocks(written, size, ascii_only, indent):

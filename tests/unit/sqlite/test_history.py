@@ -473,6 +473,7 @@ def test_a_read_only_folder_is_reported_with_what_to_do(make, path):
     assert [each.version_id for each in history.unfinished()] == ["version-1"]
 
 
+@pytest.mark.slow
 def test_a_file_locked_by_another_process_is_reported(make, path):
     history = make(journal=JournalMode.ROLLBACK)
     write(history, 1)

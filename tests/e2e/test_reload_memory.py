@@ -4,6 +4,7 @@ import json
 import signal
 
 import psutil
+import pytest
 
 from daemon_process import serving
 from memoryd.client import connect

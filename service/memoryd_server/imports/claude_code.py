@@ -259,7 +259,8 @@ def _prompt(message: dict[str, Any]) -> str:
 def _queued_prompt(attachment: dict[str, Any]) -> str:
     """Return what the user wrote while the assistant was busy."""
     origin = attachment.get("origin")
-    is_generated = isinstance(origin, dict) and origin.get("kind") not in {None, "human"}
+    # Not a set: the kind can be a list, which has no hash.
+    is_generated = isinstance(origin, dict) and origin.get("kind") not in (None, "human")
     if attachment.get("type") != "queued_command" or attachment.get("commandMode", "prompt") != "prompt":
         return ""
     return "" if is_generated else _prompt({"content": attachment.get("prompt")})

@@ -160,7 +160,13 @@ def test_names_of_session_files(path, is_wanted):
 
 @pytest.mark.parametrize(
     "fields",
-    [{"type": "file"}, {"commandMode": "task-notification"}, {"origin": {"kind": "coordinator"}}, {"prompt": None}],
+    [
+        {"type": "file"},
+        {"commandMode": "task-notification"},
+        {"origin": {"kind": "coordinator"}},
+        {"origin": {"kind": []}},
+        {"prompt": None},
+    ],
 )
 def test_attachments_that_the_user_did_not_write_are_left_out(tmp_path, fields):
     attachment = {"type": "queued_command", "prompt": "x", "commandMode": "prompt", **fields}

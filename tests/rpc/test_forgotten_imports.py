@@ -54,6 +54,18 @@ async def test_a_forgotten_note_is_not_imported_again(home, serve, delete_source
 
 
 @pytest.mark.parametrize("delete_source", [True, False])
+async def test_a_note_that_was_deleted_before_it_was_forgotten_is_not_imported_again(home, serve, delete_source):
+    (path,) = import_note(home, "the pelican").paths
+    # Without a watcher, the index still has the note.
+    daemon = await serve({"agents": {"defaults": {"memorySearch": {"sync": {"watch": False}}}}})
+    await daemon.synced()
+    (home.workspace / path).unlink()
+    await daemon.stub.MemoryForget(pb.MemoryForgetRequest(path=path, delete_source=delete_source), timeout=TIMEOUT)
+    assert import_note(home, "the pelican", "flies").counts == {Effect.FORGOTTEN: 1}
+    assert not any("backups" in name for name in forgotten(home).files)
+
+
+@pytest.mark.parametrize("delete_source", [True, False])
 async def test_a_forgotten_session_is_not_imported_again(home, serve, delete_source):
     import_session(home, "the pelican")
     search = {"experimental": {"sessionMemory": True}, "sources": ["memory", "sessions"]}

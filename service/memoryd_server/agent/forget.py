@@ -142,10 +142,11 @@ class ForgetJob:
                 f"{location.path!r} is neither on disk nor in the index nor in the history of writes",
                 metadata={"path": location.path},
             )
+        if (delete_source or empty is None) and (remembered := path_without_title(location.path)):
+            # Another import would write it again, also if the file was deleted before.
+            found = None if seen is None else seen.content_hash
+            self._forgotten.add_file(remembered, found or bytes(32))
         if delete_source:
-            if seen is not None and (remembered := path_without_title(location.path)):
-                # Another import would write it again.
-                self._forgotten.add_file(remembered, seen.content_hash or bytes(32))
             deleted, empty = 0 if seen is None else int(self._writer.delete(location, seen)), None
         elif empty is not None:
             deleted = 0

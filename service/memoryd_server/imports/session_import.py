@@ -6,7 +6,7 @@ from typing import Protocol
 from memoryd_server.imports.conversation import Conversation, Document
 from memoryd_server.imports.importer import Effect, Outcome
 from memoryd_server.imports.note import time_ns
-from memoryd_server.imports.session_record import last_state, session_name, transcript
+from memoryd_server.imports.session_record import TranscriptState, session_name, transcript
 from memoryd_server.sources import SESSIONS_FOLDER
 
 _CHANGED = "was changed during the import, and was kept; repeat the import"
@@ -28,14 +28,16 @@ class TranscriptStore(Protocol):
 class SessionImport:
     """Imports conversations as transcripts. `forgotten` are the ids of forgotten sessions.
 
-    A transcript that differs from a conversation is replaced, unless its last message is later, or of the same time and
-    there are more of them. With `dry_run`, nothing is written.
+    A transcript that differs from a conversation is replaced, unless its latest message is later, or of the same time
+    and there are more of them. With `dry_run`, nothing is written.
     """
 
     def __init__(self, store: TranscriptStore, forgotten: Collection[str], *, dry_run: bool = False) -> None:
         self._store = store
         self._forgotten = forgotten
         self._dry_run = dry_run
+        # What a dry run would have written.
+        self._pretended: dict[str, TranscriptState] = {}
         self._added: set[str] = set()
 
     def add(self, item: Conversation | Document) -> Outcome:
@@ -49,21 +51,23 @@ class SessionImport:
         # An export can have two states of a conversation. Of equal ones the first counts: they must not alternate.
         is_repeated = session in self._added
         self._added.add(session)
-        if before == data:
+        old = self._pretended.get(session) or (None if before is None else TranscriptState.of(before))
+        new = TranscriptState.of(data)
+        if old == new:
             return Outcome(Effect.UNCHANGED)
-        if before is not None and not data.startswith(before) and _is_newer(before, data, or_equal=is_repeated):
+        is_extended = old is not None and old.begins(data)
+        if old is not None and not is_extended and old.is_newer(new, or_equal=is_repeated):
             return Outcome(Effect.OLDER)
         path = f"{SESSIONS_FOLDER}/{session}.jsonl"
-        if not self._dry_run and not self._write(session, data, before, time_ns(item.updated or item.created)):
+        if self._dry_run:
+            self._pretended[session] = new
+        elif not self._write(session, data, before, time_ns(item.updated or item.created)):
             return Outcome(Effect.CONFLICT, (path,), reason=_CHANGED)
-        return Outcome(Effect.NEW if before is None else Effect.UPDATED, (path,), len(data) - len(before or b""))
+        # The rest of a transcript is appended; another one is replaced as a whole.
+        written = new.size - old.size if old is not None and is_extended else new.size
+        return Outcome(Effect.NEW if old is None else Effect.UPDATED, (path,), written)
 
     def _write(self, session: str, data: bytes, before: bytes | None, mtime_ns: int | None) -> bool:
         if before is None:
             return self._store.create(session, data, mtime_ns)
         return self._store.replace(session, data, before, mtime_ns)
-
-
-def _is_newer(before: bytes, data: bytes, *, or_equal: bool) -> bool:
-    old, new = last_state(before), last_state(data)
-    return old > new or (or_equal and old == new)

@@ -7,8 +7,10 @@ the older one. All text is masked.
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
+from io import BytesIO
 
 from memoryd_server.foreign_text import parse_json
 from memoryd_server.imports.conversation import Conversation, ImportedMessage
@@ -60,13 +62,42 @@ def _json(value: Mapping[str, object]) -> bytes:
     return (json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
 
 
-def last_state(data: bytes) -> tuple[str, int]:
-    """Return the time of the last message of a transcript, "" if it has none, and the number of its lines."""
-    whole = data[: data.rfind(b"\n") + 1]
-    last = whole[whole.rfind(b"\n", 0, -1) + 1 :]
+@dataclass(frozen=True, slots=True)
+class TranscriptState:
+    """The content of a transcript without its text.
+
+    `latest` is the latest time in it, "" if it has none; earlier times are smaller as text. `lines` counts whole lines.
+    """
+
+    size: int
+    sha256: bytes
+    latest: str
+    lines: int
+
+    @classmethod
+    def of(cls, data: bytes) -> "TranscriptState":
+        """Return the state of a transcript. Lines that are no JSON have no time."""
+        latest, lines = "", 0
+        for line in BytesIO(data):
+            if line.endswith(b"\n"):
+                # The last message can be one without a time, so all of them count.
+                latest, lines = max(latest, _line_time(line)), lines + 1
+        return cls(len(data), sha256(data).digest(), latest, lines)
+
+    def begins(self, data: bytes) -> bool:
+        """Return whether `data` begins with this transcript."""
+        return len(data) >= self.size and sha256(memoryview(data)[: self.size]).digest() == self.sha256
+
+    def is_newer(self, other: "TranscriptState", *, or_equal: bool) -> bool:
+        """Return whether this state is later than another one or, at the same time, has more lines."""
+        old, new = (other.latest, other.lines), (self.latest, self.lines)
+        return new > old or (or_equal and new == old)
+
+
+def _line_time(line: bytes) -> str:
     try:
-        record = parse_json(last) if last else {}
+        record = parse_json(line)
     except ValueError:
-        record = {}
+        return ""
     time = record.get("timestamp") if isinstance(record, dict) else None
-    return time if isinstance(time, str) else "", whole.count(b"\n")
+    return time if isinstance(time, str) else ""

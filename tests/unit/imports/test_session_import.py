@@ -1,6 +1,7 @@
 """Imports of conversations as transcripts in a folder."""
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -25,10 +26,17 @@ class Imports:
 
     def run(self, *items, forgotten=frozenset(), dry_run=False):
         """Import items, and return the number of each effect."""
+        report = self.report(*items, forgotten=forgotten, dry_run=dry_run)
+        return {effect.value: count for effect, count in report.counts.items()}
+
+    def report(self, *items, forgotten=frozenset(), dry_run=False):
         store = FolderTranscripts(self.folder, dry_run=dry_run)
         with store.locked():
-            report = import_all(items, SessionImport(store, forgotten, dry_run=dry_run), ImportOptions())
-        return {effect.value: count for effect, count in report.counts.items()}
+            return import_all(items, SessionImport(store, forgotten, dry_run=dry_run), ImportOptions())
+
+    def size(self):
+        """The size of all transcripts in bytes."""
+        return sum(len(data) for data, _ in self.files().values())
 
     def files(self):
         return {path.name: (path.read_bytes(), path.stat().st_ino) for path in sorted(self.folder.iterdir())}
@@ -98,6 +106,29 @@ def test_an_older_export_changes_nothing(imports):
     assert imports.files() == before
 
 
+def without_last_time(item):
+    *others, last = item.messages
+    return replace(item, messages=(*others, replace(last, time=None)))
+
+
+def test_an_older_export_changes_nothing_if_the_last_message_has_no_time(imports):
+    imports.run(without_last_time(conversation("a", "b", "c", "d")))
+    before = imports.files()
+    assert imports.run(conversation("a", "b")) == {"older": 1}
+    assert imports.files() == before
+
+
+@pytest.mark.parametrize("is_newer_first", [True, False])
+def test_two_states_in_one_export_do_not_alternate_if_the_last_message_has_no_time(imports, is_newer_first):
+    newer, older = without_last_time(conversation("a", "b", "c", "d")), conversation("a", "x")
+    items = (newer, older) if is_newer_first else (older, newer)
+    imports.run(*items)
+    before = imports.files()
+    assert imports.run(*items) == {"unchanged": 1, "older": 1}
+    assert imports.files() == before
+    assert [message.text for message in imports.messages()] == ["a", "b", "c", "d"]
+
+
 def test_forgotten_sessions_and_documents_are_not_written(imports):
     forgotten = frozenset({f"import-chatgpt-{OWN}"})
     assert imports.run(conversation("a"), document("text"), forgotten=forgotten) == {"forgotten": 1, "unsuitable": 1}
@@ -107,6 +138,30 @@ def test_forgotten_sessions_and_documents_are_not_written(imports):
 def test_a_dry_run_writes_nothing(imports):
     assert imports.run(conversation("a"), dry_run=True) == {"new": 1}
     assert not imports.folder.exists()
+
+
+@pytest.mark.parametrize(
+    "states",
+    [
+        [("a",), ("a", "b")],
+        [("a", "b"), ("a",), ("a", "b")],
+        [("a", "b"), ("x", "y")],
+        [("a", "b"), ("a", "x", "y"), ("a", "x", "y")],
+    ],
+)
+@pytest.mark.parametrize("stored", [(), ("a",), ("old", "b")])
+def test_a_dry_run_reports_what_the_import_does(imports, stored, states):
+    if stored:
+        imports.run(conversation(*stored))
+    items = [conversation(*texts) for texts in states]
+    pretended = imports.report(*items, dry_run=True)
+    assert pretended == imports.report(*items)
+
+
+def test_the_size_of_a_replaced_transcript_is_its_new_size_and_of_an_extended_one_that_of_the_rest(imports):
+    imports.run(conversation("a long text " * 100, "b"))
+    assert imports.report(conversation("x", "y", "z")).written_bytes == (size := imports.size())
+    assert imports.report(conversation("x", "y", "z", "more")).written_bytes == imports.size() - size
 
 
 def test_links_are_not_followed(imports, tmp_path):

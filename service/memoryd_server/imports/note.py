@@ -173,8 +173,11 @@ def masked_text(text: str) -> str:
 
 def _line(text: str) -> str:
     """Return foreign text on one line: masked, of bounded length, without control and formatting characters."""
-    words = " ".join(masked_text(text[: _MOST_FIELD_CHARS * 10]).split())
-    return "".join(c for c in words if unicodedata.category(c)[0] != "C")[:_MOST_FIELD_CHARS].strip()
+    # Nothing is removed after the masking: that could join the halves of a secret.
+    valid = valid_text(text[: _MOST_FIELD_CHARS * 10])
+    shown = "".join(c for c in valid if c.isspace() or unicodedata.category(c)[0] != "C")
+    # Some secrets are recognized by their line ends, others only on one line.
+    return mask_secrets(" ".join(masked_text(shown).split()))[:_MOST_FIELD_CHARS].strip()
 
 
 def _title(item: Conversation | Document) -> str:

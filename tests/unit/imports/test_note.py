@@ -132,6 +132,16 @@ def test_a_secret_in_the_title_is_not_in_the_name():
     assert note_stem(item, 8).startswith("2025-03-14-my-key-sk-abc-1234-leaked-")
 
 
+@pytest.mark.parametrize("hidden", ["\ue000", "\u200b", "\u202e", "\x00", "\U000e0001", "\u0378"])
+def test_a_secret_with_a_character_that_is_removed_is_masked(hidden):
+    token = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8"
+    broken = token[:10] + hidden + token[10:]
+    item = conversation("hello", own=broken, title=broken, project=broken)
+    written = note(item) + note_stem(item, 8)
+    assert token not in written
+    assert token.lower().replace("_", "-") not in written
+
+
 @pytest.mark.parametrize(
     ("title", "slug"),
     [

@@ -16,6 +16,7 @@ and the content of attachments are left out.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -204,8 +205,10 @@ def _read_project(place: str, value: Mapping[str, Any], projects: dict[str, str]
         project=name,
         text="\n\n".join(filter(None, texts)),
     )
-    yield from _document(place, instructions)
-    for file in _dicts(value.get("docs")):
+    ids: dict[str, int] = {}
+    yield from _document(place, instructions, ids)
+    # In the order of their creation, so that files of the same name have the same ids in a later export.
+    for file in sorted(_dicts(value.get("docs")), key=lambda each: time_of(each.get("created_at")) or _NO_TIME):
         title = _line(text_of(file.get("filename")))
         created = time_of(file.get("created_at"))
         document = Document(
@@ -217,7 +220,7 @@ def _read_project(place: str, value: Mapping[str, Any], projects: dict[str, str]
             project=name,
             text=text_of(file.get("content")),
         )
-        yield from _document(place, document)
+        yield from _document(place, document, ids)
 
 
 def _read_memories(
@@ -225,6 +228,7 @@ def _read_memories(
 ) -> Iterator[Imported]:
     """Yield the memories. Most have no time; the newer of two exports has that of its file."""
     prefix = "/".join(filter(None, ("memories", text_of(value.get("account_uuid")))))
+    ids: dict[str, int] = {}
 
     def document(name: str, title: str, project: str, entry: Mapping[str, Any]) -> Iterator[Imported]:
         found = Document(
@@ -236,7 +240,7 @@ def _read_memories(
             project=project,
             text=text_of(entry.get("content")),
         )
-        return _document(place, found)
+        return _document(place, found, ids)
 
     yield from document("", _MEMORIES, "", {"content": value.get("conversations_memory")})
     for project_id, text in _dict(value.get("project_memories")).items():
@@ -247,13 +251,26 @@ def _read_memories(
         yield from document(path, _line(path), "", file)
 
 
-def _document(place: str, document: Document) -> Iterator[Imported]:
+def _document(place: str, document: Document, ids: dict[str, int]) -> Iterator[Imported]:
+    """Yield a document unless it is blank. `ids` are those of the object that it is in."""
     if not document.text.strip():
         return
-    if id_of(document.document_id):
-        yield document
+    document_id = _distinct(document.document_id, ids)
+    if id_of(document_id):
+        yield replace(document, document_id=document_id)
     else:
         yield Unreadable(place, "the id of a document in it is not printable, or is too long")
+
+
+def _distinct(name: str, numbers: dict[str, int]) -> str:
+    """Return `name`, from the second time on with a number. `numbers` has the last number of each name returned."""
+    found, number = name, numbers.get(name, 1)
+    while found in numbers:
+        number += 1
+        found = f"{name} ({number})"
+    numbers[name] = number
+    numbers.setdefault(found, 1)
+    return found
 
 
 def _exported(file: InputFile) -> datetime | None:

@@ -278,6 +278,26 @@ def test_file_of_a_project_without_an_id_is_known_by_its_name(export):
     assert (only.document_id, only.title) == ("p/a .md", "a .md")
 
 
+def test_files_of_a_project_with_the_same_name_and_no_id_are_all_read(export):
+    def file(text, day, name="a.md"):
+        return {"filename": name, "content": text, "created_at": f"2025-01-0{day}T00:00:00Z"}
+
+    docs = [file("third", 3), file("first", 1), {"filename": "a.md", "content": " "}, file("own", 4, "a.md (3)")]
+    docs.append(file("second", 2))
+    expected = [("p/a.md", "first"), ("p/a.md (2)", "second"), ("p/a.md (3)", "third"), ("p/a.md (3) (2)", "own")]
+    for listed in (docs, docs[::-1]):
+        found = export({"uuid": "p", "name": "P", "docs": listed})
+        assert [(each.document_id, each.text) for each in found] == expected
+        assert {each.title for each in found} == {"a.md", "a.md (3)"}
+
+
+def test_memories_whose_paths_differ_only_in_slashes_are_all_read(export):
+    files = [{"path": "/a", "content": "1"}, {"path": "a", "content": "2"}, {"path": "/", "content": "3"}]
+    found = export({"conversations_memory": "0", "memory_files": files})
+    ids = ["memories", "memories/a", "memories/a (2)", "memories (2)"]
+    assert [(each.document_id, each.text) for each in found] == list(zip(ids, "0123", strict=True))
+
+
 def test_export_of_chatgpt_is_recognized(export):
     (only,) = export({"id": "1", "mapping": {}})
     assert only.reason.endswith("it is one of ChatGPT: use `memoryd import chatgpt`")

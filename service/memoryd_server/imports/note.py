@@ -60,7 +60,7 @@ _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
 _ANNOTATION = re.compile(r"<(?=!--[ \t]*(?:trigger|importance|project)[ \t]*:)", re.IGNORECASE)
 
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
-_DIGEST_LINE = re.compile(rb"^import_sha256: ([0-9a-f]{64})\n(?=---\n)", re.MULTILINE)
+_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,30 +139,34 @@ def render(item: Conversation | Document, most_bytes: int) -> list[Note]:
 
 
 def parse_stored(path: str, data: bytes) -> StoredNote:
-    """Return what a stored note says about its import. A file that no import wrote is edited, and has no identity."""
-    match = _DIGEST_LINE.search(data, 0, _MOST_HEAD_BYTES * 2) if data.startswith(b"---\n") else None
-    metadata = {} if match is None else split_front_matter(data.decode("utf-8", "replace")).metadata
+    """Return what a stored note says about its import. A file that no import wrote is edited, and has no identity.
+
+    The fields of an edited note are read too, wherever they are in the front matter, and with any line ends.
+    """
+    metadata = split_front_matter(data.decode("utf-8", "replace")).metadata
 
     def field(name: str) -> str:
         value = metadata.get(name, "")
         return value if isinstance(value, str) else ""
 
-    found, count = note_name_key(path.rpartition("/")[2]), field("messages")
+    found, count, digest = note_name_key(path.rpartition("/")[2]), field("messages"), field("import_sha256")
     return StoredNote(
         path,
         1 if found is None else found[1],
         field("conversation") or field("document"),
         field("updated"),
         int(count) if _COUNT.fullmatch(count) else 0,
-        "" if match is None else match[1].decode(),
-        match is None or _digest_without(data, *match.span()) != match[1].decode(),
+        digest if _DIGEST.fullmatch(digest) else "",
+        digest == "" or _digest_without(data, f"import_sha256: {digest}\n".encode()) != digest,
         sha256(data).digest(),
     )
 
 
-def _digest_without(data: bytes, start: int, end: int) -> str:
-    rest = sha256(memoryview(data)[:start])
-    rest.update(memoryview(data)[end:])
+def _digest_without(data: bytes, line: bytes) -> str:
+    """Return the SHA-256 of a file without the first occurrence of a line."""
+    before, _, after = data.partition(line)
+    rest = sha256(before)
+    rest.update(after)
     return rest.hexdigest()
 
 

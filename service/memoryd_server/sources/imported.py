@@ -30,7 +30,7 @@ def note_name_key(name: str) -> tuple[str, int] | None:
 
 def note_name_stem(name: str) -> str:
     """Return the name or path of a note without the number of its part and `.md`."""
-    match = _NAME.search(name)
+    match = _NAME.search(name.rpartition("/")[2])
     return name.removesuffix(".md" if match is None or match[2] is None else f"-{match[2]}.md")
 
 

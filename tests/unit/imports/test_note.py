@@ -178,6 +178,7 @@ def test_the_key_and_the_part_are_read_from_a_name():
     assert note_name_key(part_name(stem, 12)) == (stem[-8:], 12)
     assert note_name_stem(f"a/{stem}-12.md") == note_name_stem(f"a/{stem}.md") == f"a/{stem}"
     assert note_name_key(f"{note_stem(item, 16)}-2.md") == (stem[-8:], 2)
+    assert note_name_stem("a/0a1b2c3d-2.md") == "a/0a1b2c3d"
     assert note_name_key("2025-03-14-notes.md") is None
     assert note_name_key("notes-12345678-1.md") is None
 
@@ -223,6 +224,13 @@ def test_a_stored_note_says_what_was_imported_and_whether_it_was_edited():
     assert not stored.is_edited
     for old, new in ((b"\n\na\n", b"\n\nA\n"), (b"messages", b"tags: x\nmessages"), (b"import_sha256", b"sha")):
         assert parse_stored("x-0a1b2c3d.md", only.data.replace(old, new)).is_edited
+    for old, new in ((b"\n---\n", b"\ntags: x\n---\n"), (b"\n", b"\r\n"), (b"\n---\n", b" # note\n---\n")):
+        edited = parse_stored("x-0a1b2c3d.md", only.data.replace(old, new))
+        assert edited.is_edited
+        assert (edited.sha256, edited.identity, edited.messages) == (stored.sha256, stored.identity, 2)
+    without = re.sub(rb"import_sha256: .*\n", b"", only.data)
+    assert parse_stored("x-0a1b2c3d.md", without).identity == stored.identity
+    assert parse_stored("x-0a1b2c3d.md", without).sha256 == ""
     assert parse_stored("x-0a1b2c3d.md", b"my own text").is_edited
     assert parse_stored("x-0a1b2c3d.md", b"my own text").identity == ""
 

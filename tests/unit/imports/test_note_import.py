@@ -135,12 +135,23 @@ def test_an_edited_note_is_kept_until_it_is_to_be_replaced(imports, old, new):
     assert counts(imports.run(conversation("a", "b", "c"))) == {"unchanged": 1}
 
 
-def test_an_edited_note_is_no_conflict_if_the_conversation_has_not_changed(imports):
+@pytest.mark.parametrize("replace", [False, True])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("\n\nb\n", "\n\nb\nmine\n"),
+        ("messages:", "tags: x\nmessages:"),
+        ("\n---\n", "\ntags: x\n---\n"),
+        ("\n", "\r\n"),
+    ],
+)
+def test_an_edited_note_is_no_conflict_if_the_conversation_has_not_changed(imports, old, new, replace):
     imports.run(conversation("a", "b"))
     path = imports.only()
-    path.write_text(path.read_text() + "\nmy remark\n")
-    assert counts(imports.run(conversation("a", "b"))) == {"unchanged": 1}
-    assert path.read_text().endswith("my remark\n")
+    path.write_bytes(path.read_bytes().replace(old.encode(), new.encode()))
+    before = imports.files()
+    assert counts(imports.run(conversation("a", "b"), replace=replace)) == {"unchanged": 1}
+    assert imports.files() == before
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -263,6 +274,18 @@ def test_a_missing_part_of_an_interrupted_import_is_written(imports):
     assert {path: each[:2] for path, each in imports.files().items()} == {
         path: each[:2] for path, each in before.items()
     }
+
+
+def test_a_missing_first_part_is_written_if_the_name_is_only_the_key(imports):
+    texts = [f"... {'. ' * 3_000}" for _ in range(6)]
+    item = conversation(*texts, title="...", start=None)
+    report = imports.run(item, most_bytes=SMALL)
+    first = imports.workspace / report.paths[0]
+    assert re.fullmatch(r"[0-9a-f]{8}\.md", first.name)
+    assert len(report.paths) > 1
+    first.unlink()
+    again = imports.run(item, most_bytes=SMALL)
+    assert (counts(again), again.paths) == ({"updated": 1}, report.paths[:1])
 
 
 def test_temporary_files_of_a_killed_import_are_removed(imports):

@@ -6,7 +6,7 @@ from typing import Protocol
 from memoryd_server.imports.conversation import Conversation, Document
 from memoryd_server.imports.importer import Effect, Outcome
 from memoryd_server.imports.note import time_ns
-from memoryd_server.imports.session_record import TranscriptState, session_name, transcript
+from memoryd_server.imports.session_record import TranscriptDigest, session_name, transcript
 from memoryd_server.sources import SESSIONS_FOLDER
 
 _CHANGED = "was changed during the import, and was kept; repeat the import"
@@ -37,7 +37,7 @@ class SessionImport:
         self._forgotten = forgotten
         self._dry_run = dry_run
         # What a dry run would have written.
-        self._pretended: dict[str, TranscriptState] = {}
+        self._pretended: dict[str, TranscriptDigest] = {}
         self._added: set[str] = set()
 
     def add(self, item: Conversation | Document) -> Outcome:
@@ -51,8 +51,8 @@ class SessionImport:
         # An export can have two states of a conversation. Of equal ones the first counts: they must not alternate.
         is_repeated = session in self._added
         self._added.add(session)
-        old = self._pretended.get(session) or (None if before is None else TranscriptState.of(before))
-        new = TranscriptState.of(data)
+        old = self._pretended.get(session) or (None if before is None else TranscriptDigest.of(before))
+        new = TranscriptDigest.of(data)
         if old == new:
             return Outcome(Effect.UNCHANGED)
         is_extended = old is not None and old.begins(data)

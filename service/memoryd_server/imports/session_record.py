@@ -18,11 +18,16 @@ from memoryd_server.imports.note import identity, masked_text, note_key, time_ns
 from memoryd_server.sources import IMPORTED_SESSION_PREFIX, LONG_KEY_CHARS
 
 _VERSION = 3
-_PLAIN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}")
+# Two kinds of ids make a name ambiguous: "code-1" of the origin "claude" is "1" of "claude-code", and an id that looks
+# like a key can be the key of another id.
+_PLAIN_ID = re.compile(r"(?!code-|[0-9a-f]{16}\Z)[a-z0-9][a-z0-9_-]{0,99}", re.IGNORECASE | re.ASCII)
 
 
 def session_name(conversation: Conversation) -> str:
-    """Return the session id of a conversation: its origin, and its id or, if that cannot be in a file name, its key."""
+    """Return the session id of a conversation: its origin and its id.
+
+    Its key replaces an id that cannot be in a file name, or with which the name would be that of another conversation.
+    """
     own = conversation.conversation_id
     is_plain = _PLAIN_ID.fullmatch(own) is not None and identity(conversation) == own
     last = own if is_plain else note_key(conversation)[:LONG_KEY_CHARS]
@@ -63,7 +68,7 @@ def _json(value: Mapping[str, object]) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class TranscriptState:
+class TranscriptDigest:
     """The content of a transcript without its text.
 
     `latest` is the latest time in it, "" if it has none; earlier times are smaller as text. `lines` counts whole lines.
@@ -75,8 +80,8 @@ class TranscriptState:
     lines: int
 
     @classmethod
-    def of(cls, data: bytes) -> "TranscriptState":
-        """Return the state of a transcript. Lines that are no JSON have no time."""
+    def of(cls, data: bytes) -> "TranscriptDigest":
+        """Return the digest of a transcript. Lines that are no JSON have no time."""
         latest, lines = "", 0
         for line in BytesIO(data):
             if line.endswith(b"\n"):
@@ -88,8 +93,8 @@ class TranscriptState:
         """Return whether `data` begins with this transcript."""
         return len(data) >= self.size and sha256(memoryview(data)[: self.size]).digest() == self.sha256
 
-    def is_newer(self, other: "TranscriptState", *, or_equal: bool) -> bool:
-        """Return whether this state is later than another one or, at the same time, has more lines."""
+    def is_newer(self, other: "TranscriptDigest", *, or_equal: bool) -> bool:
+        """Return whether this transcript is later than another one or, at the same time, has more lines."""
         old, new = (other.latest, other.lines), (self.latest, self.lines)
         return new > old or (or_equal and new == old)
 

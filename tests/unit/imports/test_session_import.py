@@ -9,6 +9,7 @@ import pytest
 from imported import START, conversation, document
 from memoryd_server.errors import FileBusy
 from memoryd_server.imports import FolderTranscripts, ImportOptions, SessionImport, import_all
+from memoryd_server.imports.note import note_key
 from memoryd_server.imports.session_record import session_name
 from memoryd_server.model import Origin
 from memoryd_server.sources import START as BEGINNING
@@ -186,6 +187,30 @@ def test_an_id_that_cannot_be_in_a_name_is_replaced_by_its_hash(own):
     assert session_id_problem(name) == ""
     assert len(name) == len("import-chatgpt-") + 16
     assert name != session_name(conversation("a", own=f"{own}2"))
+
+
+OTHER = "0a1b2c3d-0000-4000-8000-000000000001"
+
+
+@pytest.mark.parametrize(
+    ("one", "another"),
+    [
+        (conversation("a", origin="claude", own=f"code-{OTHER}"), conversation("a", origin="claude-code", own=OTHER)),
+        (conversation("a", origin="claude", own=f"CODE-{OTHER}"), conversation("a", origin="claude-code", own=OTHER)),
+        (conversation("a", own="a/b"), conversation("a", own=note_key(conversation("a", own="a/b"))[:16])),
+    ],
+)
+def test_two_conversations_never_have_one_transcript(imports, one, another):
+    assert session_name(one).lower() != session_name(another).lower()
+    assert imports.run(one, another) == {"new": 2}
+    assert imports.run(one, another) == {"unchanged": 2}
+    assert len(imports.files()) == 2
+
+
+@pytest.mark.parametrize("own", [OWN, OTHER, "x_Y-1", "codex-1", "0" * 15, "0" * 32])
+@pytest.mark.parametrize("origin", ["chatgpt", "claude", "claude-code", "codex"])
+def test_the_name_of_a_transcript_ends_with_an_ordinary_id(origin, own):
+    assert session_name(conversation("a", origin=origin, own=own)) == f"import-{origin}-{own}"
 
 
 def test_secrets_are_masked(imports):

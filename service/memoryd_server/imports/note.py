@@ -56,7 +56,9 @@ _LABELS: Final[Mapping[str, str]] = {"user": "**User**", "assistant": "**Assista
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _LABEL = re.compile(r"(?= {0,3}\*\*(?:User|Assistant)\*\*)")
 _HEADING = re.compile(r"(?= {0,3}#{1,5}(?:[ \t]|$))")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
+_FENCE = re.compile(r"[ \t]*(`{3,}|~{3,})(.*)")
+_MARKERS = re.compile(r"(?:[ \t]*(?:>|(?:[-*+]|[0-9]{1,9}[.)])(?=[ \t])))+[ \t]*")
+_MOST_FENCE_INDENT = 3
 _ANNOTATION = re.compile(r"<(?=!--[ \t]*(?:trigger|importance|project)[ \t]*:)", re.IGNORECASE)
 
 _COUNT = re.compile("[0-9]{1,9}", re.ASCII)
@@ -280,20 +282,81 @@ def _body(text: str) -> str:
     if "<!--" in text:
         text = _ANNOTATION.sub("&lt;", text)
     lines: list[str] = []
-    fence = ""
+    items: list[int] = []
+    fence: _Fence | None = None
+    is_after_blank = True
     for line in text.split("\n"):
-        mark = _FENCE.match(line)
+        if fence and not fence.contains(line):
+            lines += fence.closing
+            fence = None
+        lines.append(_escaped(line, has_headings=fence is None or not fence.hides_headings))
         if fence:
-            lines.append(line)
-            if mark and mark[1].startswith(fence) and not mark[2].strip():
-                fence = ""
-        elif mark and not (mark[1][0] == "`" and "`" in mark[2]):
-            lines.append(line)
-            fence = mark[1]
-        elif _HEADING.match(line):
-            lines.append(line.replace("#", "##", 1))
+            fence = None if fence.is_closed_by(line) else fence
         else:
-            lines.append(line.replace("*", "\\*", 1) if _LABEL.match(line) else line)
+            fence = _opened(line, items, is_after_blank=is_after_blank)
+        is_after_blank = not line.strip()
     if fence:
-        lines.append(fence)
+        lines += fence.closing
     return "\n".join(lines)
+
+
+def _escaped(line: str, *, has_headings: bool) -> str:
+    # Also in code blocks, because programs disagree on where those end.
+    if _LABEL.match(line):
+        return line.replace("*", "\\*", 1)
+    return line.replace("#", "##", 1) if has_headings and _HEADING.match(line) else line
+
+
+@dataclass(frozen=True, slots=True)
+class _Fence:
+    """The fence of an open code block, which can be in list items and quotes.
+
+    Lines of the block have `quotes` quote marks, or are indented by `indent` columns. `closing` are the lines that end
+    it: none if it began after a list or quote marker, because it ends with the list item or quote. `hides_headings` is
+    whether the headings of the index leave out the block, which ignore list and quote markers.
+    """
+
+    marks: str
+    quotes: int
+    indent: int
+    closing: tuple[str, ...]
+    hides_headings: bool
+
+    def contains(self, line: str) -> bool:
+        """Return whether a line is in the list item or quote of the block."""
+        start = _lead(line)
+        if self.quotes:
+            return start.count(">") >= self.quotes
+        return len(start) >= self.indent or not line.strip()
+
+    def is_closed_by(self, line: str) -> bool:
+        """Return whether a line of the list item or quote ends the block."""
+        start = _lead(line)
+        marks = line.lstrip(" \t>" if self.quotes else " \t").rstrip()
+        is_code = not self.quotes and len(start) - self.indent > _MOST_FENCE_INDENT
+        return not is_code and marks.startswith(self.marks) and not marks.strip(self.marks[0])
+
+
+def _lead(line: str) -> str:
+    """Return the spaces and quote marks at the start of a line."""
+    return line[: len(line) - len(line.lstrip(" \t>"))].expandtabs(4)
+
+
+def _opened(line: str, items: list[int], *, is_after_blank: bool) -> _Fence | None:
+    """Return the fence that a line outside code blocks opens, and update the indentations of the open list items."""
+    markers = match[0].expandtabs(4) if (match := _MARKERS.match(line)) else ""
+    indent = len(line[: len(line) - len(line.lstrip(" \t"))].expandtabs(4))
+    # Without a blank line before it, a line that is indented less can continue the paragraph of a list item.
+    if line.strip() and (is_after_blank or markers):
+        while items and indent < items[-1]:
+            items.pop()
+    mark = _FENCE.match(line, len(match[0]) if match else 0)
+    least = items[-1] if items and indent >= items[-1] else 0
+    if markers and ">" not in markers:
+        items.append(len(markers))
+    is_code = not markers and indent - least > _MOST_FENCE_INDENT
+    if mark is None or is_code or (mark[1][0] == "`" and "`" in mark[2]):
+        return None
+    if markers:
+        return _Fence(mark[1], markers.count(">"), len(markers), (), hides_headings=False)
+    return _Fence(mark[1], 0, least, (" " * indent + mark[1],), hides_headings=indent <= _MOST_FENCE_INDENT)

@@ -91,8 +91,39 @@ def test_a_message_cannot_look_like_the_start_of_another_one():
 
 
 def test_a_code_block_that_a_message_leaves_open_is_closed_with_it():
-    text = body(conversation("````\n```\n# not a heading\n**User**", "answer"))
-    assert "````\n```\n# not a heading\n**User**\n````\n" in text
+    text = body(conversation("````\n```\n# not a heading\nx", "answer"))
+    assert "````\n```\n# not a heading\nx\n````\n" in text
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "1. ```bash\n   ls\n   ```",
+        "- a\n  - ```bash\n    ls\n    ```",
+        "10) ~~~\n    ls\n    ~~~",
+        "> ```\n> ls\n> ```",
+        "> - ````\n>   ```\n>   ````",
+        "1. run\n\n   ```bash\n   ls\n   ```",
+        "- run\n\n    ```bash\n    ls\n  ```",
+        "1. run\nthis\n   ```bash\n   ls\n   ```",
+        "> ```\n> left open",
+        "1. ```\n   left open",
+    ],
+)
+def test_text_after_a_code_block_in_a_list_or_quote_is_outside_of_it(code):
+    text = body(conversation(f"{code}\n\n# heading\n**Assistant** no", "answer"))
+    assert f"\n\n{code}\n\n## heading\n\\**Assistant** no\n\n**Assistant** 2025-03-14 09:27\n" in text
+
+
+def test_a_code_block_that_ends_with_its_list_item_is_closed_there():
+    text = body(conversation("- item\n  ```\n  code\n- next\n\n# heading", "answer"))
+    assert "- item\n  ```\n  code\n  ```\n- next\n\n## heading\n\n**Assistant** 2025" in text
+    text = body(conversation("1. item\n\n   ```\n   code", "answer"))
+    assert "   ```\n   code\n   ```\n\n**Assistant** 2025" in text
+
+
+def test_a_line_of_a_code_block_cannot_look_like_the_start_of_a_message():
+    assert "```\n\\**User** x\n# comment\n```\n" in body(conversation("```\n**User** x\n# comment\n```"))
 
 
 def test_text_of_a_message_is_not_an_annotation_of_memory():

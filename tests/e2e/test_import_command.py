@@ -1,6 +1,7 @@
 """`memoryd import` of conversations: what it prints, its exit statuses, and that the daemon finds what it wrote."""
 
 import json
+import zipfile
 
 import pytest
 
@@ -127,6 +128,15 @@ def test_damaged_lines_are_named_and_the_rest_is_imported(imported):
     done = imported.run()
     assert done.returncode == 1
     assert f"{SESSION}.jsonl" in done.stderr
+    assert len(imported.notes()) == 1
+
+
+def test_archive_that_was_left_out_is_named_and_the_rest_is_imported(imported):
+    with zipfile.ZipFile(imported.session.with_name("older.zip"), "w") as archive:
+        archive.write(imported.session, imported.session.name)
+    done = imported.run()
+    assert done.returncode == 1
+    assert "older.zip" in done.stderr
     assert len(imported.notes()) == 1
 
 

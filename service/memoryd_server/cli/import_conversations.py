@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -205,7 +206,7 @@ def _import(
             def show() -> None:
                 bar.update("Import", min(inputs.bytes_read, total) // _MB, total // _MB, "MB")
 
-            return import_all(format_.read(inputs), opened.target, ImportOptions(since, show))
+            return import_all(chain(inputs.unreadable, format_.read(inputs)), opened.target, ImportOptions(since, show))
     except PermissionError:
         raise
     except OSError as error:

@@ -3,9 +3,11 @@
 Archives and the names of their members are foreign. A member is read from within the archive and never written to
 disk, so that its name cannot lead anywhere. A folder is searched without following symbolic links. The archives in a
 folder are searched only if the folder itself contains no file of the format, because an export of a chat service can
-contain archives that somebody attached to a message. Archives in archives are not searched; the error says so.
+contain archives that somebody attached to a message. Otherwise those that contain one are reported. Archives in
+archives are not searched; the error says so.
 """
 
+import contextlib
 import io
 import lzma
 import os
@@ -20,6 +22,7 @@ from typing import Any, BinaryIO, Self, cast
 
 from memoryd_server.errors import InvalidImport
 from memoryd_server.foreign_text import shown_path, valid_text
+from memoryd_server.imports.conversation import Unreadable
 
 MAX_DIRECTORY_BYTES = 16 * 1024 * 1024
 """Maximum size of the list of members of an archive, which is held in memory; 100,000 members take about 10 MB."""
@@ -31,6 +34,7 @@ MAX_NAME_CHARS = 300
 
 _ZIP_MAGIC = b"PK\x03\x04"
 _ENCRYPTED = 0x1
+_BESIDE_FILES = "it was left out, because the folder to import also contains unpacked files; import it separately"
 _ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, RuntimeError)
 
 
@@ -71,9 +75,12 @@ class InputFiles:
     by their relative path, whose separator is "/". Iterating starts from the beginning each time. Archives stay open
     until `close`, or as long as the object, so that their members can be read.
 
+    `unreadable` lists what was left out: folders, files and archives in folders that cannot be read, and archives with
+    files of the format in a folder that also contains such files itself.
+
     Raises:
-        InvalidImport: an argument does not exist or cannot be read, or no argument contains a file of the format.
-            `looked_for` describes the files to the user.
+        InvalidImport: an argument does not exist or cannot be read, or no argument contains a file of the format, nor
+            anything that is unreadable. `looked_for` describes the files to the user.
     """
 
     def __init__(self, arguments: Sequence[Path], wanted: Callable[[str], bool], looked_for: str = "") -> None:
@@ -81,8 +88,9 @@ class InputFiles:
         self._progress = _Progress()
         self._archives: list[_ArchiveFile] = []
         self._has_nested_archives = False
+        self.unreadable: list[Unreadable] = []
         self._files = [file for argument in arguments for file in self._find(argument)]
-        if not self._files:
+        if not (self._files or self.unreadable):
             shown = ", ".join(_shown(str(argument)) for argument in arguments)
             missing = f": it contains no {looked_for}" if looked_for else ""
             hint = "; it contains other archives: unpack it, and import the folder" if self._has_nested_archives else ""
@@ -143,35 +151,53 @@ class InputFiles:
         pending = [(folder, "")]
         while pending:
             parent, prefix = pending.pop()
-            for entry in os.scandir(parent):
+            for entry in self._entries(parent, is_argument=parent is folder):
                 path = prefix + entry.name
-                if entry.is_dir(follow_symlinks=False):
-                    if path.count("/") < MAX_DEPTH:
-                        pending.append((Path(entry.path), path + "/"))
-                elif not entry.is_file(follow_symlinks=False):
-                    continue
-                elif self._wanted(path):
-                    files.append(self._plain_file(Path(entry.path), path, entry.stat(follow_symlinks=False)))
-                elif _is_archive_name(path):
-                    archives.append(Path(entry.path))
-        if files:
-            return sorted(files, key=lambda file: file.path)
-        return [file for archive in sorted(archives) for file in self._find_in_foldered_archive(archive)]
+                with self._reporting(Path(entry.path)):
+                    if entry.is_dir(follow_symlinks=False):
+                        if path.count("/") < MAX_DEPTH:
+                            pending.append((Path(entry.path), path + "/"))
+                    elif not entry.is_file(follow_symlinks=False):
+                        continue
+                    elif self._wanted(path):
+                        files.append(self._plain_file(Path(entry.path), path, entry.stat(follow_symlinks=False)))
+                    elif _is_archive_name(path):
+                        archives.append(Path(entry.path))
+        if not files:
+            return [file for archive in sorted(archives) for file in self._find_in_foldered_archive(archive)]
+        for archive in sorted(archives):
+            self._report_archive(archive)
+        return sorted(files, key=lambda file: file.path)
+
+    def _entries(self, folder: Path, *, is_argument: bool) -> Iterator[os.DirEntry[str]]:
+        """Yield what is in a folder. An error is reported, but raised for the folder that is the argument."""
+        with contextlib.nullcontext() if is_argument else self._reporting(folder), os.scandir(folder) as entries:
+            yield from entries
+
+    @contextlib.contextmanager
+    def _reporting(self, place: Path) -> Iterator[None]:
+        try:
+            yield
+        except InvalidImport as error:
+            self.unreadable.append(Unreadable(_shown(str(place)), error.message))
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror or error}"
+            self.unreadable.append(Unreadable(_shown(str(place)), reason))
 
     def _find_in_foldered_archive(self, archive: Path) -> list[InputFile]:
-        """Return the files of an archive that was found in a folder; if it is damaged, a file that reports that."""
-        try:
+        """Return the files of an archive that was found in a folder. An error is reported."""
+        with self._reporting(archive):
             return self._find_in_archive(archive)
-        except InvalidImport as error:
-            reason = error.message
+        return []
 
-            def fail() -> io.RawIOBase:
-                raise OSError(reason)
-
-            return [InputFile(_shown(str(archive)), archive.name, 0, 0, fail)]
+    def _report_archive(self, archive: Path) -> None:
+        """Report an archive beside files of the format if it also contains such files, or if it cannot be read."""
+        with self._reporting(archive):
+            if self._find_in_archive(archive):
+                self.unreadable.append(Unreadable(_shown(str(archive)), _BESIDE_FILES))
+            self._archives.pop().close()
 
     def _find_in_archive(self, location: Path) -> list[InputFile]:
-        file = _ArchiveFile(location)
         file = _ArchiveFile(location)
         try:
             archive = zipfile.ZipFile(cast("BinaryIO", file))

@@ -143,10 +143,54 @@ def test_archives_in_a_folder_are_searched_if_the_folder_has_no_file(tmp_path):
 def test_damaged_archive_in_a_folder_does_not_hide_the_others(tmp_path):
     archive(tmp_path / "a.zip", "conversations.json")
     write(tmp_path / "b.zip", b"PK\x03\x04 and nothing else")
-    good, bad = find(tmp_path)
-    assert read(good) == DATA
-    with pytest.raises(OSError, match=r"b\.zip is not a zip archive, or is damaged or incomplete"):
-        bad.open()
+    files = find(tmp_path)
+    assert [read(file) for file in files] == [DATA]
+    (bad,) = files.unreadable
+    assert bad.place == f"{tmp_path}/b.zip"
+    assert "b.zip is not a zip archive, or is damaged or incomplete" in bad.reason
+
+
+def test_archives_beside_files_are_reported_if_they_contain_such_files(tmp_path):
+    write(tmp_path / "conversations.json", b"a")
+    archive(tmp_path / "memories.zip", "conversations.json", data=b"b")
+    archive(tmp_path / "attached.zip", "photo.png")
+    with find(tmp_path) as files:
+        assert [read(file) for file in files] == [b"a"]
+        (left_out,) = files.unreadable
+    assert left_out.place == f"{tmp_path}/memories.zip"
+    assert left_out.reason.endswith("the folder to import also contains unpacked files; import it separately")
+
+
+def test_folders_and_files_that_vanish_during_the_search_do_not_hide_the_others(tmp_path):
+    write(tmp_path / "conversations.json")
+    write(tmp_path / "sub" / "conversations.json")
+    write(tmp_path / "vanishes.json")
+
+    def is_found(path):
+        if path == "vanishes.json":
+            (tmp_path / path).unlink()
+            (tmp_path / "sub").rename(tmp_path / "renamed")
+        return True
+
+    files = InputFiles([tmp_path], is_found, LOOKED_FOR)
+    assert [file.path for file in files] == ["conversations.json"]
+    assert sorted((each.place, each.reason) for each in files.unreadable) == [
+        (f"{tmp_path}/sub", "it cannot be read: No such file or directory"),
+        (f"{tmp_path}/vanishes.json", "it cannot be read: No such file or directory"),
+    ]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_folder_without_access_does_not_hide_the_others(tmp_path):
+    write(tmp_path / "conversations.json")
+    locked = tmp_path / "locked"
+    locked.mkdir(mode=0)
+    files = find(tmp_path)
+    assert [file.path for file in files] == ["conversations.json"]
+    assert [each.place for each in files.unreadable] == [str(locked)]
+    # With nothing else to import, the folder is still named.
+    (tmp_path / "conversations.json").unlink()
+    assert [each.place for each in find(tmp_path).unreadable] == [str(locked)]
 
 
 def test_progress_counts_the_unpacked_bytes(tmp_path):

@@ -101,7 +101,8 @@ class NoteImport:
 
     def add(self, item: Conversation | Document) -> Outcome:
         """Write the notes of an item if it is new or has changed. Raises as `NoteStore`."""
-        if (item.origin, note_key(item)[:SHORT_KEY_CHARS]) in self._forgotten:
+        keys = (note_key(item)[:chars] for chars in (SHORT_KEY_CHARS, LONG_KEY_CHARS))
+        if any((item.origin, key) in self._forgotten for key in keys):
             return Outcome(Effect.FORGOTTEN)
         # An export can have two states of a conversation. Of equal ones the first counts: they must not alternate.
         is_repeated = (item.origin, note_key(item)) in self._added

@@ -35,11 +35,11 @@ def note_name_stem(name: str) -> str:
 
 
 def imported_note_key(path: str) -> tuple[str, str] | None:
-    """Return the origin and the short key of an imported note, by its path; None for the path of another file."""
+    """Return the origin and the key of an imported note, as in its path; None for the path of another file."""
     folder, _, name = path.rpartition("/")
     parent, _, origin = folder.rpartition("/")
-    found = note_name_key(name) if parent == IMPORTED_FOLDER else None
-    return None if found is None else (origin, found[0])
+    match = _NAME.search(name) if parent == IMPORTED_FOLDER else None
+    return None if match is None else (origin, match[1])
 
 
 def is_imported_session(session_id: str) -> bool:

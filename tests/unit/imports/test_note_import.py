@@ -15,7 +15,7 @@ from memoryd_server.imports import (
     import_all,
 )
 from memoryd_server.imports.conversation import Unreadable
-from memoryd_server.sources import Roots
+from memoryd_server.sources import Roots, path_without_title
 
 MOST = 1 << 20
 FOLDER = "memory/imported/chatgpt"
@@ -200,6 +200,16 @@ def test_a_forgotten_note_is_not_written_again_also_with_another_title(imports):
     imports.only().unlink()
     assert counts(imports.run(conversation("a", title="x"), forgotten=[path])) == {"forgotten": 1}
     assert counts(imports.run(conversation("a", own="2"), forgotten=[path])) == {"new": 1}
+
+
+def test_a_conversation_with_the_same_short_key_as_a_forgotten_one_is_imported(imports):
+    one, two = (conversation("a", own=own, title="t") for own in SAME_KEY)
+    _, longer = imports.run(one, two).paths
+    remembered = path_without_title(longer)
+    assert re.fullmatch(rf"{FOLDER}/[0-9a-f]{{16}}\.md", remembered)
+    for path in imports.files():
+        (imports.workspace / path).unlink()
+    assert counts(imports.run(one, two, forgotten=[remembered])) == {"new": 1, "forgotten": 1}
 
 
 def test_a_forgotten_note_that_is_on_disk_is_not_replaced(imports):

@@ -1,6 +1,7 @@
 """Text in a workspace is data: it gives no instructions, changes no setting, and is returned as it was written."""
 
 import json
+import re
 
 import pytest
 
@@ -56,7 +57,8 @@ async def surface(running):
     return {
         "prompt": context.recall_prompt,
         "tools": [(tool.name, tool.description, tool.parameters_json) for tool in context.tool_schemas],
-        "flush": (flush.prompts.system, flush.prompts.user),
+        # A minute may pass between two of these.
+        "flush": [re.sub(r"(?m)^Current time: .*$", "", each) for each in (flush.prompts.system, flush.prompts.user)],
         "agents": [agent.agent_id for agent in agents.agents],
         "backend": (status.configured_backend, status.active_backend),
         "provider": (status.embedding.requested_provider, status.embedding.provider),

@@ -17,7 +17,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def kill_after(lines, workspace, sessions, messages):
-    """Run an import in a process, and kill it after it has imported so many conversations."""
+    """Run an import in a process, and kill the process after it has imported the given number of conversations."""
     command = [sys.executable, CHILD, workspace, sessions, str(messages)]
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     with subprocess.Popen(

@@ -47,6 +47,9 @@ def build_go(proxy, folder):
         "GOMODCACHE": modules,
         "GONOSUMDB": MODULE,
         "GOFLAGS": "-modcacherw",
+        # Go remembers which files a module at this path has, also after the module was deleted and another one with the
+        # same version replaced it. Without this list it reads the folder.
+        "GODEBUG": "goindex=0",
     }
     run("go", "get", f"{MODULE}/memoryd@v{version()}", cwd=program, **settings)
     run("go", "build", "-o", "search", ".", cwd=program, **settings)

@@ -47,8 +47,8 @@ def build_go(proxy, folder):
         "GOMODCACHE": modules,
         "GONOSUMDB": MODULE,
         "GOFLAGS": "-modcacherw",
-        # Go remembers which files a module at this path has, also after the module was deleted and another one with the
-        # same version replaced it. Without this list it reads the folder.
+        # Go keeps an index of the files of each module in the user's cache, by the module's path and version. After a
+        # test with other files it is wrong, because the version is the same. Without it, Go reads the folder.
         "GODEBUG": "goindex=0",
     }
     run("go", "get", f"{MODULE}/memoryd@v{version()}", cwd=program, **settings)

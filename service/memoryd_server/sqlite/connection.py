@@ -133,7 +133,10 @@ def _mark_if_new(connection: apsw.Connection) -> None:
 
 
 def open_reader(path: Path) -> apsw.Connection:
-    """Open `path` for reading only, with a temporary table `vocabulary` of the keyword index's document frequencies."""
+    """Open `path` for reading only, with temporary tables of the keyword index.
+
+    `vocabulary` has the document frequency of each term, `occurrences` each occurrence of a term in a chunk.
+    """
     return _prepare_reader(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
 
 
@@ -149,6 +152,7 @@ def _prepare_reader(connection: apsw.Connection) -> apsw.Connection:
         for pragma in _READER_PRAGMAS[1:]:
             connection.execute(pragma).fetchall()
         connection.execute("CREATE VIRTUAL TABLE temp.vocabulary USING fts5vocab(main, keyword, row)")
+        connection.execute("CREATE VIRTUAL TABLE temp.occurrences USING fts5vocab(main, keyword, instance)")
         connection.execute(_READER_PRAGMAS[0]).fetchall()
     except BaseException:
         connection.close()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from index_fixture import IndexFixture, ids_of
 from memoryd_server.model import Source
-from memoryd_server.sqlite import keyword
-from memoryd_server.sqlite.keyword import any_of, best, scores_of
+from memoryd_server.sqlite.keyword import any_of
+from memoryd_server.sqlite.term_scores import best, scores_of
 from memoryd_server.text.terms import QueryTerm
 from properties import examples
 
@@ -39,10 +39,14 @@ def embedding(tmp_path_factory):
     index.close()
 
 
+def with_frequencies(reader, terms):
+    return [(term, reader.vocabulary.term_frequency(term)) for term in terms]
+
+
 def kept(reader, terms):
-    """The scores of these terms, read if need be."""
-    for _ in range(keyword.REPEATED_REQUESTS - 1 + len(terms)):
-        found = reader.term_scores.get([(term, reader.vocabulary.term_frequency(term)) for term in terms])
+    """The scores of these terms, as they are after searches of which FTS5 ranked the chunks."""
+    while (found := reader.term_scores.get(with_frequencies(reader, terms))) is None:
+        reader.term_scores.get(with_frequencies(reader, TERMS))
     return found
 
 
@@ -86,7 +90,7 @@ def test_equal_scores_are_ordered_by_id_by_every_ranking(embedding):
         assert best(kept(reader, terms), among) == ranked(reader, terms, among) == hits[:among]
 
 
-class TestWhatIsKept:
+class TestWhatIsCached:
     @pytest.fixture
     def index(self, opened):
         for number in range(20):
@@ -98,29 +102,38 @@ class TestWhatIsKept:
 
     def ask(self, index, *terms):
         with index.store.read() as reader:
-            return reader.term_scores.get([(term, reader.vocabulary.frequency(term.text)) for term in terms])
+            return reader.term_scores.get(with_frequencies(reader, terms))
+
+    def look_up(self, index, *terms):
+        with index.store.read() as reader:
+            return reader.term_scores.looked_up(with_frequencies(reader, terms))
 
     def names(self, index):
         return set(index.reader_caches.scores.current.terms)
 
-    def test_a_term_is_cached_after_repeated_requests(self, index):
-        assert [self.ask(index, self.COMMON) is not None for _ in range(4)] == [False, False, True, True]
+    def test_fts5_ranks_until_a_third_of_the_chunks_were_ranked(self, index):
+        assert [self.ask(index, self.RARE) is not None for _ in range(8)] == [False] * 6 + [True] * 2
+        assert self.names(index) == {'"bird1"'}
 
-    def test_a_rare_word_is_read_immediately_if_the_common_ones_are_cached(self, index):
-        assert self.ask(index, self.COMMON, self.RARE) is None
-        assert self.names(index) == set()
-        for _ in range(2):
-            self.ask(index, self.COMMON)
-        assert self.names(index) == {'"heron"'}
-        assert self.ask(index, self.COMMON, QueryTerm("bird2")) is not None
-        assert self.names(index) == {'"heron"', '"bird2"'}
+    def test_a_common_word_is_read_by_the_first_search(self, index):
+        assert self.ask(index, self.COMMON, self.RARE) is not None
+        assert self.names(index) == {'"heron"', '"bird1"'}
 
-    def test_cached_returns_only_cached_terms(self, index):
-        with index.store.read() as reader:
-            assert reader.term_scores.cached([self.COMMON]) is None
-            assert kept(reader, [self.COMMON]) is not None
-            assert reader.term_scores.cached([self.COMMON]) is not None
-            assert reader.term_scores.cached([self.COMMON, self.RARE]) is None
+    def test_a_word_is_looked_up_by_fts5_until_it_was_requested_repeatedly(self, index):
+        assert self.ask(index, self.COMMON) is not None
+        assert [self.look_up(index, self.RARE) is not None for _ in range(4)] == [False, False, True, True]
+        assert self.look_up(index, self.COMMON) is not None
+        assert self.look_up(index, self.COMMON, QueryTerm("bird2")) is None
+
+    def test_words_of_too_many_chunks_are_looked_up_by_fts5(self, index):
+        index.reader_caches.scores.max_chunks_read = 1
+        assert self.ask(index, QueryTerm("absent"), self.COMMON) is not None
+        birds = [QueryTerm("bird1"), QueryTerm("bird2")]
+        assert [self.look_up(index, *birds) for _ in range(5)] == [None] * 5
+        assert self.look_up(index, birds[0]) is not None
+
+    def test_no_scores_are_looked_up_before_the_lengths_are_read(self, index):
+        assert [self.look_up(index, self.RARE) for _ in range(5)] == [None] * 5
 
     def test_another_revision_has_an_empty_cache(self, index):
         with index.store.read() as before:
@@ -134,40 +147,50 @@ class TestWhatIsKept:
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_the_score_cache_stays_within_its_bytes_and_evicts_nothing(self, index):
-        index.reader_caches.scores.max_bytes = 20
+    def test_the_first_terms_are_evicted_if_the_cache_is_full(self, index):
+        assert self.ask(index, self.COMMON) is not None
+        index.reader_caches.scores.max_bytes = 24
         for number in range(20):
-            with index.store.read() as reader:
-                kept(reader, [QueryTerm(f"bird{number}")])
-        assert self.names(index) == {'"bird0"', '"bird1"'}
-        assert index.reader_caches.scores.current.bytes <= 20 + 12
-        assert self.ask(index, QueryTerm("bird1")) is not None
-        assert self.ask(index, QueryTerm("bird2")) is None
+            assert self.ask(index, QueryTerm(f"bird{number}")) is not None
+        assert self.names(index) == {'"bird18"', '"bird19"'}
+        assert index.reader_caches.scores.current.bytes == 24
 
-    def test_a_query_with_a_too_common_word_is_ranked_by_fts5(self, index):
-        index.reader_caches.scores.max_chunks_read = 19
-        assert [self.ask(index, self.COMMON, self.RARE) for _ in range(5)] == [None] * 5
+    def test_a_term_larger_than_the_cache_is_not_cached(self, index):
+        index.reader_caches.scores.max_bytes = 24
+        with index.store.read() as reader:
+            assert best(self.ask(index, self.COMMON), 99) == ranked(reader, [self.COMMON], 99)
         assert self.names(index) == set()
-        assert self.ask(index, self.RARE) is None
-        assert index.reader_caches.scores.current.requests == {'"bird1"': 1}
-
-    def test_no_search_reads_the_scores_of_too_many_chunks(self, index):
-        index.reader_caches.scores.max_chunks_read = 2
-        birds = [QueryTerm(f"bird{number}") for number in range(5)]
-        found = [self.ask(index, *birds) is not None for _ in range(6)]
-        assert found == [False, False, False, False, True, True]
+        assert index.reader_caches.scores.current.bytes == 0
 
     def test_request_counts_of_rare_words_are_cleared(self, index):
         index.reader_caches.scores.max_terms_counted = 10
         for number in range(50):
-            self.ask(index, self.COMMON, QueryTerm(f"unheard{number}"))
+            self.look_up(index, self.COMMON, QueryTerm(f"unheard{number}"))
             assert len(index.reader_caches.scores.current.requests) <= 12
 
     def test_an_idle_agent_gives_it_back(self, index):
-        with index.store.read() as reader:
-            kept(reader, [self.COMMON])
+        assert self.ask(index, self.COMMON) is not None
         index.store.release_memory()
         assert index.reader_caches.scores.current is None
+
+
+@settings(max_examples=examples(25), deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.lists(st.sampled_from(WORDS), max_size=300)), min_size=1, max_size=12),
+)
+def test_scores_equal_those_of_fts5_after_every_change(tmp_path_factory, changes):
+    index = IndexFixture(tmp_path_factory.mktemp("index")).open()
+    for number, words in changes:
+        path = index.workspace / f"memory/{number}.md"
+        if words:
+            index.write(f"memory/{number}.md", f"# {words[0]}\n\n{' '.join(words)}\n")
+        elif path.exists():
+            path.unlink()
+        index.sync()
+        with index.store.read() as reader:
+            for term in TERMS:
+                assert best(kept(reader, [term]), 99) == ranked(reader, [term], 99)
+    index.close()
 
 
 def test_a_repeated_query_gets_the_same_hits(embedding):

@@ -1,6 +1,7 @@
 """Results of `agent` as protobuf messages."""
 
 from collections.abc import Iterable
+from typing import Any
 
 from memoryd.v1 import memory_pb2, memory_service_pb2, sync_event_pb2
 from memoryd_server.access import DEFAULT_AGENT, Grant, Scope
@@ -28,7 +29,7 @@ from memoryd_server.agent import (
     WatchedRoot,
     citation,
 )
-from memoryd_server.model import Degradation, FileFailure
+from memoryd_server.model import NO_ANNOTATIONS, Degradation, FileFailure
 from memoryd_server.rpc import wire
 from memoryd_server.rpc.wire import (
     MOST_REPORT_BYTES,
@@ -38,29 +39,34 @@ from memoryd_server.rpc.wire import (
     fitting,
     make_cursor,
     timestamp,
+    timestamp_fields,
 )
+
+Fields = dict[str, Any]
+"""The fields of a message by name; a nested message may be given by its fields."""
 
 
 def search_response(value: SearchResult, *, explain: bool) -> memory_service_pb2.MemorySearchResponse:
     """Return the answer to a search, with what was dropped; `explain` adds the details of scores and legs."""
-    return memory_service_pb2.MemorySearchResponse(
-        results=[search_result(hit, explain) for hit in value.answer.hits],
-        info=_search_info(value, explain=explain),
-        dropped=map(_dropped, value.answer.dropped),
-    )
+    # Nested fields cost half of nested messages, which protobuf copies into the reply.
+    fields: Fields = {
+        "results": [_result_fields(hit, explain=explain) for hit in value.answer.hits],
+        "info": _info_fields(value, explain=explain),
+        "dropped": [_dropped_fields(candidate) for candidate in value.answer.dropped],
+    }
+    return build_message(memory_service_pb2.MemorySearchResponse, **fields)
 
 
-def _dropped(candidate: DroppedCandidate) -> memory_service_pb2.DroppedCandidate:
-    return build_message(
-        memory_service_pb2.DroppedCandidate,
-        path=candidate.path,
-        start_line=candidate.start_line,
-        end_line=candidate.end_line,
-        source=wire.source(candidate.source),
-        score=candidate.score,
-        reason=f"MISS_REASON_{candidate.miss.reason}",
-        explanation=cut_text(candidate.miss.explanation),
-    )
+def _dropped_fields(candidate: DroppedCandidate) -> Fields:
+    return {
+        "path": candidate.path,
+        "start_line": candidate.start_line,
+        "end_line": candidate.end_line,
+        "source": wire.source(candidate.source),
+        "score": candidate.score,
+        "reason": f"MISS_REASON_{candidate.miss.reason}",
+        "explanation": cut_text(candidate.miss.explanation),
+    }
 
 
 def miss_response(value: MissExplanation) -> memory_service_pb2.ExplainMissResponse:
@@ -112,30 +118,36 @@ def _recalled_item(passage: Passage) -> memory_service_pb2.RecalledItem:
 
 
 def _search_info(value: SearchResult, *, explain: bool) -> memory_pb2.SearchInfo:
-    answer, embedding = value.answer, None
+    return build_message(memory_pb2.SearchInfo, **_info_fields(value, explain=explain))
+
+
+def _info_fields(value: SearchResult, *, explain: bool) -> Fields:
+    answer = value.answer
+    fields: Fields = {
+        "backend": wire.backend(answer.backend),
+        "served_mode": wire.search_mode(answer.served_mode),
+        "index_revision": answer.revision,
+        "index_state": wire.index_state(value.index_state),
+        "stale": value.stale,
+        "keyword_candidates": answer.keyword_candidates,
+        "vector_candidates": answer.vector_candidates,
+        "coverage": answer.coverage,
+        "confidence": answer.confidence,
+        "dropped_by_min_score": answer.dropped_by_min_score,
+        "elapsed": duration(value.elapsed_seconds),
+        "empty_reason": wire.empty_reason(answer.empty_reason),
+        "empty_explanation": answer.empty_explanation,
+        "matched_any_word": answer.matched_any_word,
+    }
+    if value.degradations:
+        fields["degradations"] = degradations(value.degradations)
     if value.provider:
-        embedding = build_message(memory_pb2.EmbeddingInfo, provider=value.provider, model=value.model)
-    return build_message(
-        memory_pb2.SearchInfo,
-        backend=wire.backend(answer.backend),
-        served_mode=wire.search_mode(answer.served_mode),
-        degradations=degradations(value.degradations),
-        index_revision=answer.revision,
-        index_state=wire.index_state(value.index_state),
-        stale=value.stale,
-        keyword_candidates=answer.keyword_candidates,
-        vector_candidates=answer.vector_candidates,
-        coverage=answer.coverage,
-        confidence=answer.confidence,
-        embedding=embedding,
-        dropped_by_min_score=answer.dropped_by_min_score,
-        elapsed=duration(value.elapsed_seconds),
-        empty_reason=wire.empty_reason(answer.empty_reason),
-        empty_explanation=answer.empty_explanation,
-        legs=[leg_report(report) for report in answer.retrievers] if explain else [],
-        matched_any_word=answer.matched_any_word,
-        reranking=None if answer.reranking is None else _reranking(answer.reranking),
-    )
+        fields["embedding"] = {"provider": value.provider, "model": value.model}
+    if explain:
+        fields["legs"] = [leg_report(report) for report in answer.retrievers]
+    if answer.reranking is not None:
+        fields["reranking"] = _reranking(answer.reranking)
+    return fields
 
 
 def _reranking(report: RerankReport) -> memory_pb2.RerankInfo:
@@ -151,24 +163,30 @@ def _reranking(report: RerankReport) -> memory_pb2.RerankInfo:
 
 def search_result(hit: Hit, explain: bool) -> memory_pb2.SearchResult:
     """Return a hit, with the parts of its score if `explain` is set."""
-    return build_message(
-        memory_pb2.SearchResult,
-        path=hit.path,
-        start_line=hit.start_line,
-        end_line=hit.end_line,
-        score=hit.score,
-        snippet=hit.snippet,
-        snippet_start_line=hit.snippet_start_line,
-        snippet_end_line=hit.snippet_end_line,
-        source=wire.source(hit.source),
-        citation=hit.path if hit.source is None else citation(hit.path, hit.start_line, hit.end_line),
-        modified_time=timestamp(hit.mtime_ns),
-        score_detail=_score_detail(hit) if explain else None,
-        origin=wire.origin(hit.origin),
-        importance=hit.annotations.importance,
-        triggers=hit.annotations.triggers,
-        projects=hit.annotations.projects,
-    )
+    return build_message(memory_pb2.SearchResult, **_result_fields(hit, explain=explain))
+
+
+def _result_fields(hit: Hit, *, explain: bool) -> Fields:
+    fields: Fields = {
+        "path": hit.path,
+        "start_line": hit.start_line,
+        "end_line": hit.end_line,
+        "score": hit.score,
+        "snippet": hit.snippet,
+        "snippet_start_line": hit.snippet_start_line,
+        "snippet_end_line": hit.snippet_end_line,
+        "source": wire.source(hit.source),
+        "citation": hit.path if hit.source is None else citation(hit.path, hit.start_line, hit.end_line),
+        "modified_time": timestamp_fields(hit.mtime_ns),
+        "origin": wire.origin(hit.origin),
+    }
+    if explain:
+        fields["score_detail"] = _score_detail(hit)
+    if hit.annotations is not NO_ANNOTATIONS:
+        fields["importance"] = hit.annotations.importance
+        fields["triggers"] = hit.annotations.triggers
+        fields["projects"] = hit.annotations.projects
+    return fields
 
 
 def _score_detail(hit: Hit) -> memory_pb2.ScoreDetail:

@@ -9,6 +9,7 @@ import binascii
 import math
 from collections.abc import Callable, Iterable
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import grpc
@@ -40,6 +41,7 @@ def _value(enum: type[_E], name: str) -> _E:
     return value
 
 
+@cache
 def source(value: StrEnum | None) -> memory_pb2.Source:
     """Return a source; that of entries for None."""
     if value is None:
@@ -47,31 +49,37 @@ def source(value: StrEnum | None) -> memory_pb2.Source:
     return _value(memory_pb2.Source, f"SOURCE_{value.upper()}")
 
 
+@cache
 def origin(value: StrEnum) -> memory_pb2.Origin:
     """Return an origin."""
     return _value(memory_pb2.Origin, f"ORIGIN_{value.upper()}")
 
 
+@cache
 def search_mode(value: StrEnum) -> memory_pb2.SearchMode:
     """Return a search mode."""
     return _value(memory_pb2.SearchMode, f"SEARCH_MODE_{value}")
 
 
+@cache
 def index_state(value: StrEnum) -> memory_pb2.IndexState:
     """Return the state of an index."""
     return _value(memory_pb2.IndexState, f"INDEX_STATE_{value}")
 
 
+@cache
 def empty_reason(value: StrEnum | None) -> memory_pb2.EmptyReason:
     """Return why an answer is empty; UNSPECIFIED if it is not."""
     return _value(memory_pb2.EmptyReason, f"EMPTY_REASON_{value or 'UNSPECIFIED'}")
 
 
+@cache
 def degradation_kind(value: StrEnum) -> memory_pb2.DegradationKind:
     """Return a kind of degradation."""
     return _value(memory_pb2.DegradationKind, f"DEGRADATION_KIND_{value}")
 
 
+@cache
 def backend(value: str) -> memory_pb2.Backend:
     """Return a backend."""
     return _value(memory_pb2.Backend, f"BACKEND_{value.upper()}")
@@ -124,9 +132,14 @@ def turn_kind(value: StrEnum) -> memory_service_pb2.TurnKind:
 
 def timestamp(unix_ns: int) -> Timestamp:
     """Return Unix nanoseconds as a Timestamp; the nearest possible one if they are out of its range."""
+    return Timestamp(**timestamp_fields(unix_ns))
+
+
+def timestamp_fields(unix_ns: int) -> dict[str, int]:
+    """Return the fields of `timestamp`, for a message that is built from nested fields."""
     earliest, latest = -62_135_596_800, 253_402_300_799
     seconds, nanos = divmod(unix_ns, 1_000_000_000)
-    return Timestamp(seconds=max(earliest, min(latest, seconds)), nanos=nanos)
+    return {"seconds": max(earliest, min(latest, seconds)), "nanos": nanos}
 
 
 MAX_DURATION_SECONDS = 315_576_000_000.0
@@ -210,7 +223,7 @@ def build_message(kind: Callable[_P, _M], /, *args: _P.args, **fields: _P.kwargs
 
     Foreign text is made valid when it enters memoryd. This is the last defence: protobuf refuses a string with a lone
     surrogate, and one such string must not fail the whole reply. Such a string is most likely a file's name, so it is
-    shown as one. Strings are checked only after protobuf has refused one.
+    shown as one. Strings are checked only after protobuf has refused one, also those in nested fields.
     """
     try:
         return kind(*args, **fields)
@@ -223,6 +236,8 @@ def _encodable(value: Any) -> Any:
         return shown_path(value)
     if isinstance(value, list | tuple):
         return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {name: _encodable(item) for name, item in value.items()}
     return value
 
 

@@ -10,7 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memoryd.v1 import memory_pb2
+from memoryd.v1 import memory_pb2, memory_service_pb2
 from memoryd_server.agent.file_listing import ListedFile
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.sync_run import RunProgress
@@ -87,6 +87,12 @@ def test_valid_text_is_sent_as_it_is(wanted, reason):
 
 def test_a_file_name_that_is_not_utf_8_can_be_read():
     assert build_message(memory_pb2.WatcherStatus, root="caf\udce9").root == "caf\\xe9"
+
+
+def test_a_file_name_that_is_not_utf_8_can_be_read_in_nested_fields():
+    fields = {"results": [{"path": "caf\udce9", "snippet": "é"}, {"path": "b"}]}
+    made = build_message(memory_service_pb2.MemorySearchResponse, **fields)
+    assert [(result.path, result.snippet) for result in made.results] == [("caf\\xe9", "é"), ("b", "")]
 
 
 def test_other_mistakes_are_not_hidden():

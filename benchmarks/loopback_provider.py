@@ -34,10 +34,17 @@ class PreparedVectors:
 class LoopbackProvider:
     """Serves from `start` to `stop`, in threads of this process; `make` returns the vector of a text as JSON.
 
-    Each response is delayed by `latency_seconds`.
+    Each response is delayed by `latency_seconds`. The system chooses the port if it is 0.
     """
 
-    def __init__(self, dimensions: int, latency_seconds: float = 0.0, make: Callable[[str], str] | None = None) -> None:
+    def __init__(
+        self,
+        dimensions: int,
+        latency_seconds: float = 0.0,
+        make: Callable[[str], str] | None = None,
+        *,
+        port: int = 0,
+    ) -> None:
         self._lock = threading.Lock()
         self._busy_seconds = 0.0
         self._under_way = 0
@@ -68,12 +75,16 @@ class LoopbackProvider:
             def log_message(self, *arguments: object) -> None:
                 """Log nothing."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
         self._server.daemon_threads = True
 
     @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
     @property
     def busy_seconds(self) -> float:

@@ -1,0 +1,248 @@
+"""Write the answers of many searches to a file, and compare two such files.
+
+    python benchmarks/answers.py record --data ../shared/eval/data --state DIR --out FILE [--model model.gguf]
+    python benchmarks/answers.py compare OLD NEW
+
+For a change that must not change any answer, such as one for speed. `record` indexes the golden sets and two larger
+memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Without `--mode
+hybrid`, only keyword search runs. In hybrid search, the model embeds the golden sets; `prose` has vectors of hashes, as
+all memories have without a model. A second run with the same DIR uses the indexes again, unless `--rebuild` is given,
+and embeds only queries.
+
+To record another version of memoryd with this program, set PYTHONPATH to that version's `service` and
+`clients/python/src`, and give each version its own DIR.
+
+A line of the file is one call: `{"call": NAME, "answer": RESPONSE}`, or with `error` instead of `answer`. The response
+is complete, except for elapsed times and the revision of the index, which depends on how a sync was divided. Scores
+have all their digits. `compare` prints the first differences, and exits with 1 if there are any.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from answer_memories import PROSE, Memory, prepare, write_settings
+from answer_requests import PROFILES, Call, calls
+from google.protobuf.json_format import MessageToDict
+from loopback_provider import LoopbackProvider
+
+import memoryd_server
+from memoryd import messages
+from memoryd.client import MemorydClient, MemorydError, connect
+from memoryd_server.cli.local_daemon import local_daemon
+from memoryd_server.settings import load
+
+# These differ between runs whose answers are equal.
+_IGNORED = frozenset({"elapsed", "index_revision"})
+_DIMENSIONS = 384
+_PORT_FILE = "provider-port"
+_SHOWN = 160
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A value that differs: the call, the path of the value in the answer, and both values; None if it is missing."""
+
+    call: str
+    path: str
+    old: Any
+    new: Any
+
+    def __str__(self) -> str:
+        return f"{self.call}: {self.path}\n  old {_shown(self.old)}\n  new {_shown(self.new)}"
+
+
+def differences(old: Path, new: Path) -> Iterator[Difference]:
+    """Yield the first difference of each call that is not equal in two files, in the order of the old file.
+
+    Calls that only the new file has follow at the end.
+    """
+    answers = {}
+    with new.open(encoding="utf-8") as lines:
+        for line in lines:
+            answers[_call_of(line)] = line
+    with old.open(encoding="utf-8") as lines:
+        for line in lines:
+            name = _call_of(line)
+            other = answers.pop(name, None)
+            if other is None:
+                yield Difference(name, "the call", "recorded", None)
+            elif other != line:
+                found = first_difference(json.loads(line), json.loads(other))
+                if found is not None:
+                    yield Difference(name, *found)
+    for name in answers:
+        yield Difference(name, "the call", None, "recorded")
+
+
+def first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
+    """Return the path and the two values of the first difference of two JSON values; None if they are equal.
+
+    Numbers are compared exactly. A key that only one of two objects has is a difference.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        pairs = [(f"{path}.{key}" if path else key, old.get(key), new.get(key)) for key in {**old, **new}]
+    elif isinstance(old, list) and isinstance(new, list):
+        pairs = [(f"{path}[{number}]", *pair) for number, pair in enumerate(zip_longest(old, new))]
+    else:
+        return None if type(old) is type(new) and old == new else (path, old, new)
+    return next((found for name, *pair in pairs if (found := first_difference(*pair, name)) is not None), None)
+
+
+def compare(old: Path, new: Path, most: int) -> int:
+    """Print at most `most` differences and the number of all of them; return the exit status."""
+    count = 0
+    for difference in differences(old, new):
+        count += 1
+        if count <= most:
+            print(difference)
+    if not count:
+        print("SAME")
+        return 0
+    print(f"DIFFERENT: {count} calls have other answers")
+    return 1
+
+
+def answer_values(value: Any) -> Any:
+    """Return the JSON values of an answer without those that differ between equal answers."""
+    if isinstance(value, dict):
+        return {key: answer_values(each) for key, each in value.items() if key not in _IGNORED}
+    return [answer_values(each) for each in value] if isinstance(value, list) else value
+
+
+def record(options: argparse.Namespace) -> None:
+    """Index the memories, run all calls, and write their answers."""
+    state: Path = options.state.resolve()
+    state.mkdir(parents=True, exist_ok=True)
+    memories = prepare(options.data, state, options.queries)
+    if options.only:
+        memories = tuple(memory for memory in memories if memory.agent.startswith(tuple(options.only)))
+    hybrid = options.mode == "hybrid"
+    draft = options.out.with_name(f"{options.out.name}.draft")
+    count = 0
+    with draft.open("w", encoding="utf-8") as out, closing(_Provider(state)) as provider:
+        for number, (profile, search) in enumerate(PROFILES.items()):
+            if profile == "vectors" and not hybrid:
+                continue
+            # The first daemon builds the indexes; the others find them up to date.
+            rebuild = options.rebuild and not number
+            with _daemon(state, memories, search, _embedding(options, provider) if hybrid else None) as client:
+                for memory in memories:
+                    _index(client, memory, rebuild=rebuild)
+                    for call in calls(memory, profile, hybrid=hybrid, exhaustive=options.exhaustive):
+                        out.write(_line(client, profile, call))
+                        count += 1
+            print(
+                f"{time.process_time():.1f} s of processor time: {profile}, {count} calls", file=sys.stderr, flush=True
+            )
+    draft.replace(options.out)
+    print(f"{count} answers of {Path(memoryd_server.__file__).parent} in {options.out}", file=sys.stderr)
+
+
+class _Provider:
+    """The provider of hashes as vectors. Its port is always the same, because it is part of the vectors' identity."""
+
+    def __init__(self, state: Path) -> None:
+        file = state / _PORT_FILE
+        port = int(file.read_text("ascii")) if file.exists() else 0
+        self._provider = LoopbackProvider(_DIMENSIONS, port=port)
+        file.write_text(str(self._provider.port), "ascii")
+        self._provider.start()
+
+    def search_settings(self) -> dict[str, Any]:
+        return {"provider": "openai-compatible", "model": "hashes", "remote": {"baseUrl": self._provider.url}}
+
+    def close(self) -> None:
+        self._provider.stop()
+
+
+def _embedding(options: argparse.Namespace, provider: _Provider) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the settings of embeddings of the golden sets, and of `prose`."""
+    hashes = provider.search_settings()
+    if options.model is None:
+        return hashes, hashes
+    return {"provider": "local", "local": {"modelPath": str(options.model.resolve())}}, hashes
+
+
+@contextmanager
+def _daemon(
+    state: Path,
+    memories: Sequence[Memory],
+    search: Mapping[str, Any],
+    embedding: tuple[dict[str, Any], dict[str, Any]] | None,
+) -> Iterator[MemorydClient]:
+    none = {"provider": "none", "fallback": "none"}
+    of_sets, of_prose = embedding or (none, none)
+    config = write_settings(state, memories, of_sets | dict(search), of_prose | dict(search))
+    # The variables of the shell do not count.
+    settings = load(environ={}, home=state, flags={"state_dir": state, "config": config})
+    with local_daemon(settings, background=False) as (_, address), connect(address, token="") as client:
+        yield client
+
+
+def _index(client: MemorydClient, memory: Memory, *, rebuild: bool) -> None:
+    mode = messages.SYNC_MODE_FULL if rebuild else messages.SYNC_MODE_INCREMENTAL
+    with client.sync(agent_id=memory.agent, mode=mode) as events:
+        for event in events:
+            kind = event.WhichOneof("event")
+            if kind == "file_failed":
+                raise SystemExit(f"{memory.agent}: {event.file_failed.path}: {event.file_failed.error}")
+            if kind == "completed" and event.completed.pending_embeddings:
+                raise SystemExit(f"{memory.agent}: {event.completed.pending_embeddings} chunks have no vectors")
+
+
+def _line(client: MemorydClient, profile: str, call: Call) -> str:
+    name = f"{profile}, {call.name}"
+    try:
+        response = MessageToDict(call.run(client), preserving_proto_field_name=True)
+    except MemorydError as error:
+        found = {"error": f"{error.code.name} {error}"}
+    else:
+        found = {"answer": answer_values(response)}
+    return json.dumps({"call": name, **found}, ensure_ascii=False) + "\n"
+
+
+def _call_of(line: str) -> str:
+    """Return the name of the call of a line."""
+    name: str = json.loads(line)["call"]
+    return name
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    recorder = commands.add_parser("record", help="write the answers of this version to a file")
+    recorder.add_argument("--data", type=Path, required=True, help="folder of the golden sets")
+    recorder.add_argument("--state", type=Path, required=True, help="folder for the memories and their indexes")
+    recorder.add_argument("--out", type=Path, required=True)
+    recorder.add_argument("--mode", choices=("keyword", "hybrid"), default="keyword")
+    recorder.add_argument("--model", type=Path, help="a GGUF file, for hybrid search")
+    recorder.add_argument("--queries", type=int, default=300, help="most queries of each set (default: 300)")
+    recorder.add_argument("--only", nargs="+", help=f"beginnings of the names of memories, such as locomo or {PROSE}")
+    recorder.add_argument("--exhaustive", action="store_true", help="all kinds of requests for each query and setting")
+    recorder.add_argument("--rebuild", action="store_true", help="build the indexes again")
+    comparer = commands.add_parser("compare", help="print the first differences of two files")
+    comparer.add_argument("old", type=Path)
+    comparer.add_argument("new", type=Path)
+    comparer.add_argument("--most", type=int, default=10, help="most differences to print (default: 10)")
+    options = parser.parse_args()
+    if options.command == "compare":
+        return compare(options.old, options.new, options.most)
+    record(options)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,7 +1,8 @@
 """Unit vectors and their blobs of little-endian float32. Pure."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+import math
+import struct
+from collections.abc import Iterable, Sequence, Sized
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -48,34 +49,44 @@ def exact_unit(values: Sequence[float] | ArrayLike, dimensions: int | None = Non
     vector = _numbers(values)
     if dimensions is not None and vector.size != dimensions:
         raise InvalidVector(f"the vector has {vector.size} dimensions instead of {dimensions}")
-    if not np.isfinite(vector).all():
-        raise InvalidVector("the vector has components that are not finite")
+    # Of components that include NaN, the largest is NaN.
     largest = float(np.abs(vector).max(initial=0.0))
+    if not math.isfinite(largest):
+        raise InvalidVector("the vector has components that are not finite")
     if largest < _SHORTEST:
         raise InvalidVector("the vector is zero" if vector.size else "the vector is empty")
     # Divide by the largest component first, because the squares of huge components would overflow.
-    scaled = vector / largest
-    direction: NDArray[np.float64] = scaled / np.linalg.norm(scaled)
-    return direction
+    scaled: NDArray[np.float64] = vector / largest
+    scaled /= math.sqrt(scaled.dot(scaled))
+    return scaled
 
 
 def _numbers(values: Sequence[float] | ArrayLike) -> NDArray[np.float64]:
-    # Checked before the conversion: in an array of text, each element takes the memory of the longest one.
-    if not isinstance(values, np.ndarray) and not (isinstance(values, list | tuple) and _are_numbers(values)):
+    if isinstance(values, list | tuple):
+        # Checked before the conversion: in an array of text, each element takes the memory of the longest one.
+        types = list(map(type, values))
+        only_floats = bool(types) and types.count(float) == len(types)
+        if not only_floats and not _NUMBERS.issuperset(types):
+            raise InvalidVector("the vector is not a list of numbers")
+        _check_length(types)
+        if only_floats:
+            # Three times as fast as numpy's conversion.
+            return np.frombuffer(struct.pack(f"{len(values)}d", *values))
+    elif not isinstance(values, np.ndarray):
         raise InvalidVector("the vector is not a list of numbers")
-    if len(values) > MAX_DIMENSIONS:
-        raise InvalidVector(f"the vector has {len(values)} dimensions, more than {MAX_DIMENSIONS}")
     try:
         array = np.asarray(values)
     except OverflowError:
         raise InvalidVector("the vector is not a list of numbers") from None
     if array.ndim != 1 or array.dtype.kind not in "fiu":
         raise InvalidVector("the vector is not a list of numbers")
+    _check_length(array)
     return array.astype(np.float64)
 
 
-def _are_numbers(values: Sequence[Any]) -> bool:
-    return set(map(type, values)) <= _NUMBERS
+def _check_length(values: Sized) -> None:
+    if len(values) > MAX_DIMENSIONS:
+        raise InvalidVector(f"the vector has {len(values)} dimensions, more than {MAX_DIMENSIONS}")
 
 
 def to_blob(vector: NDArray[np.floating]) -> bytes:

@@ -16,9 +16,10 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit, urlunsplit
 
 import httpx
+from pydantic_core import from_json
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.foreign_text import parse_json
+from memoryd_server.foreign_text import MAX_BRACKETS, is_bounded, parse_json
 from memoryd_server.providers.api_keys import KEY_COOLDOWN_SECONDS, QUOTA_COOLDOWN_SECONDS, ApiKeyPool, Header
 from memoryd_server.providers.http_errors import SecretRedactor, public_url, raise_for
 from memoryd_server.providers.pacing import (
@@ -251,7 +252,7 @@ class HttpClient:
         try:
             self._raise_for_status(status, headers, reply)
             with suppress(ValueError):
-                return parse_json(reply)
+                return parse_reply(reply)
         finally:
             del reply
             if is_large:
@@ -311,18 +312,21 @@ class HttpClient:
         """Return the body of an answer; of a long error, only its beginning."""
         self._check_encoding(response)
         is_error = response.status_code != httpx.codes.OK
-        reply = bytearray()
+        # Joined at the end: a growing buffer would be copied many times.
+        parts: list[bytes] = []
+        size = 0
         for part in response.iter_bytes():
-            reply += part
+            parts.append(part)
+            size += len(part)
             if time.monotonic() > until:
                 raise EmbeddingOutage(f"{self._name} did not answer in time")
-            if is_error and len(reply) > MAX_ERROR_BYTES:
+            if is_error and size > MAX_ERROR_BYTES:
                 break
-            if len(reply) > self._max_reply_bytes:
-                reply.clear()
+            if size > self._max_reply_bytes:
+                parts.clear()
                 release_free_memory()
                 raise EmbeddingOutage(f"{self._name} returned more than {self._max_reply_bytes} bytes")
-        return bytes(reply)
+        return b"".join(parts)
 
     def _stream(self, request: HttpRequest, key: Header, seconds: float) -> AbstractContextManager[httpx.Response]:
         url = _url_below(self._base_url, request)
@@ -335,6 +339,21 @@ class HttpClient:
         """Close the connections and end all waiting."""
         self._throttle.close()
         self._client.close()
+
+
+def parse_reply(reply: bytes) -> Any:
+    """Return the same value as `parse_json`, several times as fast for a reply that consists of numbers.
+
+    Raises:
+        ValueError: as `parse_json`.
+    """
+    # The fast decoder refuses what `parse_json` repairs, accepts deeper nesting, and does not bound ints.
+    if reply.count(b"[") + reply.count(b"{") <= MAX_BRACKETS:
+        with suppress(ValueError):
+            value = from_json(reply, cache_strings="none")
+            if is_bounded(value):
+                return value
+    return parse_json(reply)
 
 
 def _clear_frames(error: BaseException) -> None:

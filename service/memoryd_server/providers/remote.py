@@ -17,9 +17,9 @@ from enum import Enum, auto
 from typing import Any, Protocol
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
-from memoryd_server.foreign_text import parse_json, whole_number
+from memoryd_server.foreign_text import whole_number
 from memoryd_server.providers.batching import MAX_ITEMS, Answer, RequestLimits, embed_in_batches
-from memoryd_server.providers.http_client import HttpClient, HttpRequest, is_loopback
+from memoryd_server.providers.http_client import HttpClient, HttpRequest, is_loopback, parse_reply
 from memoryd_server.providers.http_errors import RequestRefused, parse_error_tree, public_url
 from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
@@ -114,7 +114,7 @@ def objects(lines: Lines) -> Iterator[Mapping[str, Any]]:
     """Yield the JSON objects of an output. Lines that are not an object are skipped."""
     for line in lines:
         try:
-            tree = parse_json(line) if line.strip() else None
+            tree = parse_reply(line) if line.strip() else None
         except ValueError:
             continue
         if isinstance(tree, dict):

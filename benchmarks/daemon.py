@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -12,13 +13,26 @@ from memoryd.client import MemorydClient, connect
 
 
 class DaemonProcess:
-    """`memoryd serve` on a workspace, from `start` to `stop`."""
+    """`memoryd serve` on a workspace, from `start` to `stop`. `listen` has addresses in addition to its socket.
 
-    def __init__(self, workspace: Path, state_dir: Path, *, python: str = sys.executable, **environment: str) -> None:
+    `program` are Python's arguments that name the command.
+    """
+
+    def __init__(
+        self,
+        workspace: Path,
+        state_dir: Path,
+        *,
+        python: str = sys.executable,
+        listen: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "memoryd_server"),
+        **environment: str,
+    ) -> None:
         self.address = f"unix:{state_dir}/m.sock"
         self._command = [
-            python, "-m", "memoryd_server", "serve",
+            python, *program, "serve",
             "--workspace", str(workspace), "--state-dir", str(state_dir), "--listen", self.address,
+            *(argument for address in listen for argument in ("--listen", address)),
         ]  # fmt: skip
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[str] | None = None

@@ -1,7 +1,9 @@
 """The client side of the load benchmark, in a separate process: calls a daemon from concurrent tasks.
 
 Reads one JSON object from standard input (address, kind, concurrency, seconds, questions, paths) and writes one to
-standard output: the milliseconds of each call by kind, the errors, and its own CPU time.
+standard output: the milliseconds of each call by kind, the errors, and its own CPU time. Optional: `addresses` instead
+of one address, `connections` (default 1), which use the addresses in turn, as the callers use the connections, and the
+`token` for TCP.
 """
 
 import asyncio
@@ -12,6 +14,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Any
 
 import grpc
@@ -29,8 +32,10 @@ Call = Callable[[], Awaitable[Any]]
 class Calls:
     """One method per kind of call."""
 
-    def __init__(self, channel: grpc.aio.Channel, questions: list[str], paths: list[str], seed: int) -> None:
+    def __init__(self, channel: grpc.aio.Channel, told: dict[str, Any], seed: int) -> None:
+        questions, paths = told["questions"][seed:] + told["questions"][:seed], told["paths"]
         self._stub = stubs.MemoryServiceStub(channel)
+        self._metadata = (("authorization", f"Bearer {told['token']}"),) if told.get("token") else None
         self._questions = itertools.cycle(questions)
         self._paths = itertools.cycle(paths)
         self._random = random.Random(seed)
@@ -45,7 +50,7 @@ class Calls:
 
     async def _search(self) -> None:
         answer = await self._stub.MemorySearch(
-            pb.MemorySearchRequest(query=next(self._questions)), timeout=TIMEOUT_SECONDS
+            pb.MemorySearchRequest(query=next(self._questions)), timeout=TIMEOUT_SECONDS, metadata=self._metadata
         )
         if not answer.results:
             raise ValueError("a search found nothing")
@@ -71,10 +76,17 @@ async def load(told: dict[str, Any]) -> dict[str, Any]:
     times: dict[str, list[float]] = defaultdict(list)
     errors: Counter[str] = Counter()
     ends = time.perf_counter() + told["seconds"]
-    async with grpc.aio.insecure_channel(told["address"]) as channel:
+    addresses, connections = told.get("addresses") or [told["address"]], told.get("connections", 1)
+    async with AsyncExitStack() as stack:
+        # Channels to the same address would otherwise share one connection.
+        options = (("grpc.use_local_subchannel_pool", 1),)
+        channels = [
+            await stack.enter_async_context(grpc.aio.insecure_channel(addresses[number % len(addresses)], options))
+            for number in range(connections)
+        ]
 
         async def caller(number: int) -> None:
-            calls = Calls(channel, told["questions"][number:] + told["questions"][:number], told["paths"], number)
+            calls = Calls(channels[number % connections], told, number)
             while time.perf_counter() < ends:
                 kind, call = calls.of(told["kind"])
                 began = time.perf_counter()
@@ -84,10 +96,11 @@ async def load(told: dict[str, Any]) -> dict[str, Any]:
                     errors[_words(kind, error)] += 1
                 times[kind].append((time.perf_counter() - began) * 1_000)
 
-        began = time.perf_counter()
+        # The time of the imports is not a cost of the calls.
+        began, spent = time.perf_counter(), time.process_time()
         await asyncio.gather(*(caller(number) for number in range(told["concurrency"])))
-        seconds = time.perf_counter() - began
-    return {"times_ms": times, "errors": errors, "seconds": seconds, "cpu_seconds": time.process_time()}
+        seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - spent
+    return {"times_ms": times, "errors": errors, "seconds": seconds, "cpu_seconds": cpu_seconds}
 
 
 def _words(kind: str, error: Exception) -> str:

@@ -1,0 +1,230 @@
+"""A process that only searches the index of a running daemon: `reader_server.py`, which reader_processes.py starts.
+
+Reads one JSON object from standard input and prints a line when it is ready. Each part has the daemon's own rpc layer,
+agents and SearchEngine. `reader` opens the daemon's index for reading, and serves gRPC at a socket of its own and at a
+TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: requests and
+responses are frames on a Unix socket. `front` serves gRPC at a socket, and passes each search to the worker with the
+fewest unanswered ones.
+
+The process ends when its standard input is closed. What a real reader would need in addition is not here: it does not
+notice a rebuild, a repair or a change of the settings.
+"""
+
+import asyncio
+import itertools
+import json
+import struct
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from memoryd.v1 import memory_service_pb2 as pb
+from memoryd.v1.memory_service_pb2_grpc import add_MemoryServiceServicer_to_server
+from memoryd_server.access import Credentials, parse_address
+from memoryd_server.agent import (
+    Agent,
+    AgentConfig,
+    Agents,
+    AgentStorage,
+    AgentWorkspace,
+    ProviderExecutors,
+    ServiceInfo,
+    SettingsReport,
+    SharedResources,
+)
+from memoryd_server.app.config import agent_configs, call_limits, verifier_and_certificates
+from memoryd_server.app.daemon import QUICK_THREADS, SLOW_THREADS
+from memoryd_server.app.plugins import StorageFactory
+from memoryd_server.app.process_limits import raise_descriptor_limit, use_calling_thread_only
+from memoryd_server.model import Clock
+from memoryd_server.observe import LogLevel, NoMeter, make_log
+from memoryd_server.providers import ProviderPool
+from memoryd_server.rpc import Authorizer, LocalCaller, MemoryService
+from memoryd_server.rpc.interceptors import CallInterceptor
+from memoryd_server.settings import load
+from memoryd_server.sources import SharedInotify, open_inotify
+from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, bound_page_caches
+from memoryd_server.sqlite.connection import FileIdentity, open_reader
+from memoryd_server.sqlite.readers import ReaderPool
+from memoryd_server.sqlite.store import READERS
+from memoryd_server.store import BuildIdentity
+from memoryd_server.system import limit_free_memory
+from memoryd_server.threads import SharedPool
+
+# The number of a request, and the bytes that follow.
+FRAME = struct.Struct("<II")
+PART = "/memoryd.v1.MemoryService/MemorySearch"
+
+
+class ReadingStore(SqliteStore):
+    """The index of a daemon that runs, opened for reading and without the lock, which the daemon holds."""
+
+    def reserve(self) -> None:
+        """Take no lock."""
+
+    def open(self) -> None:
+        """Open connections for reading. Every write fails."""
+        self._pool = ReaderPool(self.path, READERS, open_reader)
+        self._file_identity = FileIdentity.of(self.path, is_local=True)
+        self.has_completed_sync = True
+
+
+def reading_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
+    vectors = VectorIndex(
+        sqlite_vec=config.vector_enabled,
+        extension_path=config.vector_extension_path,
+        memory_budget_bytes=config.vector_memory_bytes,
+    )
+    store = ReadingStore(config.index_path, identity, vectors)
+    # A search embeds its query and keeps that vector in memory, so the cache of the texts is not opened.
+    return AgentStorage(store, lambda now_ms: EmbeddingCache(None, 0, now_ms, store.journal), lambda: 0)
+
+
+class Parts:
+    """What a daemon has between its listener and the index, without the work that no call requests."""
+
+    def __init__(self, state: Path, workspace: Path) -> None:
+        limit_free_memory()
+        raise_descriptor_limit()
+        use_calling_thread_only()
+        flags = {"state_dir": str(state), "workspace": str(workspace), "listen": ["127.0.0.1:0"]}
+        settings = load(environ={}, home=state, flags=flags)
+        self.log = make_log(LogLevel("error"), settings.service.log.format)
+        storage = StorageFactory(self.log, settings.service.store)
+        configs = agent_configs(settings)
+        bound_page_caches(len(configs))
+        resources = SharedResources(
+            quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
+            slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
+            embed=ProviderExecutors(),
+            native=SharedInotify(open_inotify),
+            make_storage=reading_storage,
+            make_documents=storage.make_documents,
+        )
+        providers = ProviderPool(downloads=False, on_ready=lambda _: None)
+        self.agents = Agents(
+            configs,
+            lambda config: Agent(
+                config, providers.select(config.embedding), resources, Clock(), on_sync_end=lambda *_: None
+            ),
+            make_workspace=lambda config: AgentWorkspace(config, resources, Clock()),
+        )
+        addresses = [parse_address(address) for address in settings.service.listen]
+        self._access = Credentials(
+            *verifier_and_certificates(settings, addresses, self.log), failures=resources.failures
+        )
+        self.gate = Authorizer(self._access, call_limits(settings.service.limits))
+        report = SettingsReport(time.time_ns())
+        info = ServiceInfo(time.time_ns(), lambda: (), lambda: report, resources.failures.current)
+        self.service = MemoryService(
+            self.agents, info, self.gate.grant_of, ceiling_seconds=settings.service.limits.default_deadline_seconds
+        )
+
+    def server(self, *, over_tcp: bool) -> grpc.aio.Server:
+        """Return a server without services that passes its calls as the daemon does."""
+        if over_tcp:
+            self._access.start()
+        return grpc.aio.server(
+            ThreadPoolExecutor(2),
+            interceptors=(CallInterceptor(self.gate, self.log, NoMeter(), over_tcp=over_tcp),),
+            options=(("grpc.so_reuseport", 1), ("grpc.max_concurrent_streams", 4_096)),
+        )
+
+
+async def serve_reader(told: dict[str, Any], parts: Parts) -> list[Any]:
+    await parts.agents.start(background=False)
+    own, shared = parts.server(over_tcp=False), parts.server(over_tcp=True)
+    for server in (own, shared):
+        add_MemoryServiceServicer_to_server(parts.service, server)
+    own.add_insecure_port(told["own"])
+    for address in told["shared"]:
+        shared.add_insecure_port(address)
+    await own.start()
+    await shared.start()
+    return [own, shared]
+
+
+async def serve_worker(told: dict[str, Any], parts: Parts) -> list[Any]:
+    await parts.agents.start(background=False)
+    caller: Any = LocalCaller(None)
+
+    async def answer(number: int, data: bytes, writer: asyncio.StreamWriter) -> None:
+        response = await parts.service.MemorySearch(pb.MemorySearchRequest.FromString(data), caller)
+        body = response.SerializeToString()
+        writer.write(FRAME.pack(number, len(body)) + body)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answering = set()
+        while True:
+            try:
+                number, size = FRAME.unpack(await reader.readexactly(FRAME.size))
+            except asyncio.IncompleteReadError:
+                return
+            task = asyncio.create_task(answer(number, await reader.readexactly(size), writer))
+            answering.add(task)
+            task.add_done_callback(answering.discard)
+
+    return [await asyncio.start_unix_server(connected, told["own"].removeprefix("unix:"))]
+
+
+class Worker:
+    """A connection of the front to one worker."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self._numbers = itertools.count()
+        self.unanswered: dict[int, asyncio.Future[bytes]] = {}
+
+    async def read(self) -> None:
+        while True:
+            number, size = FRAME.unpack(await self._reader.readexactly(FRAME.size))
+            body = await self._reader.readexactly(size)
+            future = self.unanswered.pop(number)
+            if not future.done():
+                future.set_result(body)
+
+    def ask(self, data: bytes) -> "asyncio.Future[bytes]":
+        number = next(self._numbers) & 0xFFFF_FFFF
+        future = self.unanswered[number] = asyncio.get_running_loop().create_future()
+        self._writer.write(FRAME.pack(number, len(data)) + data)
+        return future
+
+
+async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
+    """Serve searches at the socket. The response passes as bytes: only the request is parsed, to check its agent."""
+    workers = [
+        Worker(*await asyncio.open_unix_connection(address.removeprefix("unix:"))) for address in told["workers"]
+    ]
+
+    async def search(request: pb.MemorySearchRequest, _: Any) -> bytes:
+        worker = min(workers, key=lambda each: len(each.unanswered))
+        return await worker.ask(request.SerializeToString())
+
+    handler = grpc.unary_unary_rpc_method_handler(
+        search, request_deserializer=pb.MemorySearchRequest.FromString, response_serializer=lambda data: data
+    )
+    server = parts.server(over_tcp=False)
+    service, method = PART.removeprefix("/").split("/")
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+    server.add_insecure_port(told["own"])
+    await server.start()
+    return [server, *(asyncio.create_task(worker.read()) for worker in workers)]
+
+
+async def main() -> None:
+    told = json.loads(sys.stdin.readline())
+    parts = Parts(Path(told["state"]), Path(told["workspace"]))
+    serve = {"reader": serve_reader, "worker": serve_worker, "front": serve_front}[told["part"]]
+    # A server ends when nothing refers to it.
+    kept = await serve(told, parts)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+    del kept
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -50,10 +50,6 @@ class CostLimit:
         """Return the limit for the texts that are sent to this provider."""
         return cls(confirm_above_tokens, leaves_machine(provider.spec))
 
-    def tokens_sent(self, tokens: int) -> int:
-        """Return how many of these tokens leave the machine: all, or none if the provider is on it."""
-        return tokens if self.remote else 0
-
     def refuses(self, tokens: int) -> bool:
         """Return whether this number of tokens needs confirmation."""
         return self.remote and 0 < self.confirm_above_tokens < tokens

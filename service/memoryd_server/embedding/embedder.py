@@ -171,7 +171,7 @@ class Embedder:
                 self.texts.clear_refusals()
         else:
             chunks = writer.count_chunks()
-            reason = "" if confirmed else self.refusal(self.price_index(writer).tokens)
+            reason = "" if confirmed else self.refusal(self.tokens_to_send(writer))
             fault = "" if reason else self.texts.probe_fault(should_stop)
             if reason or fault:
                 self.state = VectorSetState(_stored_identity(writer), chunks, reason or fault)
@@ -258,9 +258,12 @@ class Embedder:
         """Record how many chunks of the searched index are without a vector, and why."""
         self.state = replace(self.state, pending=pending, reason=reason)
 
-    def tokens_sent(self, tokens: int) -> int:
-        """Return how many of these tokens leave the machine: all, or none if the provider is on it."""
-        return self._limit.tokens_sent(tokens)
+    def tokens_to_send(self, vectors: VectorView) -> int:
+        """Return about how many tokens of an index's chunks a sync would send to another machine.
+
+        If the provider is on this machine, none, and nothing is read.
+        """
+        return self.price_index(vectors).tokens if self._limit.remote else 0
 
     def refusal(self, tokens: int) -> str:
         """Return why this number of tokens is sent only by a run with mode FULL; empty if every run may send them."""
@@ -374,11 +377,11 @@ class _Phase:
         pending = self._pending
         if not pending:
             return EmbeddingOutcome()
-        tokens = self._embedder.price_index(self._writer).tokens
+        tokens = self._embedder.tokens_to_send(self._writer)
         reason = "" if self._confirmed else self._embedder.refusal(tokens)
         if reason:
             return EmbeddingOutcome(pending=pending, reason=reason)
-        self._total_tokens = self._embedder.tokens_sent(tokens)
+        self._total_tokens = tokens
         if not self._embedder.matches(self._writer):
             self._begin_vectors(pending)
         if self._jobs is None:

@@ -298,6 +298,8 @@ class EmbeddingCache:
     ) -> None:
         self._max_refused = max_refused
         self.max_entries = max_entries
+        # The number of rows is at most this; None if it is unknown.
+        self._most_rows: int | None = None
         self._now_ms = now_ms
         self._file = CacheFile(path, _TABLES, journal, now_ms)
         self.jobs = SqliteBatchJobTable(self._file, self._insert)
@@ -316,15 +318,14 @@ class EmbeddingCache:
         return vectors
 
     def _get(self, connection: apsw.Connection, key: CacheKey, hashes: Sequence[bytes]) -> dict[bytes, bytes]:
-        where = f"provider=? AND model=? AND provider_key=? AND hash IN ({','.join('?' * len(hashes))})"
-        values = (key.provider, key.model, key.provider_key, *hashes)
-        with transaction(connection):
-            query = f"SELECT hash, embedding FROM embedding_cache WHERE {where}"  # noqa: S608 -- constants and marks
-            rows = dict(connection.execute(query, values))
-            connection.execute(
-                f"UPDATE embedding_cache SET used_at_ms=? WHERE {where}",  # noqa: S608 -- constants and marks
-                (self._now_ms(), *values),
-            )
+        query = f"SELECT hash, embedding FROM embedding_cache WHERE {_where(hashes)}"  # noqa: S608 -- constants and marks
+        rows = dict(connection.execute(query, (key.provider, key.model, key.provider_key, *hashes)))
+        if rows:
+            with transaction(connection):
+                connection.execute(
+                    f"UPDATE embedding_cache SET used_at_ms=? WHERE {_where(rows)}",  # noqa: S608 -- constants and marks
+                    (self._now_ms(), key.provider, key.model, key.provider_key, *rows),
+                )
         return rows
 
     def put(self, key: CacheKey, vectors: Mapping[bytes, bytes] | Iterable[tuple[bytes, bytes]]) -> None:
@@ -340,10 +341,15 @@ class EmbeddingCache:
         now = self._now_ms()
         rows = [(key.provider, key.model, key.provider_key, text, vector, now) for text, vector in vectors.items()]
         connection.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
-        self._prune(connection)
+        self._prune(connection, len(rows))
 
-    def _prune(self, connection: apsw.Connection) -> None:
+    def _prune(self, connection: apsw.Connection, added: int) -> None:
+        # Counting reads an index with every row, so rows are counted again only if there may be too many.
+        if self._most_rows is not None and self._most_rows + added <= self.max_entries:
+            self._most_rows += added
+            return
         surplus = _count(connection) - self.max_entries
+        self._most_rows = self.max_entries + min(surplus, 0)
         if surplus > 0:
             connection.execute(
                 "DELETE FROM embedding_cache WHERE (provider, model, provider_key, hash) IN"
@@ -437,6 +443,10 @@ class EmbeddingCache:
     def close(self) -> None:
         """Close the file. Idempotent."""
         self._file.close()
+
+
+def _where(hashes: Collection[bytes]) -> str:
+    return f"provider=? AND model=? AND provider_key=? AND hash IN ({','.join('?' * len(hashes))})"
 
 
 def _count(connection: apsw.Connection) -> int:

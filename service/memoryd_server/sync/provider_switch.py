@@ -81,7 +81,7 @@ class ProviderSwitch:
         """Return the reason why the change cannot be carried out now; empty if it can."""
         if self._has_hidden_files():
             return "a folder of the memory cannot be read, and a rebuild would remove its files from the index"
-        return "" if options.confirmed else change.to.refusal(change.to.price_index(self._store.writer()).tokens)
+        return "" if options.confirmed else change.to.refusal(change.to.tokens_to_send(self._store.writer()))
 
     def _record_refusal(self, change: ProviderChange, reason: str) -> None:
         self._failover.record_refusal(f"{provider_and_model(change.to.provider.spec)} does not take over: {reason}")

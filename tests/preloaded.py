@@ -185,6 +185,10 @@ def main():
     del sys.path[0]
     # A daemon uses one thread of BLAS, and a process with threads cannot be forked safely.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from memoryd_server.settings import use_one_grpc_thread  # noqa: PLC0415
+
+    # As `memoryd serve` does before these imports.
+    use_one_grpc_thread()
     import memoryd_server.app  # noqa: PLC0415
     import memoryd_server.cli.serve  # noqa: F401, PLC0415
 

@@ -67,6 +67,11 @@ def serve(
     # Neither `reload` nor help needs the modules of the daemon.
     import asyncio  # noqa: PLC0415
 
+    from memoryd_server.settings import use_one_grpc_thread  # noqa: PLC0415
+
+    # Before the modules that import gRPC.
+    use_one_grpc_thread()
+
     from memoryd_server.app import run_daemon  # noqa: PLC0415
     from memoryd_server.cli.daemon_registry import endpoint_lock  # noqa: PLC0415
     from memoryd_server.observe import LogLevel, make_log  # noqa: PLC0415

@@ -1,6 +1,6 @@
 """The settings: files, variables and flags, read into frozen values."""
 
-from memoryd_server.settings.environment import PROVIDER_KEYS, process_environment
+from memoryd_server.settings.environment import PROVIDER_KEYS, process_environment, use_one_grpc_thread
 from memoryd_server.settings.layers import RefusedSettings
 from memoryd_server.settings.loading import find_locations, load
 from memoryd_server.settings.memory import QmdSettings
@@ -31,4 +31,5 @@ __all__ = [
     "keep_until_restart",
     "load",
     "process_environment",
+    "use_one_grpc_thread",
 ]

@@ -1,10 +1,11 @@
 """Variables set keys of the memoryd block."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from memoryd_server.settings.environment import variables
+from memoryd_server.settings.environment import use_one_grpc_thread, variables
 
 
 def check(home, environ, **expected):
@@ -92,3 +93,12 @@ def test_an_invalid_address_is_refused(home, address):
 def test_each_variable_has_one_key():
     assert variables()["MEMORYD_LIMITS__MAX_FILE_BYTES"] == ("limits", "maxFileBytes")
     assert variables()["MEMORYD_LOG_LEVEL"] == variables()["MEMORYD_LOG__LEVEL"] == ("log", "level")
+
+
+def test_grpc_uses_one_thread_unless_the_environment_configures_it(monkeypatch):
+    monkeypatch.delenv("GRPC_EXPERIMENTS", raising=False)
+    use_one_grpc_thread()
+    assert os.environ["GRPC_EXPERIMENTS"] == "-event_engine_listener"
+    monkeypatch.setenv("GRPC_EXPERIMENTS", "call_tracer_in_transport")
+    use_one_grpc_thread()
+    assert os.environ["GRPC_EXPERIMENTS"] == "call_tracer_in_transport"

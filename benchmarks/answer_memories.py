@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -78,19 +78,22 @@ def prepare(data: Path, state: Path, most: int) -> tuple[Memory, ...]:
 
 
 def write_settings(
-    state: Path, memories: Sequence[Memory], search: dict[str, Any], prose_search: dict[str, Any]
+    state: Path, memories: Sequence[Memory], search: Mapping[str, Any], more: Mapping[str, Mapping[str, Any]]
 ) -> Path:
-    """Write the settings of all agents; `search` are those of `memorySearch`, with `prose_search` for `prose`."""
+    """Write the settings of all agents and return their file; `search` has those of `memorySearch`, `more` by agent."""
     own = {"sync": {"onSearch": False, "onSessionStart": False, "watch": False}}
-    agents = []
-    for memory in memories:
-        more: dict[str, Any] = dict(prose_search) if memory.agent == PROSE else {}
-        if memory.has_sessions:
-            more |= {"sources": ["memory", "sessions"], "experimental": {"sessionMemory": True}}
-        agents.append({"id": memory.agent, "workspace": str(memory.workspace), "memorySearch": more})
+    sessions = {"sources": ["memory", "sessions"], "experimental": {"sessionMemory": True}}
+    agents: list[dict[str, Any]] = [
+        {
+            "id": memory.agent,
+            "workspace": str(memory.workspace),
+            "memorySearch": {**more[memory.agent], **(sessions if memory.has_sessions else {})},
+        }
+        for memory in memories
+    ]
     agents[0]["default"] = True
     settings = {
-        "agents": {"defaults": {"memorySearch": search | own}, "list": agents},
+        "agents": {"defaults": {"memorySearch": {**search, **own}}, "list": agents},
         # A recall that waits for its vector only for a short time has another answer on a busy machine.
         "memoryd": {"confirmAboveTokens": 0, "recall": {"embeddingTimeoutMs": 60_000, "includeUntrusted": True}},
     }

@@ -1,13 +1,13 @@
 """Write the answers of many searches to a file, and compare two such files.
 
-    python benchmarks/answers.py record --data ../shared/eval/data --state DIR --out FILE [--model model.gguf]
+    python benchmarks/answers.py record --data ../shared/eval/data --state DIR --out FILE [--mode hybrid] [--model GGUF]
     python benchmarks/answers.py compare OLD NEW
 
 For a change that must not change any answer, such as one for speed. `record` indexes the golden sets and two larger
 memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Without `--mode
-hybrid`, only keyword search runs. In hybrid search, the model embeds the golden sets; `prose` has vectors of hashes, as
-all memories have without a model. A second run with the same DIR uses the indexes again, unless `--rebuild` is given,
-and embeds only queries.
+hybrid`, only keyword search runs. In hybrid search, `--model` embeds the memories of `--model-for`; a provider in this
+program embeds the others, without a model: texts with the same words have similar vectors. A second run with the same
+DIR uses the indexes again, unless `--rebuild` is given, and embeds only queries.
 
 To record another version of memoryd with this program, set PYTHONPATH to that version's `service` and
 `clients/python/src`, and give each version its own DIR.
@@ -19,19 +19,24 @@ have all their digits. `compare` prints the first differences, and exits with 1 
 
 import argparse
 import json
+import re
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import numpy as np
 from answer_memories import PROSE, Memory, prepare, write_settings
 from answer_requests import PROFILES, Call, calls
 from google.protobuf.json_format import MessageToDict
 from loopback_provider import LoopbackProvider
+from numpy.typing import NDArray
 
 import memoryd_server
 from memoryd import messages
@@ -42,8 +47,12 @@ from memoryd_server.settings import load
 # These differ between runs whose answers are equal.
 _IGNORED = frozenset({"elapsed", "index_revision"})
 _DIMENSIONS = 384
+# Small sets in English, for which a small model has useful vectors.
+_MODEL_FOR = ("locomo-conv", "locomo-notes", "locomo-jsonl", "qmd-eval", "xquad-en")
+_WORD = re.compile(r"[a-z0-9]+|[^\W_]")
 _PORT_FILE = "provider-port"
 _SHOWN = 160
+_MISSING: Final = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +94,39 @@ def differences(old: Path, new: Path) -> Iterator[Difference]:
 def first_difference(old: Any, new: Any, path: str = "") -> tuple[str, Any, Any] | None:
     """Return the path and the two values of the first difference of two JSON values; None if they are equal.
 
-    Numbers are compared exactly. A key that only one of two objects has is a difference.
+    Numbers are compared exactly. A key or an item that only one of the values has is a difference; its other value is
+    None.
     """
     if isinstance(old, dict) and isinstance(new, dict):
-        pairs = [(f"{path}.{key}" if path else key, old.get(key), new.get(key)) for key in {**old, **new}]
-    elif isinstance(old, list) and isinstance(new, list):
-        pairs = [(f"{path}[{number}]", *pair) for number, pair in enumerate(zip_longest(old, new))]
-    else:
-        return None if type(old) is type(new) and old == new else (path, old, new)
-    return next((found for name, *pair in pairs if (found := first_difference(*pair, name)) is not None), None)
+        keys, prefix = list({**old, **new}), f"{path}." if path else ""
+        return _first_of([(f"{prefix}{key}", old.get(key, _MISSING), new.get(key, _MISSING)) for key in keys])
+    if isinstance(old, list) and isinstance(new, list):
+        pairs = zip_longest(old, new, fillvalue=_MISSING)
+        return _first_of([(f"{path}[{number}]", *pair) for number, pair in enumerate(pairs)])
+    if type(old) is type(new) and old == new:
+        return None
+    return path, *(None if each is _MISSING else each for each in (old, new))
+
+
+def _first_of(pairs: Iterable[tuple[str, Any, Any]]) -> tuple[str, Any, Any] | None:
+    found = (first_difference(old, new, path) for path, old, new in pairs)
+    return next((each for each in found if each is not None), None)
 
 
 def compare(old: Path, new: Path, most: int) -> int:
     """Print at most `most` differences and the number of all of them; return the exit status."""
-    count = 0
-    for difference in differences(old, new):
-        count += 1
-        if count <= most:
-            print(difference)
-    if not count:
+    with old.open("rb") as lines:
+        recorded = sum(1 for _ in lines)
+    found = list(differences(old, new))
+    for difference in found[:most]:
+        print(difference)
+    if found:
+        print(f"DIFFERENT: {len(found)} of {recorded} calls have other answers")
+    elif not recorded:
+        print(f"{old} and {new} have no calls")
+    else:
         print("SAME")
-        return 0
-    print(f"DIFFERENT: {count} calls have other answers")
-    return 1
+    return 1 if found or not recorded else 0
 
 
 def answer_values(value: Any) -> Any:
@@ -127,13 +146,13 @@ def record(options: argparse.Namespace) -> None:
     hybrid = options.mode == "hybrid"
     draft = options.out.with_name(f"{options.out.name}.draft")
     count = 0
-    with draft.open("w", encoding="utf-8") as out, closing(_Provider(state)) as provider:
+    with draft.open("w", encoding="utf-8") as out, _embedding(options, state, memories) as embedding:
         for number, (profile, search) in enumerate(PROFILES.items()):
             if profile == "vectors" and not hybrid:
                 continue
             # The first daemon builds the indexes; the others find them up to date.
             rebuild = options.rebuild and not number
-            with _daemon(state, memories, search, _embedding(options, provider) if hybrid else None) as client:
+            with _daemon(state, memories, search, embedding) as client:
                 for memory in memories:
                     _index(client, memory, rebuild=rebuild)
                     for call in calls(memory, profile, hybrid=hybrid, exhaustive=options.exhaustive):
@@ -146,41 +165,56 @@ def record(options: argparse.Namespace) -> None:
     print(f"{count} answers of {Path(memoryd_server.__file__).parent} in {options.out}", file=sys.stderr)
 
 
-class _Provider:
-    """The provider of hashes as vectors. Its port is always the same, because it is part of the vectors' identity."""
+@contextmanager
+def _provider(state: Path) -> Iterator[dict[str, Any]]:
+    """Run a provider of `word_vector_json`, and yield the settings of `memorySearch` that select it.
 
-    def __init__(self, state: Path) -> None:
-        file = state / _PORT_FILE
-        port = int(file.read_text("ascii")) if file.exists() else 0
-        self._provider = LoopbackProvider(_DIMENSIONS, port=port)
-        file.write_text(str(self._provider.port), "ascii")
-        self._provider.start()
+    Its port is always the same for one `state`, because it is part of the identity of the stored vectors.
+    """
+    file = state / _PORT_FILE
+    port = int(file.read_text("ascii")) if file.exists() else 0
+    provider = LoopbackProvider(_DIMENSIONS, make=word_vector_json, port=port)
+    file.write_text(str(provider.port), "ascii")
+    provider.start()
+    try:
+        yield {"provider": "openai-compatible", "model": "words", "remote": {"baseUrl": provider.url}}
+    finally:
+        provider.stop()
 
-    def search_settings(self) -> dict[str, Any]:
-        return {"provider": "openai-compatible", "model": "hashes", "remote": {"baseUrl": self._provider.url}}
 
-    def close(self) -> None:
-        self._provider.stop()
+def word_vector_json(text: str) -> str:
+    """Return the mean of random vectors of the words as JSON; each other letter than a-z counts as a word."""
+    total = np.zeros(_DIMENSIONS)
+    for word in _WORD.findall(text.lower()) or [""]:
+        total += _random_vector(word)
+    return json.dumps((total / (np.linalg.norm(total) or 1.0)).round(6).tolist())
 
 
-def _embedding(options: argparse.Namespace, provider: _Provider) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the settings of embeddings of the golden sets, and of `prose`."""
-    hashes = provider.search_settings()
-    if options.model is None:
-        return hashes, hashes
-    return {"provider": "local", "local": {"modelPath": str(options.model.resolve())}}, hashes
+@lru_cache(maxsize=50_000)
+def _random_vector(word: str) -> NDArray[np.float64]:
+    return np.random.default_rng(zlib.crc32(word.encode())).standard_normal(_DIMENSIONS)
+
+
+@contextmanager
+def _embedding(options: argparse.Namespace, state: Path, memories: Sequence[Memory]) -> Iterator[dict[str, Any]]:
+    """Yield the settings of embeddings of each agent, while the providers run."""
+    if options.mode != "hybrid":
+        yield {memory.agent: {"provider": "none", "fallback": "none"} for memory in memories}
+        return
+    with _provider(state) as by_words:
+        local = (
+            {"provider": "local", "local": {"modelPath": str(options.model.resolve())}} if options.model else by_words
+        )
+        with_model = tuple(options.model_for)
+        yield {each.agent: local if each.agent.startswith(with_model) else by_words for each in memories}
 
 
 @contextmanager
 def _daemon(
-    state: Path,
-    memories: Sequence[Memory],
-    search: Mapping[str, Any],
-    embedding: tuple[dict[str, Any], dict[str, Any]] | None,
+    state: Path, memories: Sequence[Memory], search: Mapping[str, Any], embedding: Mapping[str, Any]
 ) -> Iterator[MemorydClient]:
-    none = {"provider": "none", "fallback": "none"}
-    of_sets, of_prose = embedding or (none, none)
-    config = write_settings(state, memories, of_sets | dict(search), of_prose | dict(search))
+    """Yield a client of a daemon in this process with these settings of `memorySearch`, some of them by agent."""
+    config = write_settings(state, memories, search, embedding)
     # The variables of the shell do not count.
     settings = load(environ={}, home=state, flags={"state_dir": state, "config": config})
     with local_daemon(settings, background=False) as (_, address), connect(address, token="") as client:
@@ -229,6 +263,13 @@ def main() -> int:
     recorder.add_argument("--out", type=Path, required=True)
     recorder.add_argument("--mode", choices=("keyword", "hybrid"), default="keyword")
     recorder.add_argument("--model", type=Path, help="a GGUF file, for hybrid search")
+    recorder.add_argument(
+        "--model-for",
+        nargs="+",
+        default=_MODEL_FOR,
+        metavar="NAME",
+        help=f"beginnings of the names of the memories that the model embeds (default: {' '.join(_MODEL_FOR)})",
+    )
     recorder.add_argument("--queries", type=int, default=300, help="most queries of each set (default: 300)")
     recorder.add_argument("--only", nargs="+", help=f"beginnings of the names of memories, such as locomo or {PROSE}")
     recorder.add_argument("--exhaustive", action="store_true", help="all kinds of requests for each query and setting")

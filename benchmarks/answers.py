@@ -4,10 +4,12 @@
     python benchmarks/answers.py compare OLD NEW
 
 For a change that must not change any answer, such as one for speed. `record` indexes the golden sets and two larger
-memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Without `--mode
-hybrid`, only keyword search runs. In hybrid search, `--model` embeds the memories of `--model-for`; a provider in this
-program embeds the others, without a model: texts with the same words have similar vectors. A second run with the same
-DIR uses the indexes again, unless `--rebuild` is given, and embeds only queries.
+memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Concurrent calls
+(`--callers 16`) must have the same answers. A second run with the same DIR uses the indexes again, unless `--rebuild`
+is given, and embeds only queries.
+
+Without `--mode hybrid`, only keyword search runs. In hybrid search, `--model` embeds the memories of `--model-for`, and
+a provider in this program embeds the others without a model: texts with the same words have similar vectors.
 
 To record another version of memoryd with this program, set PYTHONPATH to that version's `service` and
 `clients/python/src`, and give each version its own DIR.
@@ -24,6 +26,7 @@ import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -143,26 +146,43 @@ def record(options: argparse.Namespace) -> None:
     memories = prepare(options.data, state, options.queries)
     if options.only:
         memories = tuple(memory for memory in memories if memory.agent.startswith(tuple(options.only)))
-    hybrid = options.mode == "hybrid"
     draft = options.out.with_name(f"{options.out.name}.draft")
     count = 0
     with draft.open("w", encoding="utf-8") as out, _embedding(options, state, memories) as embedding:
         for number, (profile, search) in enumerate(PROFILES.items()):
-            if profile == "vectors" and not hybrid:
+            if profile == "vectors" and options.mode != "hybrid":
                 continue
-            # The first daemon builds the indexes; the others find them up to date.
-            rebuild = options.rebuild and not number
             with _daemon(state, memories, search, embedding) as client:
                 for memory in memories:
-                    _index(client, memory, rebuild=rebuild)
-                    for call in calls(memory, profile, hybrid=hybrid, exhaustive=options.exhaustive):
-                        out.write(_line(client, profile, call))
-                        count += 1
-            print(
-                f"{time.process_time():.1f} s of processor time: {profile}, {count} calls", file=sys.stderr, flush=True
-            )
+                    # The first daemon builds the indexes; the others find them up to date.
+                    _index(client, memory, rebuild=options.rebuild and not number)
+                for line in _lines(client, memories, profile, options):
+                    out.write(line)
+                    count += 1
+            print(f"{time.process_time():.1f} CPU s: {profile}, {count} calls", file=sys.stderr, flush=True)
     draft.replace(options.out)
     print(f"{count} answers of {Path(memoryd_server.__file__).parent} in {options.out}", file=sys.stderr)
+
+
+def _lines(
+    client: MemorydClient, memories: Sequence[Memory], profile: str, options: argparse.Namespace
+) -> Iterator[str]:
+    """Yield the lines of all calls with the current settings, in the order of the calls."""
+    hybrid, exhaustive = options.mode == "hybrid", options.exhaustive
+    wanted = [call for memory in memories for call in calls(memory, profile, hybrid=hybrid, exhaustive=exhaustive)]
+    if options.callers == 1:
+        yield from (_line(client, profile, call) for call in wanted)
+        return
+    # Concurrent calls are of different memories.
+    order = sorted(range(len(wanted)), key=lambda place: _turn(place, options.callers, len(wanted)))
+    with ThreadPoolExecutor(options.callers) as pool:
+        running = {place: pool.submit(_line, client, profile, wanted[place]) for place in order}
+        yield from (running[place].result() for place in range(len(wanted)))
+
+
+def _turn(place: int, callers: int, count: int) -> int:
+    """Return the turn of a call, if each caller has a consecutive part of the calls."""
+    return place % (-(-count // callers))
 
 
 @contextmanager
@@ -271,6 +291,7 @@ def main() -> int:
         help=f"beginnings of the names of the memories that the model embeds (default: {' '.join(_MODEL_FOR)})",
     )
     recorder.add_argument("--queries", type=int, default=300, help="most queries of each set (default: 300)")
+    recorder.add_argument("--callers", type=int, default=1, help="concurrent calls (default: 1)")
     recorder.add_argument("--only", nargs="+", help=f"beginnings of the names of memories, such as locomo or {PROSE}")
     recorder.add_argument("--exhaustive", action="store_true", help="all kinds of requests for each query and setting")
     recorder.add_argument("--rebuild", action="store_true", help="build the indexes again")

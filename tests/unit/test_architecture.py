@@ -286,7 +286,9 @@ def test_tests_read_few_private_attributes():
     assert len(found) <= MAX_PRIVATE_REACHES, "\n".join(found)
 
 
-# The tables in which FTS5 keeps a table's data are no part of its interface. Its commands and fts5vocab are.
+# The tables in which FTS5 keeps a table's data are no part of its interface. Its commands and fts5vocab are. One module
+# reads the lengths of chunks there, checks that they agree with the totals, and lets FTS5 rank if they do not.
+READS_LENGTHS = "sqlite.term_scores"
 SHADOW_TABLES = re.compile(r"keyword_(?:data|idx|content|docsize|config)\b")
 
 
@@ -294,7 +296,7 @@ def test_no_statement_reads_the_tables_inside_of_fts5():
     found = [
         f"{module_of(file)}: {name[0]}"
         for file in SERVICE.rglob("*.py")
-        if (name := SHADOW_TABLES.search(file.read_text()))
+        if module_of(file) != READS_LENGTHS and (name := SHADOW_TABLES.search(file.read_text()))
     ]
     assert found == []
 

@@ -202,7 +202,7 @@ class HitRenderer:
         """Return the part of the chunk that answers the query best, cited if requested, and the chunk's coverage."""
         matcher = self._matcher
         # Before `in_part`, which looks only for the words that these calls find.
-        words, found = matcher.lines(row), matcher.terms(row)
+        words, found = matcher.lines(row).words, matcher.terms(row)
         snippet = best_snippet(
             row.text,
             1 if row.line_numbers else row.start_line,

@@ -10,6 +10,7 @@ operations of FTS5, in the same order. This takes about a fifth of the time.
 """
 
 import math
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -69,12 +70,13 @@ class ChunkLengths:
     """The length of each chunk in tokens, with its headings.
 
     `ids` are ascending. `factors` has for each of them the part of BM25's denominator that does not depend on the
-    term; `count` is the number of chunks.
+    term; `count` is the number of chunks. `are_known` is false if FTS5 stores them in another way than expected.
     """
 
     ids: Ids
     factors: NDArray[np.float64]
     count: int
+    are_known: bool = True
 
 
 @dataclass(slots=True)
@@ -90,18 +92,17 @@ class RevisionScores:
     bytes: int = 0
     ranked: int = 0
     lengths: ChunkLengths | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, scores: TermScores, max_bytes: int) -> None:
         """Cache the scores of a term, and evict the terms cached first until all take at most `max_bytes`."""
-        # A search in another thread may add or evict the same term; the sum of the bytes stays right.
-        evicted = [self.terms.pop(name, None)]
-        self.terms[name] = scores
-        self.bytes += scores.bytes - sum(each.bytes for each in evicted if each)
-        for oldest in list(self.terms):
-            if self.bytes <= max_bytes:
-                break
-            gone = self.terms.pop(oldest, None)
-            self.bytes -= gone.bytes if gone else 0
+        with self.lock:
+            if name in self.terms:
+                return
+            self.terms[name] = scores
+            self.bytes += scores.bytes
+            while self.bytes > max_bytes:
+                self.bytes -= self.terms.pop(next(iter(self.terms))).bytes
 
 
 @dataclass(slots=True)
@@ -132,7 +133,10 @@ class TermScoreCache:
             self._scores.ranked += sum(frequency for _, frequency in frequencies)
             if self._scores.ranked < _RANKED_SHARE * self._chunk_count:
                 return None
-        return [self._of(term) for term, _ in frequencies]
+            self._scores.lengths = _read_lengths(self._connection)
+        if not self._scores.lengths.are_known:
+            return None
+        return self._all(frequencies)
 
     def looked_up(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
         """Return the scores of terms, in this order, to look up a few chunks in them; None if FTS5 does it faster."""
@@ -142,23 +146,28 @@ class TermScoreCache:
             if len(requests) > self._limits.max_terms_counted:
                 requests.clear()
             requests.update(missing.keys())
-            is_repeated = self._scores.lengths and all(requests[name] >= REPEATED_REQUESTS for name in missing)
-            if not is_repeated or sum(missing.values()) > self._limits.max_chunks_read:
+            lengths = self._scores.lengths
+            is_readable = lengths is not None and lengths.are_known
+            is_repeated = all(requests[name] >= REPEATED_REQUESTS for name in missing)
+            if not (is_readable and is_repeated) or sum(missing.values()) > self._limits.max_chunks_read:
                 return None
-        return [self._of(term) for term, _ in frequencies]
+        return self._all(frequencies)
 
-    def _of(self, term: QueryTerm) -> TermScores:
-        name = _name(term)
-        scores = self._scores.terms.get(name)
-        if scores is None:
-            scores = self._read(term)
-            self._scores.add(name, scores, self._limits.max_bytes)
-        return scores
+    def _all(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores]:
+        all_scores = []
+        for term, _ in frequencies:
+            name = _name(term)
+            scores = self._scores.terms.get(name)
+            if scores is None:
+                scores = self._read(term)
+                self._scores.add(name, scores, self._limits.max_bytes)
+            all_scores.append(scores)
+        return all_scores
 
     def _read(self, term: QueryTerm) -> TermScores:
         lengths = self._scores.lengths
         if lengths is None:
-            lengths = self._scores.lengths = _read_lengths(self._connection)
+            raise AssertionError("the lengths are read before the first scores")
         ids, frequencies = _postings(self._connection, term)
         if not len(ids):
             return TermScores(ids, np.empty(0))
@@ -183,14 +192,23 @@ def _postings(connection: apsw.Connection, term: QueryTerm) -> tuple[Ids, NDArra
 
 
 def _read_lengths(connection: apsw.Connection) -> ChunkLengths:
-    """Return the lengths of all chunks, from the tables in which FTS5 stores them ("File Format" in its source)."""
+    """Return the lengths of all chunks.
+
+    FTS5 has no interface for them. They are in its own tables, in a format that its source describes ("fts5_storage.c",
+    "fts5_index.c") and that a database file keeps. The totals, which are stored as well, must agree.
+    """
     ids, sizes = readers.ids_and_blob(connection, "SELECT id, sz AS blob FROM keyword_docsize ORDER BY id")
-    lengths = _varints(sizes).reshape(-1, len(COLUMN_WEIGHTS)).sum(axis=1)
     averages = connection.execute("SELECT block FROM keyword_data WHERE id = 1").fetchone()
     # Nothing is stored before the first chunk.
-    count, *tokens = _varints(averages[0] if averages else b"").tolist() or [0]
-    average = sum(tokens) / count if count else 1.0
-    return ChunkLengths(ids, _K1 * (1 - _B + _B * lengths / average), count)
+    count, *totals = _varints(averages[0] if averages else b"").tolist() or [0, 0, 0]
+    by_column = _varints(sizes)
+    if len(by_column) != len(COLUMN_WEIGHTS) * len(ids) or count != len(ids):
+        return ChunkLengths(ids, np.empty(0), 0, are_known=False)
+    by_column = by_column.reshape(-1, len(COLUMN_WEIGHTS))
+    if by_column.sum(axis=0).tolist() != totals:
+        return ChunkLengths(ids, np.empty(0), 0, are_known=False)
+    average = sum(totals) / count if count else 1.0
+    return ChunkLengths(ids, _K1 * (1 - _B + _B * by_column.sum(axis=1) / average), count)
 
 
 def _varints(blob: bytes) -> NDArray[np.int64]:

@@ -80,7 +80,7 @@ def test_a_prefix_counts_each_word_that_it_begins():
 
 def test_stems_carriage_returns_and_unicode_are_found_in_their_lines():
     found = matcher(("heron", "カ")).lines(row(1, "none\r\nHerons, and a heron's nest\r\n\r\nheron"))
-    assert {line: [*words] for line, words in found.items()} == {1: ["heron", "heron"], 3: ["heron"]}
+    assert {line: [*words] for line, words in found.words.items()} == {1: ["heron", "heron"], 3: ["heron"]}
 
 
 def test_the_terms_of_a_chunk_include_its_headings_and_prefixes():

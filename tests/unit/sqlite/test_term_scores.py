@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 
+import apsw
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -167,6 +168,22 @@ class TestWhatIsCached:
         for number in range(50):
             self.look_up(index, self.COMMON, QueryTerm(f"unheard{number}"))
             assert len(index.reader_caches.scores.current.requests) <= 12
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            "DELETE FROM keyword_docsize WHERE id = (SELECT max(id) FROM keyword_docsize)",
+            "UPDATE keyword_docsize SET sz = x'0101'",
+            "UPDATE keyword_docsize SET sz = x'010203'",
+            "UPDATE keyword_docsize SET sz = x'8101'",
+        ],
+    )
+    def test_fts5_ranks_if_the_lengths_are_not_stored_as_expected(self, index, change):
+        connection = apsw.Connection(str(index.path))
+        connection.execute(change)
+        connection.close()
+        assert self.ask(index, self.COMMON) is None
+        assert [self.look_up(index, self.COMMON) for _ in range(4)] == [None] * 4
 
     def test_an_idle_agent_gives_it_back(self, index):
         assert self.ask(index, self.COMMON) is not None

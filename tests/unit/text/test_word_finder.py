@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memoryd_server.text.analyzer import Analyzer, CacheLimits
+from memoryd_server.text import Analyzer
+from memoryd_server.text.pieces import CacheLimits
 
 TEXTS = st.lists(
     st.text(st.sampled_from("abcB1 \n-._/é京都ก\u3000\ud800"), max_size=30)
@@ -33,6 +34,12 @@ def expected(text, words, prefixes):
     return by_line
 
 
+def beginnings(text):
+    """Return the text up to the end of each line but the last, with its line feed."""
+    lines = text.split("\n")
+    return ["\n".join(lines[:number]) + "\n" for number in range(1, len(lines))]
+
+
 def some_words(texts, data):
     tokens = sorted({token for text in texts for token in Analyzer().index_tokens(text).split()})
     return data.draw(st.sets(st.sampled_from([*tokens, "absent"]), max_size=5))
@@ -44,7 +51,8 @@ def some_words(texts, data):
         CacheLimits(),
         CacheLimits(pieces=3),
         CacheLimits(pieces=0),
-        CacheLimits(texts=1),
+        CacheLimits(text_bytes=0),
+        CacheLimits(text_bytes=1_200),
         CacheLimits(chars=4),
         CacheLimits(tokens=1),
         CacheLimits(tokens=0),
@@ -60,9 +68,12 @@ def test_a_finder_finds_what_the_analysis_of_each_line_finds(limits, texts, data
     words = some_words(texts, data)
     prefixes = data.draw(st.sets(st.sampled_from(["r", "京", "us"]), max_size=2))
     finder = analyzer.finder(words, prefixes)
+    assert [found.words for found in finder.lines(texts)] == [expected(text, words, prefixes) for text in texts]
     for text in [*texts, *texts]:
         lines = expected(text, words, prefixes)
-        assert finder.by_line(text) == lines
+        (found,) = finder.lines([text])
+        assert found.words == lines
+        assert [text[:end] for end in found.line_ends[:-1]] == beginnings(text)
         assert finder(text) == [word for found in lines.values() for word in found]
         # Pieces that were cached after the finder was made are found, too.
         analyzer.index_tokens(f"{text} runner")
@@ -74,7 +85,8 @@ def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced():
     finder = analyzer.finder(["two"], [])
     analyzer.index_tokens("three four five")
     analyzer.index_tokens("six")
-    assert finder.by_line("one two\nthree two") == {0: ["two"], 1: ["two"]}
+    (found,) = finder.lines(["one two\nthree two"])
+    assert found.words == {0: ["two"], 1: ["two"]}
 
 
 def test_threads_that_index_the_same_words_do_not_hide_them():
@@ -95,7 +107,8 @@ def test_threads_that_index_the_same_words_do_not_hide_them():
         for number in range(0, 2_000, 7):
             finder = analyzer.finder([f"word{number}", "common"], [])
             for near in range(max(0, number - 2), min(2_000, number + 3)):
-                assert finder.by_line(texts[near]) == expected(texts[near], {f"word{number}", "common"}, ())
+                (found,) = finder.lines([texts[near]])
+                assert found.words == expected(texts[near], {f"word{number}", "common"}, ())
     finally:
         stop.set()
         for thread in threads:

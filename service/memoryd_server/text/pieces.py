@@ -1,0 +1,201 @@
+"""Pieces: what is between the white space and punctuation of a text; a cache of their tokens, and of the texts' pieces.
+
+A text has few new pieces, so the tokens of a piece are looked up and not computed. A search reads the texts of twenty
+chunks; the texts read last are kept as the numbers of their pieces, in which numpy finds the words of a query.
+"""
+
+import itertools
+import threading
+from array import array
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.text.stemming import DEFAULT, Stemmers, compatible
+from memoryd_server.text.terms import ScriptRun, ShapeTable, cut, index_tokens
+
+_CONNECTORS = "._/:@#+-"
+_SEPARATORS = bytes(code for code in range(128) if not (chr(code).isalnum() or chr(code) in _CONNECTORS))
+# Works on UTF-8 bytes: bytes.translate is fast for any script, str.translate is not.
+_TO_SPACES = bytes.maketrans(_SEPARATORS, b" " * len(_SEPARATORS))
+_WITHIN_LINES = _SEPARATORS.replace(b"\n", b"")
+_TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINES))
+
+_MAX_CACHED_SHAPES = 50_000
+
+# Of the two arrays and of the entry in the dictionary of a text, besides the numbers.
+_BYTES_PER_TEXT = 500
+
+
+def pieces_of(text: str) -> list[str]:
+    """Return the pieces of a text in order."""
+    return _translated(text, _TO_SPACES).split()
+
+
+def lines_of(text: str) -> list[list[str]]:
+    """Return the pieces of each line of a text, empty lines included."""
+    return [line.split() for line in _translated(text, _TO_SPACES_WITHIN_LINES).split("\n")]
+
+
+def _translated(text: str, table: bytes) -> str:
+    return text.encode("utf-8", "replace").translate(table).decode("utf-8")
+
+
+def runs_of(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:
+    """Return the runs of a piece, each in one kind of script, in order."""
+    if len(shapes) > _MAX_CACHED_SHAPES:
+        shapes.clear()
+    return iter(cut(compatible(piece), shapes))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheLimits:
+    """The most pieces and distinct tokens cached per language, and the most characters of a cached piece.
+
+    `pieces` also limits the tokens. A search analyzes the texts of twenty chunks, so the pieces of a large memory
+    should fit: about 30 MB per language. `text_bytes` limits the texts that are kept as numbers, of a mean chunk 1,500
+    bytes. A piece is not listed by its tokens if it has more than `tokens`, or if `pieces_by_token` others have the
+    same one.
+    """
+
+    pieces: int = 100_000
+    text_bytes: int = 12 * 2**20
+    chars: int = 40
+    tokens: int = 8
+    pieces_by_token: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TextPieces:
+    """The pieces of a text as numbers, in order.
+
+    `pieces_by_line` has the number of pieces of each line, `line_ends` the offset in the text after each line and its
+    line feed. `unlisted` are the distinct pieces that `PieceCache.by_token` does not have.
+    """
+
+    numbers: NDArray[np.int32]
+    pieces_by_line: NDArray[np.int32]
+    line_ends: "array[int]"
+    unlisted: tuple[str, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The memory of a text, approximately."""
+        lines = self.pieces_by_line.nbytes + len(self.line_ends) * self.line_ends.itemsize
+        return self.numbers.nbytes + lines + sum(map(len, self.unlisted)) + _BYTES_PER_TEXT
+
+
+class NumberedTexts:
+    """Texts as the numbers of their pieces; the texts added first are dropped. `pieces` has the piece of each number.
+
+    A number is never used for another piece. Once it has too many pieces, the owner replaces the object; a search in
+    another thread may still be using it.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.pieces: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self._texts: dict[int, TextPieces] = {}
+        self._bytes = 0
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+
+    def get(self, text: str) -> TextPieces | None:
+        """Return the pieces of a text that was added; None if it was not, or is dropped."""
+        return self._texts.get(hash(text))
+
+    def add(self, text: str, lines: Sequence[Sequence[str]], unlisted: Collection[str]) -> TextPieces:
+        """Add a text with the pieces of its lines."""
+        pieces = list(itertools.chain.from_iterable(lines))
+        with self._lock:
+            for piece in dict.fromkeys(pieces):
+                if piece not in self.numbers:
+                    self.pieces.append(piece)
+                    self.numbers[piece] = len(self.pieces) - 1
+            added = TextPieces(
+                np.fromiter(map(self.numbers.__getitem__, pieces), np.int32, len(pieces)),
+                np.fromiter(map(len, lines), np.int32, len(lines)),
+                array(
+                    "i", (end + line for line, end in enumerate(itertools.accumulate(map(len, text.split("\n"))), 1))
+                ),
+                tuple(unlisted),
+            )
+            before = self._texts.pop(hash(text), None)
+            self._texts[hash(text)] = added
+            self._bytes += added.bytes - (before.bytes if before else 0)
+            while self._bytes > self._max_bytes:
+                self._bytes -= self._texts.pop(next(iter(self._texts))).bytes
+        return added
+
+
+class PieceCache(dict[str, str]):
+    """The tokens of pieces of texts in one language.
+
+    `by_token` has the pieces that have a token, except those in `unlisted`, which have many tokens or a token of many
+    pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` first, so another thread that finds
+    it here finds it there.
+    """
+
+    def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str, limits: CacheLimits) -> None:
+        super().__init__()
+        self.by_token: dict[str, list[str]] = {}
+        self.unlisted: set[str] = set()
+        self._texts = NumberedTexts(limits.text_bytes)
+        self._shapes = shapes
+        self._stemmers = stemmers
+        self._language = language
+        self._limits = limits
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more is cached."""
+        return max(len(self), len(self.by_token)) >= self._limits.pieces
+
+    @property
+    def texts(self) -> NumberedTexts:
+        """The texts that were read last."""
+        if len(self._texts.pieces) > self._limits.pieces:
+            self._texts = NumberedTexts(self._limits.text_bytes)
+        return self._texts
+
+    def __missing__(self, piece: str) -> str:
+        tokens = self._plain_word(piece) or " ".join(self._tokens(piece))
+        if len(piece) <= self._limits.chars and not self.is_full:
+            distinct: Collection[str] = tokens.split()
+            if len(distinct) > 1:
+                distinct = set(distinct)
+            most = max((len(self.by_token.get(token, ())) for token in distinct), default=0)
+            if len(distinct) > self._limits.tokens or most >= self._limits.pieces_by_token:
+                self.unlisted.add(piece)
+            else:
+                for token in distinct:
+                    self.by_token.setdefault(token, []).append(piece)
+            self[piece] = tokens
+        return tokens
+
+    def add(self, pieces: Iterable[str]) -> list[str]:
+        """Cache pieces as far as there is room, and return those of them that `by_token` does not have."""
+        distinct = set(pieces)
+        missing = list(itertools.filterfalse(self.__contains__, distinct))
+        for piece in missing:
+            self[piece]
+        return [*self.unlisted.intersection(distinct), *itertools.filterfalse(self.__contains__, missing)]
+
+    def _tokens(self, piece: str) -> Iterator[str]:
+        # A piece may hold the same word thousands of times, so each word is stemmed once.
+        known: dict[ScriptRun, list[str]] = {}
+        for run in runs_of(piece, self._shapes):
+            tokens = known.get(run)
+            if tokens is None:
+                tokens = known[run] = index_tokens(run, self._stemmers, self._language)
+            yield from tokens
+
+    def _plain_word(self, piece: str) -> str:
+        """Return the token of an English word, also at the end of a sentence; empty if the piece is anything else."""
+        word = piece.rstrip(_CONNECTORS)
+        plain = self._language == DEFAULT and word.isascii() and word.isalpha()
+        if plain and (word.islower() or word.istitle() or word.isupper()):
+            return self._stemmers.stem_plain(word.lower())
+        return ""

@@ -1,0 +1,71 @@
+"""`memoryd` with timers around the functions of `profile_stages.py`: `python benchmarks/profile_daemon.py serve ...`.
+
+Another process controls the timers over the Unix socket named by PROFILE_SOCKET: the answer to "end"
+has the calls since "begin", or since the start of the process.
+"""
+
+import os
+import threading
+import time
+from multiprocessing.connection import Connection, Listener
+from typing import Any
+
+import grpc
+from profile_timer import Timer, time_stages
+
+import memoryd_server.app  # noqa: F401 -- has to import what the stages time
+from memoryd_server.cli import run
+
+# Methods whose messages are converted within a stage.
+TIMED_METHODS = {"MemorySearch", "MemoryAppend"}
+
+
+def time_messages(timer: Timer) -> None:
+    """Time the conversion of requests and answers from and to bytes, which gRPC calls."""
+    unary = grpc.unary_unary_rpc_method_handler
+
+    def handler(behavior: Any, request_deserializer: Any = None, response_serializer: Any = None) -> Any:
+        if getattr(behavior, "__name__", "") in TIMED_METHODS and request_deserializer and response_serializer:
+            request_deserializer = timer.timed("request", request_deserializer)
+            response_serializer = timer.timed("answer", response_serializer)
+        return unary(behavior, request_deserializer, response_serializer)
+
+    grpc.unary_unary_rpc_method_handler = handler
+
+
+class Control(threading.Thread):
+    """Answers the process that measures."""
+
+    def __init__(self, timer: Timer, path: str) -> None:
+        super().__init__(daemon=True)
+        self._timer = timer
+        self._listener = Listener(path, "AF_UNIX")
+        self._cpu_ns = 0
+
+    def run(self) -> None:
+        with self._listener.accept() as connection:
+            self._serve(connection)
+
+    def _serve(self, connection: Connection) -> None:
+        while True:
+            try:
+                command = connection.recv()
+            except EOFError:
+                return
+            calls = self._timer.take()
+            report = {
+                "cpu_ns": time.process_time_ns() - self._cpu_ns,
+                "timer_ns": self._timer.call_ns,
+                "calls": [] if command == "begin" else [tuple(vars(call).values()) for call in calls],
+            }
+            if command == "begin":
+                self._cpu_ns = time.process_time_ns()
+            connection.send(report)
+
+
+if __name__ == "__main__":
+    timer = Timer()
+    time_stages(timer)
+    time_messages(timer)
+    Control(timer, os.environ["PROFILE_SOCKET"]).start()
+    run()

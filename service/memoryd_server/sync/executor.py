@@ -4,7 +4,7 @@ A run that is stopped or killed at any moment leaves an index that is older than
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from memoryd_server.errors import FileNotFound, MemorydError, SyncCancelled
@@ -26,6 +26,18 @@ from memoryd_server.sync.progress import SyncObserver, SyncOutcome, SyncPhase, S
 MAX_TRANSACTION_CHARS = 4 * 1024 * 1024
 
 PROGRESS_INTERVAL_SECONDS = 0.1
+
+
+@dataclass(slots=True)
+class _Counts:
+    """What a run has done so far. Mutable, because several of them change with each file."""
+
+    unchanged_files: int = 0
+    indexed_files: int = 0
+    completed_files: int = 0
+    pending_files: int = 0
+    total_chunks: int = 0
+    current_path: str = ""
 
 
 class PlanExecutor:
@@ -53,7 +65,8 @@ class PlanExecutor:
         self._prepared: list[PreparedFile | TranscriptPart] = []
         self._prepared_chars = 0
         self._touched: list[tuple[FileRow, FileStat]] = []
-        self._progress = SyncProgress(phase=SyncPhase.INDEXING)
+        self._counts = _Counts()
+        self._total_files = 0
         self._removing = 0
         self._outcome = SyncOutcome(revision=writer.revision())
         self.missing: list[FileRow] = []
@@ -64,10 +77,9 @@ class PlanExecutor:
         Raises:
             SyncCancelled: `should_stop` returned true; everything done until then is committed.
         """
-        self._outcome = replace(self._outcome, unchanged_files=plan.unchanged)
         self._removing = len(plan.removed)
-        pending = len(plan.changed) + self._removing
-        self._progress = replace(self._progress, total_files=len(plan.to_read), pending_files=pending)
+        self._total_files = len(plan.to_read)
+        self._counts = _Counts(unchanged_files=plan.unchanged, pending_files=len(plan.changed) + self._removing)
         for failure in plan.failures:
             self._record_failure(failure)
         for file in plan.to_read:
@@ -76,14 +88,18 @@ class PlanExecutor:
         self._commit()
         # Last, so that the files of a folder that was moved are never all missing from the index.
         self._remove(plan.removed)
-        self._progress = replace(self._progress, pending_files=0)
+        self._counts.pending_files = 0
         self._report_progress(force=True)
-        return self._outcome
+        return self._complete_outcome()
 
     def remove(self, rows: tuple[FileRow, ...]) -> SyncOutcome:
         """Remove more rows; return the outcome including them."""
         self._remove(rows)
-        return self._outcome
+        return self._complete_outcome()
+
+    def _complete_outcome(self) -> SyncOutcome:
+        counts = self._counts
+        return replace(self._outcome, unchanged_files=counts.unchanged_files, indexed_files=counts.indexed_files)
 
     def _check_stop(self) -> None:
         if self._should_stop():
@@ -110,7 +126,7 @@ class PlanExecutor:
         return None if moved_away else row
 
     def _index(self, file: SourceFile, known: FileRow | None) -> None:
-        self._progress = replace(self._progress, current_path=file.path)
+        self._counts.current_path = file.path
         self._report_progress()
         if file.source is Source.SESSIONS:
             try:
@@ -120,9 +136,8 @@ class PlanExecutor:
         else:
             self._index_file(file, known)
         # Changed files come first in a plan.
-        pending = max(self._removing, self._progress.pending_files - 1)
-        completed = self._progress.completed_files + 1
-        self._progress = replace(self._progress, completed_files=completed, pending_files=pending)
+        self._counts.pending_files = max(self._removing, self._counts.pending_files - 1)
+        self._counts.completed_files += 1
         self._commit_if_large()
 
     def _index_transcript(self, file: SourceFile, known: FileRow | None) -> None:
@@ -157,9 +172,9 @@ class PlanExecutor:
     def _add_part(self, part: TranscriptPart) -> None:
         self._prepared.append(part)
         self._prepared_chars += sum(len(chunk.text) for chunk in part.chunks)
-        self._progress = replace(self._progress, total_chunks=self._progress.total_chunks + len(part.chunks))
+        self._counts.total_chunks += len(part.chunks)
         if part.is_last:
-            self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
+            self._counts.indexed_files += 1
         else:
             self._commit_if_large()
             self._report_progress()
@@ -176,7 +191,7 @@ class PlanExecutor:
         elif prepared.same_bytes:
             self._prepared.append(prepared)
             self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
-            self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
+            self._counts.unchanged_files += 1
         else:
             self._add_changed(prepared)
 
@@ -190,7 +205,7 @@ class PlanExecutor:
 
     def _add_unchanged(self, known: FileRow | None, unchanged: UnchangedFile) -> None:
         self._touch(known, unchanged.stat)
-        self._outcome = replace(self._outcome, unchanged_files=self._outcome.unchanged_files + 1)
+        self._counts.unchanged_files += 1
 
     def _add_failed(self, prepared: PreparedFile, known: FileRow | None) -> None:
         self._record_failure(FileFailure(prepared.path, prepared.source, prepared.error or ""))
@@ -206,13 +221,12 @@ class PlanExecutor:
     def _add_changed(self, prepared: PreparedFile) -> None:
         self._prepared.append(prepared)
         self._prepared_chars += sum(len(chunk.text) for chunk in prepared.chunks)
-        self._outcome = replace(self._outcome, indexed_files=self._outcome.indexed_files + 1)
-        self._progress = replace(self._progress, total_chunks=self._progress.total_chunks + len(prepared.chunks))
+        self._counts.indexed_files += 1
+        self._counts.total_chunks += len(prepared.chunks)
 
     def _record_failure(self, failure: FileFailure) -> None:
         self._observer.file_failed(failure)
         self._outcome = replace(self._outcome, failed_files=self._outcome.failed_files + 1)
-        self._progress = replace(self._progress, failed_files=self._outcome.failed_files)
 
     def _commit(self) -> None:
         if self._touched:
@@ -224,7 +238,6 @@ class PlanExecutor:
         self._report_commit(self._writer.write(self._prepared))
         self._prepared, self._prepared_chars = [], 0
         self._outcome = replace(self._outcome, chunks=self._outcome.chunks + chunks)
-        self._progress = replace(self._progress, completed_chunks=self._outcome.chunks)
 
     def _report_commit(self, revision: int) -> None:
         self._outcome = replace(self._outcome, revision=revision, changed=True)
@@ -234,4 +247,15 @@ class PlanExecutor:
         now = self._monotonic()
         if force or now >= self._next_event:
             self._next_event = now + PROGRESS_INTERVAL_SECONDS
-            self._observer.progress(self._progress)
+            self._observer.progress(
+                SyncProgress(
+                    SyncPhase.INDEXING,
+                    self._counts.completed_files,
+                    self._total_files,
+                    self._counts.pending_files,
+                    completed_chunks=self._outcome.chunks,
+                    total_chunks=self._counts.total_chunks,
+                    failed_files=self._outcome.failed_files,
+                    current_path=self._counts.current_path,
+                )
+            )

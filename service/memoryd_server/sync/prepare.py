@@ -105,7 +105,8 @@ class FilePreparer:
             return UnchangedFile(stat)
         if self._forgotten is not None and self._forgotten.check_excluded(file.path, content_hash):
             return PreparedFile(file.path, file.source, stat, content_hash, same_bytes=same_bytes)
-        return replace(self._rows(file, data, stat, content_hash), same_bytes=same_bytes)
+        rows = self._rows(file, data, stat, content_hash)
+        return replace(rows, same_bytes=True) if same_bytes else rows
 
     def chunks_of(
         self, file: SourceFile, known: FileRow | None, should_stop: StopSign = lambda: False

@@ -12,7 +12,7 @@ still occupies its thread. The executors therefore count calls until they end.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -46,33 +46,137 @@ class _Call:
         del future
 
 
+IDLE_SECONDS = 5.0
+"""How long an idle thread of a `SharedPool` waits for another call. A process that ends waits for it as long."""
+
+
 class SharedPool:
-    """`count` threads for several users, each with at most `each` of them.
+    """Up to `count` threads for several users, each with at most `each` of them.
 
     A user whose calls hang leaves the remaining threads to the others. Each user has at most `each` calls in the common
-    queue, so the users take turns.
+    queue, so the users take turns. The thread that became idle last runs the next call, because what it uses is likely
+    to be in the cache of a processor. A thread ends after `idle_seconds` without a call.
     """
 
-    def __init__(self, count: int, each: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+    def __init__(self, count: int, each: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self._count = count
         self._each = each
+        self._name = name
+        self._idle_seconds = idle_seconds
+        # Guards the users' shares, too.
+        self.lock = threading.Lock()
+        self._threads = 0
+        self._idle: list[_PoolThread] = []
+        self._queue: deque[tuple[_Share, _Call]] = deque()
+        self.closed = False
 
     def share(self) -> Executor:
         """Return an executor for one user, for example one agent. It runs calls in the order of `submit`."""
-        return _Share(self._pool, self._each)
+        return _Share(self, self._each)
 
     def shutdown(self) -> None:
         """Accept no more calls and cancel the queued ones of all users. Does not wait for running calls."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        with self.lock:
+            self.closed = True
+            queued, self._queue = list(self._queue), deque()
+            idle, self._idle = self._idle, []
+        for thread in idle:
+            thread.give(None)
+        for share, call in queued:
+            call.future.cancel()
+            share.cancel_waiting()
+
+    def begin(self, share: "_Share", call: _Call) -> None:
+        """Run a call on a thread, or queue it. The caller has the lock.
+
+        Raises:
+            RuntimeError: the system cannot start the first thread.
+        """
+        if self._idle:
+            self._idle.pop().give((share, call))
+            return
+        if self._threads < self._count:
+            try:
+                self._start(share, call)
+            except RuntimeError:
+                if not self._threads:
+                    raise
+            else:
+                return
+        self._queue.append((share, call))
+
+    def _start(self, share: "_Share", call: _Call) -> None:
+        own = _PoolThread()
+        threading.Thread(target=self._work, args=(own, share, call), name=self._name).start()
+        self._threads += 1
+
+    def _work(self, own: "_PoolThread", share: "_Share", call: _Call) -> None:
+        task: tuple[_Share, _Call] | None = (share, call)
+        # An idle thread refers to no call: its result may be large.
+        del share, call
+        while task is not None:
+            share, call = task
+            call.run()
+            task = self._next(own, share)
+            del share, call
+            if task is None and own.is_idle:
+                task = self._wait(own)
+
+    def _next(self, own: "_PoolThread", share: "_Share") -> "tuple[_Share, _Call] | None":
+        """Return the next call for a thread that has run one of `share`; None if it is idle or has to end."""
+        with self.lock:
+            following = share.next_call()
+            if following is not None and not self.closed:
+                self._queue.append((share, following))
+                following = None
+            task = self._queue.popleft() if self._queue else None
+            own.is_idle = task is None and not self.closed
+            if own.is_idle:
+                self._idle.append(own)
+            elif task is None:
+                self._threads -= 1
+        if following is not None:
+            following.future.cancel()
+            share.cancel_waiting()
+        return task
+
+    def _wait(self, own: "_PoolThread") -> "tuple[_Share, _Call] | None":
+        """Return the next call for an idle thread; None if the thread has to end."""
+        if not own.given.acquire(timeout=self._idle_seconds):
+            with self.lock:
+                if own in self._idle:
+                    self._idle.remove(own)
+                    self._threads -= 1
+                    return None
+            # Another thread has just taken it off the list.
+            own.given.acquire()
+        task, own.task = own.task, None
+        return task
+
+
+class _PoolThread:
+    """What an idle thread of a pool waits for: `given` is released once `task` is set."""
+
+    __slots__ = ("given", "is_idle", "task")
+
+    def __init__(self) -> None:
+        self.given = threading.Lock()
+        self.given.acquire()
+        self.is_idle = False
+        self.task: tuple[_Share, _Call] | None = None
+
+    def give(self, task: "tuple[_Share, _Call] | None") -> None:
+        """Wake the thread with its next call, or with None to end it."""
+        self.task = task
+        self.given.release()
 
 
 class _Share(Executor):
     """Passes at most `limit` calls at a time to the pool. The others wait here, in order."""
 
-    def __init__(self, pool: ThreadPoolExecutor, limit: int) -> None:
+    def __init__(self, pool: SharedPool, limit: int) -> None:
         self._pool = pool
         self._limit = limit
-        self._lock = threading.Lock()
         self._in_pool = 0
         self._waiting: deque[_Call] = deque()
 
@@ -80,45 +184,33 @@ class _Share(Executor):
         """Return the future of `fn`. A shutdown of the pool cancels it.
 
         Raises:
-            RuntimeError: the pool was shut down.
+            RuntimeError: the pool was shut down, or the system cannot start a thread.
         """
         future: Future[_T] = Future()
-        call = _Call(future, partial(fn, *args, **kwargs))
-        with self._lock:
-            if self._in_pool < self._limit:
-                self._pass_on(call)
-                self._in_pool += 1
-            else:
+        call = _Call(future, partial(fn, *args, **kwargs) if args or kwargs else fn)
+        with self._pool.lock:
+            if self._in_pool >= self._limit:
                 self._waiting.append(call)
+            elif self._pool.closed:
+                raise RuntimeError("the threads were shut down")
+            else:
+                self._pool.begin(self, call)
+                self._in_pool += 1
         return future
 
-    def _pass_on(self, call: _Call) -> None:
-        self._pool.submit(self._run, call).add_done_callback(partial(self._on_done, call))
-
-    def _run(self, call: _Call) -> None:
-        call.run()
-        with self._lock:
-            self._pass_on_next()
-
-    def _pass_on_next(self) -> None:
-        while self._waiting:
-            call = self._waiting.popleft()
-            try:
-                return self._pass_on(call)
-            except RuntimeError:
-                call.future.cancel()
+    def next_call(self) -> _Call | None:
+        """Return the call that follows one that has run; None if none waits. The caller has the lock."""
+        if self._waiting:
+            return self._waiting.popleft()
         self._in_pool -= 1
         return None
 
-    def _on_done(self, call: _Call, in_pool: "Future[None]") -> None:
-        """Cancel the call and all that wait if a shutdown cancelled the call in the pool's queue."""
-        if not in_pool.cancelled():
-            return
-        call.future.cancel()
-        with self._lock:
-            for waiting in self._waiting:
-                waiting.future.cancel()
-            self._waiting.clear()
+    def cancel_waiting(self) -> None:
+        """Cancel all that wait, after a shutdown of the pool."""
+        with self._pool.lock:
+            waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.future.cancel()
 
 
 class DaemonExecutor(Executor):

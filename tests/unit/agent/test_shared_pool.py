@@ -107,6 +107,41 @@ def test_a_shutdown_ends_the_waiting_of_all(threads, gate):
         threads.share().submit(print)
 
 
+def test_the_thread_that_became_idle_last_runs_the_next_call():
+    threads = SharedPool(4, 4, "test")
+    share, together = threads.share(), threading.Barrier(4)
+    wait([share.submit(together.wait) for _ in range(4)], SOON)
+    # A thread may not be idle yet when the next call comes, so that another one runs that.
+    wait_until(lambda: len({share.submit(threading.get_ident).result(SOON) for _ in range(20)}) == 1, SOON)
+    threads.shutdown()
+
+
+def test_a_thread_ends_when_it_has_been_idle_and_another_runs_the_next_call():
+    threads = SharedPool(2, 2, "short-lived", idle_seconds=0.05)
+    share = threads.share()
+    assert share.submit(lambda: 1).result(SOON) == 1
+    wait_until(lambda: all(thread.name != "short-lived" for thread in threading.enumerate()), SOON)
+    assert share.submit(lambda: 2).result(SOON) == 2
+    threads.shutdown()
+
+
+def test_no_call_is_lost_when_idle_threads_end():
+    threads = SharedPool(2, 2, "short-lived", idle_seconds=0.0005)
+    share = threads.share()
+    for number in range(300):
+        assert share.submit(lambda number=number: number).result(SOON) == number
+        # About as long as a thread is idle, so that some calls meet its end.
+        threading.Event().wait(0.0005)
+    threads.shutdown()
+
+
+def test_an_idle_thread_ends_at_a_shutdown():
+    threads = SharedPool(1, 1, "ended", idle_seconds=SOON)
+    threads.share().submit(int).result(SOON)
+    threads.shutdown()
+    wait_until(lambda: all(thread.name != "ended" for thread in threading.enumerate()), SOON / 2)
+
+
 # A thread of one's own
 
 

@@ -77,11 +77,10 @@ def _reader(pipe: Connection, name: str, shared: bool) -> None:
     pipe.recv()
     data = np.frombuffer(block.buf, np.uint8)
     kept = data if shared else data.copy()
-    total = int(kept.sum())
+    del data
     if not shared:
-        del data
         block.close()
-    pipe.send(total)
+    pipe.send(int(kept.sum()))
     pipe.recv()
-    del data, kept
+    del kept
     block.close()

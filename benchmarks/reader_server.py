@@ -2,23 +2,34 @@
 
 Reads one JSON object from standard input and prints a line when it is ready. Each part has the daemon's own rpc layer,
 agents and SearchEngine. `reader` opens the daemon's index for reading, and serves gRPC at a socket of its own and at a
-TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: requests and
-responses are frames on a Unix socket. `front` serves gRPC at a socket, and passes each search to the worker with the
-fewest unanswered ones.
+TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: it answers frames
+on Unix sockets. `front` serves gRPC at a socket, and passes the bytes of each search to the worker with the fewest
+unanswered ones. `workers` passes on less: it does everything except that a worker finds the answer of a query, which a
+search backend asks; query and answer are pickled.
 
 The process ends when its standard input is closed. What a real reader would need in addition is not here: it does not
 notice a rebuild, a repair or a change of the settings.
 """
 
+# ruff: noqa: E402 -- gRPC reads its settings when it is imported
+
 import asyncio
 import itertools
 import json
+import pickle
 import struct
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+from memoryd_server.settings import load, use_one_grpc_thread
+
+# As the daemon does, before gRPC is imported.
+use_one_grpc_thread()
 
 import grpc
 
@@ -45,7 +56,7 @@ from memoryd_server.observe import LogLevel, NoMeter, make_log
 from memoryd_server.providers import ProviderPool
 from memoryd_server.rpc import Authorizer, LocalCaller, MemoryService
 from memoryd_server.rpc.interceptors import CallInterceptor
-from memoryd_server.settings import load
+from memoryd_server.search import SearchAnswer, SearchQuery
 from memoryd_server.sources import SharedInotify, open_inotify
 from memoryd_server.sqlite import EmbeddingCache, SqliteStore, VectorIndex, bound_page_caches
 from memoryd_server.sqlite.connection import FileIdentity, open_reader
@@ -87,7 +98,7 @@ def reading_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorag
 class Parts:
     """What a daemon has between its listener and the index, without the work that no call requests."""
 
-    def __init__(self, state: Path, workspace: Path) -> None:
+    def __init__(self, state: Path, workspace: Path, backend: Any) -> None:
         limit_free_memory()
         raise_descriptor_limit()
         use_calling_thread_only()
@@ -111,6 +122,7 @@ class Parts:
             lambda config: Agent(
                 config, providers.select(config.embedding), resources, Clock(), on_sync_end=lambda *_: None
             ),
+            lambda _: backend,
             make_workspace=lambda config: AgentWorkspace(config, resources, Clock()),
         )
         addresses = [parse_address(address) for address in settings.service.listen]
@@ -149,26 +161,44 @@ async def serve_reader(told: dict[str, Any], parts: Parts) -> list[Any]:
 
 
 async def serve_worker(told: dict[str, Any], parts: Parts) -> list[Any]:
+    """Answer frames with requests and responses at the socket, and frames with queries and answers at `.queries`."""
     await parts.agents.start(background=False)
     caller: Any = LocalCaller(None)
 
-    async def answer(number: int, data: bytes, writer: asyncio.StreamWriter) -> None:
+    async def respond(data: bytes) -> bytes:
         response = await parts.service.MemorySearch(pb.MemorySearchRequest.FromString(data), caller)
-        body = response.SerializeToString()
+        return bytes(response.SerializeToString())
+
+    async def answer(data: bytes) -> bytes:
+        async with parts.agents.use("") as agent:
+            query = pickle.loads(data)
+            return pickle.dumps(await agent.search_builtin(query, session_key="", min_revision=None), 5)
+
+    path = told["own"].removeprefix("unix:")
+    return [
+        await asyncio.start_unix_server(partial(serve_frames, respond), path),
+        await asyncio.start_unix_server(partial(serve_frames, answer), f"{path}.queries"),
+    ]
+
+
+async def serve_frames(
+    work: Callable[[bytes], Awaitable[bytes]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer the frames of one connection concurrently, until it is closed."""
+
+    async def answer(number: int, data: bytes) -> None:
+        body = await work(data)
         writer.write(FRAME.pack(number, len(body)) + body)
 
-    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        answering = set()
-        while True:
-            try:
-                number, size = FRAME.unpack(await reader.readexactly(FRAME.size))
-            except asyncio.IncompleteReadError:
-                return
-            task = asyncio.create_task(answer(number, await reader.readexactly(size), writer))
-            answering.add(task)
-            task.add_done_callback(answering.discard)
-
-    return [await asyncio.start_unix_server(connected, told["own"].removeprefix("unix:"))]
+    answering = set()
+    while True:
+        try:
+            number, size = FRAME.unpack(await reader.readexactly(FRAME.size))
+        except asyncio.IncompleteReadError:
+            return
+        task = asyncio.create_task(answer(number, await reader.readexactly(size)))
+        answering.add(task)
+        task.add_done_callback(answering.discard)
 
 
 class Worker:
@@ -194,15 +224,28 @@ class Worker:
         return future
 
 
+class Workers:
+    """The workers, of which the one with the fewest unanswered frames gets the next."""
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self._workers = workers
+        self.tasks = [asyncio.create_task(worker.read()) for worker in workers]
+
+    @classmethod
+    async def connect(cls, addresses: list[str], suffix: str = "") -> "Workers":
+        paths = [address.removeprefix("unix:") + suffix for address in addresses]
+        return cls([Worker(*await asyncio.open_unix_connection(path)) for path in paths])
+
+    async def ask(self, data: bytes) -> bytes:
+        return await min(self._workers, key=lambda each: len(each.unanswered)).ask(data)
+
+
 async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
     """Serve searches at the socket. The response passes as bytes: only the request is parsed, to check its agent."""
-    workers = [
-        Worker(*await asyncio.open_unix_connection(address.removeprefix("unix:"))) for address in told["workers"]
-    ]
+    workers = await Workers.connect(told["workers"])
 
     async def search(request: pb.MemorySearchRequest, _: Any) -> bytes:
-        worker = min(workers, key=lambda each: len(each.unanswered))
-        return await worker.ask(request.SerializeToString())
+        return await workers.ask(request.SerializeToString())
 
     handler = grpc.unary_unary_rpc_method_handler(
         search, request_deserializer=pb.MemorySearchRequest.FromString, response_serializer=lambda data: data
@@ -212,13 +255,47 @@ async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
     server.add_insecure_port(told["own"])
     await server.start()
-    return [server, *(asyncio.create_task(worker.read()) for worker in workers)]
+    return [server, workers]
+
+
+class WorkerBackend:
+    """A search backend, in front of the builtin search of an agent, that passes each query to a worker."""
+
+    sync_runner = None
+
+    def __init__(self, addresses: list[str]) -> None:
+        self._addresses = addresses
+
+    async def start(self, *, background: bool) -> None:  # noqa: ARG002 -- the protocol
+        """Connect to the workers."""
+        self._workers = await Workers.connect(self._addresses, ".queries")
+
+    async def search(self, query: SearchQuery, *, session_key: str, min_revision: int | None) -> SearchAnswer:  # noqa: ARG002 -- the protocol
+        """Return a worker's answer."""
+        answer: SearchAnswer = pickle.loads(await self._workers.ask(pickle.dumps(query, 5)))
+        return answer
+
+    async def after_sync(self, run: Any, outcome: Any) -> Any:  # noqa: ARG002 -- the protocol
+        """Change nothing."""
+        return outcome
+
+
+async def serve_daemon(told: dict[str, Any], parts: Parts) -> list[Any]:
+    """Serve every call at the socket as the daemon does, except that the workers find the answers of searches."""
+    await parts.agents.start(background=False)
+    server = parts.server(over_tcp=False)
+    add_MemoryServiceServicer_to_server(parts.service, server)
+    server.add_insecure_port(told["own"])
+    await server.start()
+    return [server]
 
 
 async def main() -> None:
     told = json.loads(sys.stdin.readline())
-    parts = Parts(Path(told["state"]), Path(told["workspace"]))
-    serve = {"reader": serve_reader, "worker": serve_worker, "front": serve_front}[told["part"]]
+    part, addresses = told["part"], told.get("workers", [])
+    backend = WorkerBackend(addresses) if part == "workers" else None
+    parts = Parts(Path(told["state"]), Path(told["workspace"]), backend)
+    serve = {"reader": serve_reader, "worker": serve_worker, "front": serve_front, "workers": serve_daemon}[part]
     # A server ends when nothing refers to it.
     kept = await serve(told, parts)
     print("ready", flush=True)

@@ -122,13 +122,17 @@ def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
     A folder is opened once for all its files, because a thread waits for the interpreter lock after every system call.
     Only the folders above one file are open at a time.
     """
+    places: dict[tuple[str, ...], list[int]] = {}
+    for place, file in enumerate(files):
+        places.setdefault((file.root, *file.parts[:-1]), []).append(place)
     stats: list[FileStat | None] = [None] * len(files)
     folders = _OpenFolders()
     try:
-        for place in sorted(range(len(files)), key=lambda place: (files[place].root, files[place].parts)):
-            file = files[place]
-            parent = folders.enter((file.root, *file.parts[:-1]))
-            stats[place] = None if parent is None else _regular_stat(parent, file.parts[-1])
+        for names in sorted(places):
+            parent = folders.enter(names)
+            if parent is not None:
+                for place in places[names]:
+                    stats[place] = _regular_stat(parent, files[place].parts[-1])
     finally:
         folders.close(0)
     return stats
@@ -173,11 +177,11 @@ def _folder_or_none(name: str, above: int | None) -> int | None:
 
 
 def _regular_stat(parent: int, name: str) -> FileStat | None:
-    with suppress(OSError):
+    try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
-        if stat.S_ISREG(status.st_mode):
-            return file_stat(status)
-    return None
+    except OSError:
+        return None
+    return file_stat(status) if stat.S_ISREG(status.st_mode) else None
 
 
 def open_for_append(location: Location) -> int:

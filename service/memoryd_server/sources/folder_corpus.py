@@ -167,8 +167,10 @@ class FolderCorpus:
 
     def stat(self, locations: Sequence[Location]) -> list[FileStat | None]:
         """Return the stat of each location, or None for one that is missing or cannot be read."""
+        if not self.database:
+            return stat_files(locations)
         stored = [place.parts[-1] for place in locations if place.database]
-        archived = [place.parts[-1] for place in locations if is_archive(place.parts[-1])] if self.database else []
+        archived = [place.parts[-1] for place in locations if is_archive(place.parts[-1])]
         names = {*stored, *archived}
         in_database = stat_sessions(self.database, self.agent_id, names) if names else {}
         files = iter(stat_files([place for place in locations if not place.database]))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from memoryd_server.errors import EmbeddingUnavailable
 
@@ -46,8 +46,47 @@ class _Call:
         del future
 
 
+class _IdleThread(Generic[_T]):
+    """Where a thread waits for its next task."""
+
+    __slots__ = ("_given", "_task")
+
+    def __init__(self) -> None:
+        self._given = threading.Lock()
+        self._given.acquire()
+        self._task: _T | None = None
+
+    def give(self, task: _T | None) -> None:
+        """Wake the thread with its next task, or with None to end it. It must not be among the idle ones any more."""
+        self._task = task
+        self._given.release()
+
+    def wait(self, seconds: float, lock: threading.Lock, idle: "list[_IdleThread[_T]]") -> _T | None:
+        """Return the next task; None if the thread has to end, after `seconds` at the latest.
+
+        The thread is in the list of idle threads, which `lock` guards, and is removed from it if it ends by itself.
+        """
+        if not self._given.acquire(timeout=seconds):
+            with lock:
+                if self in idle:
+                    idle.remove(self)
+                    return None
+            # Another thread has just removed it.
+            self._given.acquire()
+        return self._taken()
+
+    def next(self) -> _T | None:
+        """Return the task that is given next, without a limit on the time."""
+        self._given.acquire()
+        return self._taken()
+
+    def _taken(self) -> _T | None:
+        task, self._task = self._task, None
+        return task
+
+
 IDLE_SECONDS = 5.0
-"""How long an idle thread of a `SharedPool` waits for another call. A process that ends waits for it as long."""
+"""How long an idle thread waits for another call. A process that ends waits as long for one of a `SharedPool`."""
 
 
 class SharedPool:
@@ -66,7 +105,7 @@ class SharedPool:
         # Guards the users' shares, too.
         self.lock = threading.Lock()
         self._threads = 0
-        self._idle: list[_PoolThread] = []
+        self._idle: list[_IdleThread[_Task]] = []
         self._queue: deque[tuple[_Share, _Call]] = deque()
         self.closed = False
 
@@ -106,69 +145,54 @@ class SharedPool:
         self._queue.append((share, call))
 
     def _start(self, share: "_Share", call: _Call) -> None:
-        own = _PoolThread()
-        threading.Thread(target=self._work, args=(own, share, call), name=self._name).start()
+        own: _IdleThread[_Task] = _IdleThread()
+        own.give((share, call))
+        threading.Thread(target=self._work, args=(own,), name=self._name).start()
         self._threads += 1
 
-    def _work(self, own: "_PoolThread", share: "_Share", call: _Call) -> None:
-        task: tuple[_Share, _Call] | None = (share, call)
-        # An idle thread refers to no call: its result may be large.
-        del share, call
+    def _work(self, own: "_IdleThread[_Task]") -> None:
+        task = own.next()
         while task is not None:
             share, call = task
             call.run()
-            task = self._next(own, share)
+            task = self._next(share)
+            # An idle thread refers to no call.
             del share, call
-            if task is None and own.is_idle:
+            if task is None:
                 task = self._wait(own)
 
-    def _next(self, own: "_PoolThread", share: "_Share") -> "tuple[_Share, _Call] | None":
-        """Return the next call for a thread that has run one of `share`; None if it is idle or has to end."""
+    def _next(self, share: "_Share") -> "_Task | None":
+        """Return the call that a thread runs after one of `share`; None if none is queued."""
         with self.lock:
             following = share.next_call()
             if following is not None and not self.closed:
                 self._queue.append((share, following))
                 following = None
             task = self._queue.popleft() if self._queue else None
-            own.is_idle = task is None and not self.closed
-            if own.is_idle:
-                self._idle.append(own)
-            elif task is None:
-                self._threads -= 1
         if following is not None:
             following.future.cancel()
             share.cancel_waiting()
         return task
 
-    def _wait(self, own: "_PoolThread") -> "tuple[_Share, _Call] | None":
-        """Return the next call for an idle thread; None if the thread has to end."""
-        if not own.given.acquire(timeout=self._idle_seconds):
+    def _wait(self, own: "_IdleThread[_Task]") -> "_Task | None":
+        """Return the next call for a thread that has none; None if the thread has to end."""
+        with self.lock:
+            if self._queue:
+                return self._queue.popleft()
+            if self.closed:
+                return None
+            self._idle.append(own)
+        task = own.wait(self._idle_seconds, self.lock, self._idle)
+        if task is None:
             with self.lock:
-                if own in self._idle:
-                    self._idle.remove(own)
-                    self._threads -= 1
-                    return None
-            # Another thread has just taken it off the list.
-            own.given.acquire()
-        task, own.task = own.task, None
+                # A call that came in the meantime was queued, because this thread still counted.
+                if self._queue:
+                    return self._queue.popleft()
+                self._threads -= 1
         return task
 
 
-class _PoolThread:
-    """What an idle thread of a pool waits for: `given` is released once `task` is set."""
-
-    __slots__ = ("given", "is_idle", "task")
-
-    def __init__(self) -> None:
-        self.given = threading.Lock()
-        self.given.acquire()
-        self.is_idle = False
-        self.task: tuple[_Share, _Call] | None = None
-
-    def give(self, task: "tuple[_Share, _Call] | None") -> None:
-        """Wake the thread with its next call, or with None to end it."""
-        self.task = task
-        self.given.release()
+_Task = tuple["_Share", _Call]
 
 
 class _Share(Executor):
@@ -214,17 +238,20 @@ class _Share(Executor):
 
 
 class DaemonExecutor(Executor):
-    """Run up to `limit` calls concurrently, each on its own daemon thread, and queue the others in order.
+    """Run up to `limit` calls concurrently, each on a daemon thread, and queue the others in order.
 
-    A call that hangs neither keeps the process from exiting nor, after `shutdown`, its caller waiting.
+    A call that hangs neither keeps the process from exiting nor, after `shutdown`, its caller waiting. A thread ends
+    after `idle_seconds` without a call.
     """
 
-    def __init__(self, limit: int, name: str) -> None:
+    def __init__(self, limit: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self.limit = limit
         self._name = name
+        self._idle_seconds = idle_seconds
         self._lock = threading.Lock()
         self._waiting: deque[_Call] = deque()
         self._running: set[Future[Any]] = set()
+        self._idle: list[_IdleThread[_Taken]] = []
         self._closed = False
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> "Future[_T]":
@@ -244,38 +271,56 @@ class DaemonExecutor(Executor):
         return future
 
     def _start_next(self) -> None:
+        while (taken := self._take()) is not None:
+            if self._idle:
+                self._idle.pop().give(taken)
+                return
+            # Not an argument of the thread, which would refer to it until the thread ends.
+            own: _IdleThread[_Taken] = _IdleThread()
+            own.give(taken)
+            try:
+                threading.Thread(target=self._work, args=(own,), name=self._name, daemon=True).start()
+            except RuntimeError as error:
+                # The system cannot start another thread. A queued call may succeed later.
+                self._running.remove(taken[0])
+                taken[0].set_exception(error)
+            else:
+                return
+
+    def _take(self) -> "_Taken | None":
+        """Return the next call, which counts as running from now on; None if none waits. The caller has the lock."""
         while self._waiting:
             call = self._waiting.popleft()
-            future, work = call.future, call.work
-            if future.set_running_or_notify_cancel():
-                self._running.add(future)
-                try:
-                    threading.Thread(target=self._run, args=(future, work), name=self._name, daemon=True).start()
-                except RuntimeError as error:
-                    # The system cannot start another thread. A queued call may succeed later.
-                    self._running.remove(future)
-                    future.set_exception(error)
-                else:
-                    return
+            if call.future.set_running_or_notify_cancel():
+                self._running.add(call.future)
+                return call.future, call.work
+        return None
 
-    def _run(self, future: "Future[Any]", work: Callable[[], Any]) -> None:
-        result, error = None, None
-        try:
-            result = work()
-        except BaseException as raised:  # noqa: BLE001 -- passed to the caller
-            error = raised
-        with self._lock:
-            if future not in self._running:
-                # `shutdown` has already failed this future.
-                return
-            self._running.remove(future)
-            self._start_next()
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
-        # See `_Call`.
-        del future, error
+    def _work(self, own: "_IdleThread[_Taken]") -> None:
+        taken = own.next()
+        while taken is not None:
+            (future, work), taken = taken, None
+            result, error = None, None
+            try:
+                result = work()
+            except BaseException as raised:  # noqa: BLE001 -- passed to the caller
+                error = raised
+            with self._lock:
+                if future not in self._running:
+                    # `shutdown` has already failed this future.
+                    return
+                self._running.remove(future)
+                taken = self._take()
+                if taken is None and not self._closed:
+                    self._idle.append(own)
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+            # See `_Call`.
+            del future, work, result, error
+            if taken is None:
+                taken = own.wait(self._idle_seconds, self._lock, self._idle)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 -- never waits
         """Fail all queued and running futures with `EmbeddingUnavailable`. Does not wait for running calls."""
@@ -283,9 +328,15 @@ class DaemonExecutor(Executor):
             self._closed = True
             waiting, self._waiting = list(self._waiting), deque()
             running, self._running = self._running, set()
+            idle, self._idle = self._idle, []
+        for thread in idle:
+            thread.give(None)
         futures = [call.future for call in waiting if call.future.set_running_or_notify_cancel()]
         for future in [*futures, *running]:
             future.set_exception(_stopping())
+
+
+_Taken = tuple["Future[Any]", Callable[[], Any]]
 
 
 def _stopping() -> EmbeddingUnavailable:

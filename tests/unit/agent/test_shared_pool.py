@@ -8,6 +8,7 @@ from concurrent.futures import CancelledError, wait
 
 import pytest
 
+from memoryd_server.errors import EmbeddingUnavailable
 from memoryd_server.threads import DaemonExecutor, SerialExecutor, SharedPool, on_thread
 from waiting import wait_until
 
@@ -230,3 +231,42 @@ def test_the_exception_of_a_call_is_freed_without_a_garbage_collection(make):
         wait_until(lambda: error() is None)
     finally:
         gc.enable()
+
+
+# Threads that may hang
+
+
+def test_an_idle_thread_of_a_daemon_executor_runs_the_next_call():
+    calls = DaemonExecutor(4, "test")
+    # The thread may not be idle yet when the next call comes, so that another one runs that.
+    wait_until(lambda: len({calls.submit(threading.get_ident).result(SOON) for _ in range(20)}) == 1, SOON)
+    calls.shutdown()
+
+
+def test_a_daemon_executor_keeps_no_idle_thread():
+    calls = DaemonExecutor(2, "short-lived daemon", idle_seconds=0.0005)
+    for number in range(300):
+        assert calls.submit(lambda number=number: number).result(SOON) == number
+        threading.Event().wait(0.0005)
+    wait_until(lambda: all(thread.name != "short-lived daemon" for thread in threading.enumerate()), SOON)
+
+
+def test_a_daemon_executor_runs_waiting_calls_in_order_when_threads_are_free(gate):
+    calls, order = DaemonExecutor(1, "test"), []
+    stuck = calls.submit(gate.wait)
+    given_up = calls.submit(order.append, "given up")
+    rest = [calls.submit(order.append, number) for number in range(9)]
+    assert given_up.cancel()
+    gate.set()
+    wait([stuck, *rest], SOON)
+    assert order == list(range(9))
+
+
+def test_a_shutdown_of_a_daemon_executor_waits_for_no_call(gate):
+    calls = DaemonExecutor(1, "hanging")
+    futures = [calls.submit(gate.wait), calls.submit(print)]
+    calls.shutdown()
+    assert [type(future.exception(SOON)) for future in futures] == [EmbeddingUnavailable] * 2
+    assert isinstance(calls.submit(print).exception(SOON), EmbeddingUnavailable)
+    gate.set()
+    wait_until(lambda: all(thread.name != "hanging" for thread in threading.enumerate()), SOON)

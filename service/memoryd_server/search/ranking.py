@@ -17,6 +17,7 @@ Scores above 1 keep their order, and are limited to 1 in the results.
 """
 
 import math
+import operator
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -29,6 +30,7 @@ from memoryd_server.sources import day_of, match_day
 from memoryd_server.store import ChunkHead, KeywordHit, VectorHit
 
 _NONE: Mapping[int, float] = MappingProxyType({})
+_score_of = operator.attrgetter("score")
 
 
 def fuse(
@@ -55,13 +57,18 @@ def fuse(
     share = vector_share(vector_weight, text_weight, has_keyword=bool(by_keyword), has_vector=bool(by_vector))
     candidates = []
     for chunk_id in dict.fromkeys((*by_keyword, *by_vector, *others)):
-        keyword_rank, bm25 = by_keyword.get(chunk_id, (None, true_bm25.get(chunk_id)))
-        vector_rank, cosine = by_vector.get(chunk_id, (None, true_cosine.get(chunk_id)))
+        keyword_rank, bm25 = by_keyword.get(chunk_id) or (None, true_bm25.get(chunk_id))
+        vector_rank, cosine = by_vector.get(chunk_id) or (None, true_cosine.get(chunk_id))
         # Without keyword hits there is no best BM25 to take a share of.
         text = text_score(bm25, best) if by_keyword and bm25 is not None else None
         score = fused_score(cosine, text, share)
         candidates.append(Candidate(chunk_id, score, text, cosine, keyword_rank, vector_rank))
-    return sorted(candidates, key=lambda candidate: -candidate.score)
+    return best_first(candidates)
+
+
+def best_first(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Return the candidates by their score, best first. Equal scores keep their order."""
+    return sorted(candidates, key=_score_of, reverse=True)
 
 
 def vector_share(vector_weight: float, text_weight: float, *, has_keyword: bool, has_vector: bool) -> float:
@@ -104,7 +111,7 @@ class Adjustments:
         """
         if self.known is not None:
             candidates = [self._adjusted(candidate) for candidate in candidates if candidate.chunk_id in self.known]
-        return sorted(candidates, key=lambda candidate: -candidate.score)
+        return best_first(candidates)
 
     def _adjusted(self, candidate: Candidate) -> Candidate:
         chunk_id = candidate.chunk_id

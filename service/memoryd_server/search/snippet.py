@@ -82,13 +82,18 @@ def best_snippet(
         return Snippet(text, start_line, start_line + text.count("\n"))
     units = _units(text, start_line, max_chars)
     masks, across = [0] * len(units.texts), [0] * len(units.texts)
-    for at, line in enumerate(units.lines):
-        if line_words is None or line in units.divided:
-            masks[at] = terms.match(words_of(units.texts[at]))
-        elif line - start_line in line_words:
-            masks[at] = terms.match(line_words[line - start_line])
-        if units.divided and at and line == units.lines[at - 1]:
-            across[at - 1] = terms.match(words_of(_word_across(units.texts[at - 1], units.texts[at])))
+    if line_words is not None and not units.divided:
+        for line, words in line_words.items():
+            if line < len(masks):
+                masks[line] = terms.match(words)
+    else:
+        for at, line in enumerate(units.lines):
+            if line_words is None or line in units.divided:
+                masks[at] = terms.match(words_of(units.texts[at]))
+            elif line - start_line in line_words:
+                masks[at] = terms.match(line_words[line - start_line])
+            if units.divided and at and line == units.lines[at - 1]:
+                across[at - 1] = terms.match(words_of(_word_across(units.texts[at - 1], units.texts[at])))
     windows = _Windows(units.texts, max_chars)
     first, last = _best_window(masks, across, windows, terms.weight)
     first = windows.highest(first, last)
@@ -192,14 +197,20 @@ def _best_window(
     `masks` has the terms of each unit, `across` those of the word that the cut after a unit divides. The value of a
     window grows with each unit added below, so only the longest window from each beginning is examined.
     """
-    lines = [weigh(mask) if mask else 0.0 for mask in masks]
-    best_line = max(lines) or max(map(weigh, across)) or 1.0
+    matches = [at for at, (mask, word) in enumerate(zip(masks, across, strict=True)) if mask or word]
+    lines = [weigh(masks[at]) for at in matches]
+    best_line = max(lines, default=0.0) or max((weigh(across[at]) for at in matches), default=0.0) or 1.0
     sums = [0.0, *itertools.accumulate(lines)]
     best, best_value = (0, windows.lowest(0)), 0.0
-    for first in [at for at, (mask, word) in enumerate(zip(masks, across, strict=True)) if mask or word]:
+    for number, first in enumerate(matches):
         last = windows.lowest(first)
-        mask = reduce(or_, masks[first : last + 1], 0) | reduce(or_, across[first:last], 0)
-        weight = weigh(mask) + max(lines[first : last + 1]) + _FOLLOWING_VALUE * (sums[last] - sums[first])
+        end = bisect.bisect_right(matches, last)
+        mask = reduce(or_, [masks[at] for at in matches[number:end]]) | reduce(
+            or_, [across[at] for at in matches[number:end] if at < last], 0
+        )
+        # Of the lines before the last.
+        following = sums[bisect.bisect_left(matches, last)] - sums[number]
+        weight = weigh(mask) + max(lines[number:end]) + _FOLLOWING_VALUE * following
         value = weight / best_line + _LENGTH_VALUE * windows.fullness(first, last)
         if value > best_value:
             best, best_value = (first, last), value

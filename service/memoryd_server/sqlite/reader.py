@@ -22,6 +22,7 @@ from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.filter_cache import IN_MASK, ChunkSet, FilterCache, file_keys
 from memoryd_server.sqlite.keyword import SharedVocabulary, Vocabulary, any_of
 from memoryd_server.sqlite.readers import ReaderPool, id_list
+from memoryd_server.sqlite.recent_rows import RecentRows
 from memoryd_server.sqlite.term_scores import BM25, SharedScores, TermScoreCache, best, scores_of
 from memoryd_server.sqlite.vector_rows import VectorRows, parse_identity
 from memoryd_server.store import (
@@ -109,7 +110,7 @@ _CHUNKS_BY_ID = "FROM chunks JOIN files ON files.id = file_id WHERE chunks.id IN
 
 @dataclass(slots=True)
 class ReaderCaches:
-    """The last counts, the keyword caches and the filters, shared by all readers of an index, valid for one revision.
+    """The last counts, keyword caches, filters and rows, shared by all readers of an index, valid for one revision.
 
     `centre` is the mean of the vectors, with the revision that it was measured at.
     """
@@ -119,10 +120,12 @@ class ReaderCaches:
     vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
     scores: SharedScores = field(default_factory=SharedScores)
     filters: FilterCache = field(default_factory=FilterCache)
+    rows: RecentRows = field(default_factory=RecentRows)
 
     def release_memory(self) -> None:
-        """Drop the keyword caches and the filters."""
+        """Drop the keyword caches, the filters and the rows."""
         self.filters.clear()
+        self.rows = RecentRows()
         self.vocabulary = SharedVocabulary()
         self.scores = SharedScores()
 
@@ -187,6 +190,10 @@ class SqliteReader(VectorRows):
         """The index revision."""
         return int(self._meta.get("revision") or 0)
 
+    @property
+    def _state(self) -> tuple[int, int]:
+        return self.revision, int(self._meta.get(schema.TOUCHES) or 0)
+
     @translated()
     def vector_identity(self) -> VectorIdentity | None:
         """Return the identity of the vectors, as given to `begin_vectors`; None if there never were any."""
@@ -222,8 +229,7 @@ class SqliteReader(VectorRows):
         """Return the chunks of this snapshot that a filter leaves; None if it has no condition."""
         if among == ALL_CHUNKS:
             return None
-        state = (self.revision, int(self._meta.get(schema.TOUCHES) or 0))
-        return self._caches.filters.get(self._connection, state, among)
+        return self._caches.filters.get(self._connection, self._state, among)
 
     def has_chunks(self, among: ChunkFilter) -> bool:
         """Return whether the filter leaves any chunk."""
@@ -339,12 +345,19 @@ class SqliteReader(VectorRows):
 
     def chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         """Return chunks by id; unknown ids are left out."""
+        known = self._caches.rows.get(self._state, ids)
+        missing = [chunk_id for chunk_id in ids if chunk_id not in known]
+        return known | self._read_chunks(missing) if missing else known
+
+    def _read_chunks(self, ids: Sequence[int]) -> dict[int, ChunkRow]:
         columns = (
             "chunks.id, path, source, start_line, end_line, breadcrumb, size_bytes, mtime_ns, language, line_numbers,"
             " origin, importance, triggers, projects, coalesce(chunks.day, files.day, files.date, '')"
         )
         rows = readers.table_with_text(self._connection, columns, "text", _CHUNKS_BY_ID, (id_list(ids),))
-        return {row[0]: chunk_row(row) for row in rows}
+        found = {row[0]: chunk_row(row) for row in rows}
+        self._caches.rows.add(self._state, found)
+        return found
 
     def chunks_of(self, file: FileKey, line: int | None, limit: int) -> list[int]:
         """Return up to `limit` chunks of a file, or those of them whose lines include `line`, by id."""

@@ -44,11 +44,12 @@ def make_log(level: str | LogLevel, style: str, stream: TextIO | None = None) ->
         processors += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(ensure_ascii=False)]
     else:
         processors += [structlog.dev.ConsoleRenderer(colors=False)]
+    # Without `bind`, structlog makes a logger for each event, also for those that are dropped.
     log: Log = structlog.wrap_logger(
         structlog.WriteLogger(stream or sys.stderr),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
-    )
+    ).bind()
     return log
 
 

@@ -339,7 +339,9 @@ class EmbeddingCache:
 
     def _insert(self, connection: apsw.Connection, key: CacheKey, vectors: Mapping[bytes, bytes]) -> None:
         now = self._now_ms()
-        rows = [(key.provider, key.model, key.provider_key, text, vector, now) for text, vector in vectors.items()]
+        # In the order of the primary key, so that rows of the same page are written together.
+        texts = sorted(vectors)
+        rows = [(key.provider, key.model, key.provider_key, text, vectors[text], now) for text in texts]
         connection.executemany("INSERT OR REPLACE INTO embedding_cache VALUES(?,?,?,?,?,?)", rows)
         self._prune(connection, len(rows))
 

@@ -36,6 +36,7 @@ from profile_stages import (
     CHANGED_FILE,
     FIRST_INDEX,
     HYBRID,
+    KEYWORD,
     LOAD,
     MODES,
     OPERATIONS,
@@ -62,6 +63,7 @@ APPENDS_A_ROUND = 10
 FILES_A_ROUND = 5
 CALLERS = 64
 ATTEMPTS = 3
+NOT_COPIED = shutil.ignore_patterns("*.sock", "*.lock", "complete")
 LOAD_CHUNKS = 15_000
 # The port is part of the identity of the vectors.
 PORT = 18_768
@@ -98,8 +100,12 @@ class Indexes:
         if (folder / "complete").exists():
             return folder
         shutil.rmtree(folder, ignore_errors=True)
-        write(folder / "workspace", chunks // CHUNKS_A_FILE, CHUNKS_A_FILE * CHUNK_BYTES)
-        (folder / "state").mkdir()
+        if mode == HYBRID:
+            # The same index, to which the sync below adds the vectors.
+            shutil.copytree(self._made(chunks, KEYWORD), folder, ignore=NOT_COPIED)
+        else:
+            write(folder / "workspace", chunks // CHUNKS_A_FILE, CHUNKS_A_FILE * CHUNK_BYTES)
+            (folder / "state").mkdir()
         with provider_of(mode, prepared=False) as provider:
             (folder / "state" / "memoryd.json5").write_text(settings(provider), "utf-8")
             daemon = ProfiledDaemon(folder, timed=False)
@@ -116,7 +122,7 @@ class Indexes:
             ends.enter_context(provider_of(mode, prepared=prepared))
             daemons = []
             for name in names:
-                shutil.copytree(made, Path(copies) / name, ignore=shutil.ignore_patterns("*.sock", "*.lock"))
+                shutil.copytree(made, Path(copies) / name, ignore=NOT_COPIED)
                 daemons.append(ProfiledDaemon(Path(copies) / name, timed=name == "timed"))
                 ends.callback(daemons[-1].stop)
                 sync(daemons[-1].client)

@@ -85,3 +85,13 @@ def test_forgetting_deletes_from_each_table_once(make):
     assert cache.forget([digest(1)]) == 1
     deletes = [statement for statement in statements if statement.startswith("DELETE")]
     assert len(deletes) == len(set(deletes)) == 3
+
+
+def test_a_lookup_that_finds_nothing_needs_no_write_lock(make, path):
+    cache = make()
+    cache.put(KEY, vectors(1))
+    other = apsw.Connection(str(path))
+    other.execute("BEGIN IMMEDIATE")
+    assert held(cache, 2, 3) == []
+    other.close()
+    assert held(cache, 1, 2) == [1]

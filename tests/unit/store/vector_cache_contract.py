@@ -84,6 +84,15 @@ class VectorCacheContract:
         cache.put(KEY, vectors(*range(50)))
         assert cache.count() == 5
 
+    def test_vectors_of_an_earlier_process_count_for_the_limit(self, make):
+        cache = make(5)
+        cache.put(KEY, vectors(1, 2, 3, 4))
+        cache.close()
+        cache = make(5)
+        for number in range(5, 9):
+            cache.put(KEY, vectors(number))
+        assert (cache.count(), held(cache, *range(1, 9))) == (5, [4, 5, 6, 7, 8])
+
     def test_a_thousand_hashes_are_looked_up_in_one_call(self, make):
         cache = make(max_entries=5000)
         cache.put(KEY, vectors(*range(1000)))

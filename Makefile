@@ -341,6 +341,15 @@ bench: setup ## Run the benchmarks; the results are JSON files in benchmarks/res
 	! $(BIN)/python -c "import lancedb" 2>/dev/null || $(BIN)/python benchmarks/entries.py
 	test ! -e clients/openclaw/dist/index.js || test ! -d ../shared/eval/data || $(BIN)/python benchmarks/openclaw_gateway.py
 
+# PROFILE_FLAGS are flags of the script, for example --only search_15000/hybrid --data FOLDER.
+.PHONY: profile
+profile: setup ## Measure searches, indexing and appends by stage; takes ten minutes, and needs an otherwise idle machine
+	$(BIN)/python benchmarks/profile_path.py $(PROFILE_FLAGS)
+
+.PHONY: profile-page
+profile-page: setup ## Write the figures of the last `make profile` into docs/performance.md
+	$(BIN)/python benchmarks/profile_page.py
+
 # The tools are those of the lock files. basic-memory needs Python 3.12; PEERS_PYTHON selects one.
 .PHONY: setup-peers
 setup-peers: setup setup-local qmd openclaw ## Install the tools that `make peers` compares with memoryd, into .tools

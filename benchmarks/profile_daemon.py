@@ -10,11 +10,17 @@ import time
 from multiprocessing.connection import Connection, Listener
 from typing import Any
 
-import grpc
 from profile_timer import Timer, time_stages
 
-import memoryd_server.app  # noqa: F401 -- has to import what the stages time
-from memoryd_server.cli import run
+from memoryd_server import settings
+
+# As `memoryd serve` does before gRPC is imported. Earlier versions, which can be profiled too, do not have it.
+getattr(settings, "use_one_grpc_thread", lambda: None)()
+
+import grpc  # noqa: E402
+
+import memoryd_server.app  # noqa: E402, F401 -- imports what the stages time
+from memoryd_server.cli import run  # noqa: E402
 
 # Methods whose messages are converted within a stage.
 TIMED_METHODS = {"MemorySearch", "MemoryAppend"}

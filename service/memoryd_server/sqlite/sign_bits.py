@@ -7,17 +7,21 @@ nearest are among the 256 that remain.) If there is memory for codes, one byte p
 their codes, so that only the chunks that may be among the best are compared exactly.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.sqlite.exact import SPARE_CANDIDATES, Column, SlotArrays, contenders
+from memoryd_server.system import MAPPED_BYTES
 from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 
 _WORD_BITS = 64
 _WORD_BYTES = 8
 
-# Chunks compared at a time, 3 MiB at 768 dimensions.
-_BLOCK = 32_768
+# The most bytes of a temporary array. The C library maps blocks of `MAPPED_BYTES` or more anew each time: the pages of
+# 3 MiB took ten times as long as the product for which they were needed.
+_BLOCK_BYTES = MAPPED_BYTES * 3 // 4
 
 # How many chunks pass each step: at least, and per requested neighbour. More, in proportion, if a vector has fewer bits
 # than _ENOUGH_BITS.
@@ -73,7 +77,7 @@ class SignBits:
         coarse = _smallest(distances, ids, self._share(max(_MIN_COARSE, _COARSE_PER_HIT * limit)), rows)
         fine = self._share(max(_MIN_FINE, _FINE_PER_HIT * limit))
         if len(coarse) > fine:
-            likeness = self._bits(coarse) @ centred
+            likeness = _products(self._bits, coarse, centred)
             coarse = coarse[np.lexsort((ids[coarse], -likeness.round(5)))[:fine]]
         if self._with_codes:
             coarse = coarse[self._contenders(coarse, query, limit + SPARE_CANDIDATES)]
@@ -106,7 +110,7 @@ class SignBits:
     def _contenders(self, rows: NDArray[np.intp], query: Vectors, limit: int) -> NDArray[np.intp]:
         """Return those of these slots that may be among their nearest `limit`, judged by the codes."""
         steps = self._slots.column(2).view(np.float32)[rows]
-        rough = self._slots.column(1)[rows].astype(np.float32) @ query * steps
+        rough = _products(lambda part: self._slots.column(1)[part].astype(np.float32), rows, query) * steps
         return contenders(rough, limit, _ERROR_IN_STEPS * float(steps.max(initial=0.0)))
 
     def _share(self, count: int) -> int:
@@ -129,10 +133,20 @@ class SignBits:
         words, query = self._slots.column(0).view(np.uint64).T, query[:, None]
         distances = np.empty(self._slots.count, np.uint16)
         # All words in one call: after each call, a thread waits for the interpreter lock if others are searching.
-        for first in range(0, self._slots.count, _BLOCK):
-            counts = np.bitwise_count(words[:, first : first + _BLOCK] ^ query)
-            np.sum(counts, axis=0, dtype=np.uint16, out=distances[first : first + _BLOCK])
+        block = _BLOCK_BYTES // (_WORD_BYTES * self._words)
+        for first in range(0, self._slots.count, block):
+            counts = np.bitwise_count(words[:, first : first + block] ^ query)
+            np.sum(counts, axis=0, dtype=np.uint16, out=distances[first : first + block])
         return distances
+
+
+def _products(
+    numbers_of: Callable[[NDArray[np.intp]], Vectors], rows: NDArray[np.intp], query: Vectors
+) -> NDArray[np.float32]:
+    """Return the product of each slot's numbers with the query; `numbers_of` returns the numbers of some slots."""
+    block = max(1, _BLOCK_BYTES // query.nbytes)
+    parts = [numbers_of(rows[first : first + block]) @ query for first in range(0, len(rows), block)]
+    return np.concatenate(parts) if parts else np.empty(0, np.float32)
 
 
 def _coded(vectors: Vectors) -> tuple[NDArray[np.int8], NDArray[np.float32]]:

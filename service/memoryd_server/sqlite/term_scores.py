@@ -180,7 +180,8 @@ class TermScoreCache:
 
 def _postings(connection: apsw.Connection, term: QueryTerm) -> tuple[Ids, NDArray[np.float64]]:
     """Return the chunks that contain a term, ascending, and how often, an occurrence with the weight of its column."""
-    where, bindings = "term = ?", (term.text,)
+    where = "term = ?"
+    bindings: tuple[str, ...] = (term.text,)
     if term.prefix:
         where, bindings = "term >= ? AND term < ?", (term.text, term.text + _LAST_CHARACTER)
     # One number per occurrence, because reading and parsing a second one would double the cost.
@@ -266,4 +267,4 @@ def summed(ids: Ids, values: NDArray[np.float64]) -> tuple[Ids, NDArray[np.float
     if not len(ids):
         return ids, values
     first = np.concatenate(([True], ids[1:] != ids[:-1]))
-    return ids[first], np.bincount(np.cumsum(first) - 1, weights=values)
+    return ids[first], np.bincount(np.cumsum(first) - 1, weights=values).astype(np.float64, copy=False)

@@ -50,7 +50,7 @@ from memoryd_server.agent import (
 from memoryd_server.app.config import agent_configs, call_limits, verifier_and_certificates
 from memoryd_server.app.daemon import QUICK_THREADS, SLOW_THREADS
 from memoryd_server.app.plugins import StorageFactory
-from memoryd_server.app.process_limits import raise_descriptor_limit, use_calling_thread_only
+from memoryd_server.app.process_limits import raise_descriptor_limit
 from memoryd_server.model import Clock
 from memoryd_server.observe import LogLevel, NoMeter, make_log
 from memoryd_server.providers import ProviderPool
@@ -65,6 +65,7 @@ from memoryd_server.sqlite.store import READERS
 from memoryd_server.store import BuildIdentity
 from memoryd_server.system import limit_free_memory
 from memoryd_server.threads import SharedPool
+from memoryd_server.vectors import use_calling_thread_only
 
 # The number of a request, and the bytes that follow.
 FRAME = struct.Struct("<II")

@@ -37,7 +37,7 @@ from memoryd_server.app.edges import Edges
 from memoryd_server.app.idle_exit import LOOK_SECONDS, IdleWatch
 from memoryd_server.app.metrics import collect_metrics, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
-from memoryd_server.app.process_limits import raise_descriptor_limit, use_calling_thread_only
+from memoryd_server.app.process_limits import raise_descriptor_limit
 from memoryd_server.app.stop_signals import StopSignals
 from memoryd_server.background_tasks import BackgroundTasks
 from memoryd_server.errors import MemorydError, SettingsError
@@ -68,6 +68,7 @@ from memoryd_server.sources import NativeReader, SharedInotify, open_inotify
 from memoryd_server.sqlite import bound_page_caches
 from memoryd_server.sync import SyncMode, SyncOutcome
 from memoryd_server.threads import SharedPool
+from memoryd_server.vectors import use_calling_thread_only
 
 # One agent occupies at most all but one of the quick threads, and half of the slow ones. More quick threads wait longer
 # for the interpreter: with four, the throughput of 64 callers fell by 7 %.

@@ -1,9 +1,7 @@
-"""Limits of the whole process: its open files, and the threads of its numeric library."""
+"""The limit of open files of the process."""
 
 import resource
 from contextlib import suppress
-
-import threadpoolctl
 
 WANTED_DESCRIPTORS = 65_536
 
@@ -16,12 +14,3 @@ def raise_descriptor_limit() -> None:
     if resource.RLIM_INFINITY != now < wanted:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
-
-
-def use_calling_thread_only() -> None:
-    """Prevent BLAS from starting threads, in the whole process.
-
-    The products of a search take tenths of a millisecond. Threads do not speed them up on an idle machine. On a busy
-    machine each product would wait until the last thread has run: 100 ms instead of one.
-    """
-    threadpoolctl.threadpool_limits(1, user_api="blas")

@@ -4,6 +4,7 @@ from memoryd_server.search.coverage import names_in
 from memoryd_server.search.cutoff import LEAST_COSINE, UNCALIBRATED, CosineScale, derived_scale, known_scale
 from memoryd_server.search.dates import DateRange, dates_in, is_date_word
 from memoryd_server.search.engine import PreparedSearch, SearchEngine
+from memoryd_server.search.file_check import check_files
 from memoryd_server.search.miss import displaced, explain_miss
 from memoryd_server.search.query import (
     BUILTIN,
@@ -53,6 +54,7 @@ __all__ = [
     "SearchTrace",
     "Target",
     "TargetTrace",
+    "check_files",
     "citation",
     "cited",
     "cut_text",

@@ -141,6 +141,29 @@ def open_reader(path: Path) -> apsw.Connection:
     return _prepare_reader(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY))
 
 
+def open_present_reader(path: Path) -> apsw.Connection:
+    """Open `path` as `open_reader` does.
+
+    Raises:
+        IndexDamaged: the file is missing.
+        apsw.Error: the file cannot be opened.
+    """
+    try:
+        return open_reader(path)
+    except apsw.CantOpenError as error:
+        if path.exists():
+            raise
+        raise file_lost(path) from error
+
+
+def file_lost(path: Path) -> IndexDamaged:
+    """Return the error for an index whose file is missing or is another file now."""
+    return IndexDamaged(
+        f"{path} was removed or replaced while it was in use; it is reopened, or rebuilt from the Markdown",
+        retry_after_seconds=1.0,
+    )
+
+
 def open_unchanging(path: Path) -> apsw.Connection:
     """Open a file that no process can write as `open_reader` does, without locks and without looking for a log."""
     uri = f"file:{quote(str(path))}?immutable=1"

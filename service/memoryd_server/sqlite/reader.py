@@ -401,6 +401,11 @@ class SqliteReader(VectorRows):
         )
         return list(cast("Iterator[tuple[int, bytes]]", rows))
 
+    def embeddings_of(self, ids: Collection[int]) -> list[tuple[int, bytes]]:
+        """Return the vectors of these chunks, with their ids; chunks without one are left out."""
+        query = "SELECT chunk_id, embedding FROM vectors WHERE chunk_id IN (SELECT value FROM json_each(?))"
+        return list(cast("Iterator[tuple[int, bytes]]", self._connection.execute(query, (id_list([*ids]),))))
+
     def embedding_count(self) -> int:
         """Return the number of stored vectors. Scans an index: some 30 ms for 100,000 vectors of 768 dimensions."""
         return int(scalar(self._connection, "SELECT count(*) FROM vectors"))

@@ -79,6 +79,11 @@ class ResidentIndex:
         resident = self._resident
         return "" if resident is None else resident.form
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no vectors are in memory, and none are being loaded."""
+        return self._resident is None and self._load is None
+
     def candidates(self, query: Vectors, limit: int, allowed: Ids | None) -> Ids | None:
         """Return the candidates of the vectors in memory; None if there are none of the query's dimensions."""
         with self._lock.shared():

@@ -16,7 +16,15 @@ from memoryd_server.errors import DiskFull, IndexDamaged, IndexReadOnly, IndexUn
 from memoryd_server.model import Degradation
 from memoryd_server.sources import MOUNT_TABLE
 from memoryd_server.sqlite import maintenance, opening, schema
-from memoryd_server.sqlite.connection import FileIdentity, JournalMode, impaired, journal_for, open_reader, translated
+from memoryd_server.sqlite.connection import (
+    FileIdentity,
+    JournalMode,
+    file_lost,
+    impaired,
+    journal_for,
+    open_present_reader,
+    translated,
+)
 from memoryd_server.sqlite.opening import IndexFacts, open_read_only, read_only_translated
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
@@ -113,7 +121,7 @@ class SqliteStore:
         self.journal, self._journal_reason = journal_for(self._wanted_path.parent, self._mount_table)
         with read_only_translated(self._wanted_path.parent), translated():
             self._open_file()
-        self._pool = ReaderPool(self.path, READERS, self._open_reader)
+        self._pool = ReaderPool(self.path, READERS, open_present_reader)
 
     def _open_file(self) -> None:
         opening.move_former(self._wanted_path, self.journal)
@@ -140,14 +148,6 @@ class SqliteStore:
             self._refusal = refusal
             with self._pool.connection() as connection:
                 self._set_facts(IndexFacts.of(connection, self._identity))
-
-    def _open_reader(self, path: Path) -> apsw.Connection:
-        try:
-            return open_reader(path)
-        except apsw.CantOpenError as error:
-            if path.exists():
-                raise
-            raise _file_lost(path) from error
 
     def close(self) -> None:
         """Close every connection and release the lock. Idempotent."""
@@ -200,7 +200,7 @@ class SqliteStore:
         ):
             # While the reader is open: a swap, which replaces the file too, waits until it is closed.
             if self._file_identity is not None and self._file_identity.is_gone(self.path):
-                raise _file_lost(self.path)
+                raise file_lost(self.path)
             yield reader
 
     @contextmanager
@@ -227,7 +227,7 @@ class SqliteStore:
             self._reopen_for_writing()
             return False
         if self._file_identity is None or self._file_identity.has_changed(self.path):
-            self.health.record_damage(Damage(_file_lost(self.path).message, gone=True), self.health.generation)
+            self.health.record_damage(Damage(file_lost(self.path).message, gone=True), self.health.generation)
         damage = self.health.damage
         if damage is None:
             return False
@@ -455,13 +455,6 @@ class SqliteStore:
         except BaseException:
             opening.discard(self.path)
             raise
-
-
-def _file_lost(path: Path) -> IndexDamaged:
-    return IndexDamaged(
-        f"{path} was removed or replaced while it was in use; it is reopened, or rebuilt from the Markdown",
-        retry_after_seconds=1.0,
-    )
 
 
 def _require_open(value: _T | None) -> _T:

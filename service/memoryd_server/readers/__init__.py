@@ -1,0 +1,8 @@
+"""Reader processes: processes that search the SQLite indexes for the daemon, so that searches use several cores.
+
+`memoryd.readers` is their number. The daemon passes the query of a builtin search, with its vector, to one of them over
+a socket pair, and gets the answer back; it does everything else itself. If a reader process fails in any way, the
+daemon searches itself.
+
+`messages` has what the two ends say to each other, `process` is the program of a reader process.
+"""

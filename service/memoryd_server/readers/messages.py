@@ -1,0 +1,202 @@
+"""Messages between the daemon and a reader process, and their frames on a socket pair.
+
+A frame is the length of its body, four bytes in little-endian order, and the pickled message. Both ends of the pair are
+processes of memoryd, and no other process can open it, so unpickling runs no foreign code.
+
+A reader process handles its messages in the order in which they were sent. Times are those of `time.monotonic()`, which
+all processes of a computer share.
+"""
+
+import pickle
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from memoryd_server.model import Source
+from memoryd_server.search import RankingConfig, SearchAnswer, SearchQuery
+from memoryd_server.sources import FolderCorpus
+from memoryd_server.store import VectorIdentity
+
+MAX_BODY_BYTES = 64 * 2**20
+"""The longest body of a frame. A longer one means that the stream is not one of frames."""
+
+_LENGTH = struct.Struct("<I")
+_PROTOCOL = 5
+
+
+@dataclass(frozen=True, slots=True)
+class IndexOptions:
+    """Where an index is, and how it is searched.
+
+    `file_id` is the device and inode of the file that the daemon has open; a file with other numbers is not searched.
+    None means that only the existence of the file is checked, as on a network file system. `corpus` checks the files of
+    hits. `sources` are those that the index contains. The last three are the options of `VectorIndex`.
+    """
+
+    path: Path
+    file_id: tuple[int, int] | None
+    corpus: FolderCorpus
+    sources: tuple[Source, ...]
+    ranking: RankingConfig
+    sqlite_vec: bool
+    extension_path: str | None
+    memory_budget_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenIndex:
+    """Use these options for the index `key` from now on. No answer; the next search opens the file.
+
+    What the process has in memory of the index is kept if only the ranking, the sources or the corpus differ.
+    """
+
+    key: str
+    options: IndexOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Search an index. The answer is `Answer` or `Failed`.
+
+    `vector` is the query's vector as float32 in native byte order, made by the provider and model of `identity`; None
+    if there is none because of `no_vector`.
+    """
+
+    number: int
+    key: str
+    query: SearchQuery
+    vector: bytes | None = None
+    no_vector: str = ""
+    identity: VectorIdentity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CloseIndex:
+    """Close every connection of an index, and drop what is in memory of it. The answer is `Done`.
+
+    The next search of the index opens it again.
+    """
+
+    number: int
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class VectorsChanged:
+    """A commit stored the vectors of the chunks `added`, and deleted those of the chunks `removed`. No answer."""
+
+    key: str
+    added: tuple[int, ...]
+    removed: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ResetVectors:
+    """Drop the vectors in memory, because they were replaced or too many changed. No answer."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMemory:
+    """Release the memory of an idle index, and close its connections. No answer."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The first message of a process: it answers from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer of a search."""
+
+    number: int
+    answer: SearchAnswer
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A search failed. `kind` is the name of the class of a `MemorydError`, or INTERNAL."""
+
+    number: int
+    error: str
+    kind: str
+
+
+INTERNAL = "internal"
+"""The kind of a failure that is no `MemorydError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A request without a result was carried out."""
+
+    number: int
+
+
+ToProcess = OpenIndex | Search | CloseIndex | VectorsChanged | ResetVectors | ReleaseMemory
+FromProcess = Ready | Answer | Failed | Done
+Message = ToProcess | FromProcess
+
+
+class FrameError(Exception):
+    """The bytes are not a frame with a message; the rest of the stream cannot be read."""
+
+
+def encode(message: Message) -> bytes:
+    """Return the frame of a message.
+
+    Raises:
+        FrameError: the message is longer than `MAX_BODY_BYTES`.
+    """
+    body = pickle.dumps(message, _PROTOCOL)
+    if len(body) > MAX_BODY_BYTES:
+        raise FrameError(f"a message of {len(body)} bytes is longer than {MAX_BODY_BYTES} bytes")
+    return _LENGTH.pack(len(body)) + body
+
+
+class FrameDecoder:
+    """Splits the bytes of a stream into messages."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    @property
+    def has_partial_frame(self) -> bool:
+        """Whether the bytes so far end within a frame."""
+        return bool(self._received)
+
+    def feed(self, data: bytes) -> list[Message]:
+        """Return the messages that are complete with `data`, in order.
+
+        Raises:
+            FrameError: the stream is not one of messages.
+        """
+        received = self._received
+        received += data
+        messages: list[Message] = []
+        start = 0
+        while len(received) - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(received, start)
+            if size > MAX_BODY_BYTES:
+                raise FrameError(f"a frame of {size} bytes is longer than {MAX_BODY_BYTES} bytes")
+            end = start + _LENGTH.size + size
+            if len(received) < end:
+                break
+            messages.append(_decoded(bytes(received[start + _LENGTH.size : end])))
+            start = end
+        del received[:start]
+        return messages
+
+
+def _decoded(body: bytes) -> Message:
+    try:
+        message = pickle.loads(body)  # noqa: S301 -- from a process of memoryd, over a pair that no other can open
+    except Exception as error:
+        raise FrameError(f"a frame holds no message: {type(error).__name__}: {error}") from error
+    if not isinstance(message, Message):
+        raise FrameError(f"a frame holds a {type(message).__name__} instead of a message")
+    return message

@@ -1,0 +1,74 @@
+"""IndexSnapshots: an index file that another process writes, for searches on one thread."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from memoryd_server.errors import IndexUnavailable
+from memoryd_server.sqlite.connection import FileIdentity, file_lost, open_present_reader
+from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
+from memoryd_server.sqlite.readers import ReaderPool
+from memoryd_server.sqlite.vector_index import VectorIndex
+
+
+class IndexSnapshots:
+    """Snapshots of the index at `path`, whose writer is another process. Every method is for the same thread.
+
+    `file_id` is the device and inode of the writer's file; None means that only its existence is checked. The file is
+    opened by the first `read`, and again by the first `read` after `close`. The writer's process reports each commit
+    that changes vectors by `vectors_changed` or `reset_vectors`.
+    """
+
+    def __init__(self, path: Path, file_id: tuple[int, int] | None, vectors: VectorIndex) -> None:
+        self._path = path
+        self._file = FileIdentity(file_id, None)
+        self._vectors = vectors
+        self._caches = ReaderCaches()
+        self._pool = ReaderPool(path, 1, open_present_reader)
+
+    @contextmanager
+    def read(self, deadline: float | None = None) -> Iterator[SqliteReader]:
+        """Open one snapshot of the index, which can be read until `time.monotonic()` passes `deadline`.
+
+        Raises:
+            DeadlineTooShort: the deadline passed during the read.
+            IndexDamaged: the index is damaged, gone or replaced.
+            IndexUnavailable: the index cannot be read.
+        """
+        with reading(self._pool, self._caches, deadline, self._vectors.search) as reader:
+            if self._file.is_gone(self._path):
+                raise file_lost(self._path)
+            yield reader
+
+    def vectors_changed(self, added: Collection[int], removed: Collection[int]) -> None:
+        """Apply a commit to the vectors in memory: `added` are the chunks with a new vector, `removed` those without.
+
+        The vectors are read from the index, in which a later commit may have changed them again.
+        """
+        resident = self._vectors.resident
+        if resident.is_empty:
+            return
+        try:
+            with self.read() as reader:
+                found = dict(reader.embeddings_of(added))
+        except IndexUnavailable:
+            # The next search reports it, and loads all vectors if it finds the index sound.
+            resident.reset()
+            return
+        resident.apply(found, {*removed, *(chunk_id for chunk_id in added if chunk_id not in found)})
+
+    def reset_vectors(self) -> None:
+        """Drop the vectors in memory; the next search loads them again."""
+        self._vectors.reset()
+
+    def release_memory(self) -> None:
+        """Release the memory of an idle index, and close its connection; the next `read` opens it again."""
+        self._vectors.release_memory()
+        self._caches.release_memory()
+        self._pool.release()
+
+    def close(self) -> None:
+        """Close the connection and drop everything in memory; the next `read` opens the file again."""
+        self._vectors.reset()
+        self._caches = ReaderCaches()
+        self._pool.release()

@@ -6,7 +6,8 @@ import numpy as np
 
 from fake_providers import vector
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
-from memoryd_server.providers.provider import EmbeddingFailure, EmbeddingSpec, ProviderState, ProviderStatus
+from memoryd_server.model import EmbeddingSpec
+from memoryd_server.providers.provider import EmbeddingFailure, ProviderState, ProviderStatus
 
 
 def word_vector(text, dimensions=16):

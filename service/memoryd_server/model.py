@@ -207,6 +207,25 @@ def as_signed(number: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingSpec:
+    """The model and endpoint that make the vectors. With the chunking, this is the identity of an index's vectors.
+
+    `endpoint` holds no credentials. `dimensions` is None while unknown. The prefixes are put before each query and each
+    document. `piece_chars` is the maximum length, in code points, of the pieces of a document that are embedded one by
+    one and whose mean is its vector; 0 if documents are embedded whole.
+    """
+
+    provider: str
+    model: str
+    endpoint: str
+    dimensions: int | None
+    max_input_tokens: int
+    query_prefix: str = ""
+    document_prefix: str = ""
+    piece_chars: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Clock:
     """The clocks of a sync: wall time in Unix nanoseconds, and a monotonic clock in seconds."""
 

@@ -1,5 +1,6 @@
 """Embedding providers and rerankers: remote APIs over HTTP and local models, each kind behind one protocol."""
 
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.providers.http_client import OutcomeUnknown
 from memoryd_server.providers.http_errors import RequestRefused, ResourceMissing
 from memoryd_server.providers.model_download import HubModelFile
@@ -10,7 +11,6 @@ from memoryd_server.providers.provider import (
     EmbeddingConfig,
     EmbeddingFailure,
     EmbeddingProvider,
-    EmbeddingSpec,
     LocalConfig,
     ProviderProbe,
     ProviderState,

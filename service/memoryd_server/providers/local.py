@@ -19,13 +19,13 @@ from enum import IntEnum
 import numpy as np
 
 from memoryd_server.errors import EmbeddingOutage, EmbeddingUnavailable
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.providers.batching import Answer
 from memoryd_server.providers.model_files import BadModelFile, ModelFile, ModelHeader, read_header
 from memoryd_server.providers.provider import (
     LOCAL_WINDOW,
     PLAIN_TEXT,
     EmbeddingFailure,
-    EmbeddingSpec,
     ProviderState,
     ProviderStatus,
     spec_for,

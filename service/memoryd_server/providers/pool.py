@@ -9,6 +9,7 @@ from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from memoryd_server.errors import EmbeddingUnavailable
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.providers.bedrock import bedrock
 from memoryd_server.providers.gemini import gemini
 from memoryd_server.providers.http_reranker import HttpReranker
@@ -21,7 +22,6 @@ from memoryd_server.providers.openai import deepinfra, lmstudio, mistral, openai
 from memoryd_server.providers.provider import (
     EmbeddingConfig,
     EmbeddingProvider,
-    EmbeddingSpec,
     LocalConfig,
     RemoteConfig,
 )

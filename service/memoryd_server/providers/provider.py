@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from memoryd_server.errors import EmbeddingUnavailable, MemorydError
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.providers.pacing import ThrottleConfig
 from memoryd_server.vectors import Vector
 
@@ -23,25 +24,6 @@ _SENTENCE = "Represent this sentence for searching relevant passages: "
 
 LOCAL_WINDOW = 2048
 """Upper limit of a local model's window in tokens: a larger window is slower and takes more memory."""
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddingSpec:
-    """The model and endpoint that make the vectors. With the chunking, this is the identity of an index's vectors.
-
-    `endpoint` holds no credentials. `dimensions` is None while unknown. The prefixes are put before each query and each
-    document. `piece_chars` is the maximum length, in code points, of the pieces of a document that are embedded one by
-    one and whose mean is its vector; 0 if documents are embedded whole.
-    """
-
-    provider: str
-    model: str
-    endpoint: str
-    dimensions: int | None
-    max_input_tokens: int
-    query_prefix: str = ""
-    document_prefix: str = ""
-    piece_chars: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from memoryd_server.errors import EmbeddingQuotaExceeded, EmbeddingUnavailable
 from memoryd_server.foreign_text import whole_number
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.providers.batching import MAX_ITEMS, Answer, RequestLimits, embed_in_batches
 from memoryd_server.providers.http_client import HttpClient, HttpRequest, is_loopback, parse_reply
 from memoryd_server.providers.http_errors import RequestRefused, parse_error_tree, public_url
@@ -25,7 +26,6 @@ from memoryd_server.providers.pacing import RequestSlots, WaitLimit
 from memoryd_server.providers.provider import (
     EmbeddingFailure,
     EmbeddingProvider,
-    EmbeddingSpec,
     ProviderState,
     ProviderStatus,
     RemoteConfig,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Self
 
 from memoryd_server.foreign_text import parse_json
-from memoryd_server.providers import EmbeddingSpec
+from memoryd_server.model import EmbeddingSpec
 from memoryd_server.store.rows import CacheKey
 
 TOKENIZER = "ascii tokenchars '_'"

@@ -4,5 +4,6 @@
 a socket pair, and gets the answer back; it does everything else itself. If a reader process fails in any way, the
 daemon searches itself.
 
-`messages` has what the two ends say to each other, `process` is the program of a reader process.
+`messages` has what the two ends send each other, and `process` is the program of a reader process. It imports this
+package too, so nothing is exported here that only the daemon needs.
 """

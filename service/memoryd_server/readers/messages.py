@@ -42,6 +42,11 @@ class IndexOptions:
     extension_path: str | None
     memory_budget_bytes: int
 
+    @property
+    def file_and_vectors(self) -> tuple[object, ...]:
+        """The options on which depends what a process has in memory of the index."""
+        return (self.path, self.file_id, self.sqlite_vec, self.extension_path, self.memory_budget_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class OpenIndex:

@@ -4,9 +4,11 @@ FD is the process's end of a socket pair. The process handles the messages that 
 when the daemon's end is closed, also because the daemon was killed.
 """
 
+import gc
 import signal
 import socket
 import sys
+from functools import partial
 
 import numpy as np
 
@@ -30,11 +32,14 @@ from memoryd_server.readers.messages import (
     VectorsChanged,
     encode,
 )
-from memoryd_server.search import SearchEngine, check_files
+from memoryd_server.search import SearchAnswer, SearchEngine, check_files
 from memoryd_server.sqlite import IndexSnapshots, VectorIndex, bound_page_caches
 from memoryd_server.system import limit_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.vectors import use_calling_thread_only
+
+HEAP_BYTES = 128 * 2**20
+"""The soft limit of SQLite's heap without the part of each index. The daemon, with more connections, has twice that."""
 
 _RECEIVED_BYTES = 256 * 1024
 
@@ -43,7 +48,7 @@ _BAD_STREAM = 3
 
 
 class OpenedIndex:
-    """An index with the options that the daemon has sent last."""
+    """An index with the options that the daemon sent last. Opens the file at the first search."""
 
     def __init__(self, options: IndexOptions, analyzer: Analyzer) -> None:
         vectors = VectorIndex(
@@ -56,35 +61,28 @@ class OpenedIndex:
         self.use(options)
 
     def use(self, options: IndexOptions) -> None:
-        """Search with these options from now on; they are of the same file and the same vectors."""
-        corpus = options.corpus
-        self.options = options
-        self.engine = SearchEngine(
+        """Search with these options from now on, which are of the same file and the same vectors."""
+        self._options = options
+        self._engine = SearchEngine(
             self.snapshots,
             self._analyzer,
-            lambda rows: check_files(corpus, rows),
+            partial(check_files, options.corpus),
             sources=options.sources,
             ranking=options.ranking,
         )
 
     def suits(self, options: IndexOptions) -> bool:
-        """Return whether what is in memory is that of the index with these options."""
-        return _place(self.options) == _place(options)
+        """Return whether `use` may be called with these options."""
+        return self._options.file_and_vectors == options.file_and_vectors
 
-
-def _place(options: IndexOptions) -> tuple[object, ...]:
-    """Return the options of the file and its vectors."""
-    return (
-        options.path,
-        options.file_id,
-        options.sqlite_vec,
-        options.extension_path,
-        options.memory_budget_bytes,
-    )
+    def search(self, request: Search) -> SearchAnswer:
+        """Return the answer of a search. Raises as `SearchEngine.search`."""
+        vector = None if request.vector is None else np.frombuffer(request.vector, np.float32)
+        return self._engine.search(request.query, vector, request.no_vector, identity=request.identity)
 
 
 class ReaderProcess:
-    """Handles messages about any number of indexes. Not thread-safe."""
+    """Handles messages about any number of indexes, one after another."""
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
@@ -93,30 +91,26 @@ class ReaderProcess:
     def handle(self, message: Message) -> FromProcess | None:
         """Carry out a message; return its answer, or None if it has none.
 
+        A message about an index that was never opened has no effect, and a search of one fails.
+
         Raises:
             FrameError: the message is not one to a reader process.
         """
         match message:
             case Search():
                 return self._search(message)
-            case VectorsChanged():
-                self._require(message.key).snapshots.vectors_changed(message.added, message.removed)
-            case OpenIndex():
-                self._open(message.key, message.options)
-            case CloseIndex():
-                if message.key in self._indexes:
-                    self._indexes[message.key].snapshots.close()
-                return Done(message.number)
-            case ResetVectors():
-                self._require(message.key).snapshots.reset_vectors()
-            case ReleaseMemory():
-                self._require(message.key).snapshots.release_memory()
+            case CloseIndex(number):
+                if (index := self._indexes.get(message.key)) is not None:
+                    index.snapshots.close()
+                return Done(number)
+            case OpenIndex(key, options):
+                self._open(key, options)
+            case VectorsChanged() | ResetVectors() | ReleaseMemory():
+                if (index := self._indexes.get(message.key)) is not None:
+                    _notify(index.snapshots, message)
             case _:
                 raise FrameError(f"{type(message).__name__} is not a message to a reader process")
         return None
-
-    def _require(self, key: str) -> OpenedIndex:
-        return self._indexes[key]
 
     def _open(self, key: str, options: IndexOptions) -> None:
         index = self._indexes.get(key)
@@ -126,18 +120,28 @@ class ReaderProcess:
         if index is not None:
             index.snapshots.close()
         self._indexes[key] = OpenedIndex(options, self._analyzer)
-        bound_page_caches(len(self._indexes))
+        bound_page_caches(len(self._indexes), shared_bytes=HEAP_BYTES)
 
     def _search(self, request: Search) -> Answer | Failed:
-        vector = None if request.vector is None else np.frombuffer(request.vector, np.float32)
+        index = self._indexes.get(request.key)
+        if index is None:
+            return Failed(request.number, f"the index {request.key!r} was not opened", INTERNAL)
         try:
-            engine = self._require(request.key).engine
-            answer = engine.search(request.query, vector, request.no_vector, identity=request.identity)
+            return Answer(request.number, index.search(request))
         except MemorydError as error:
             return Failed(request.number, error.message, type(error).__name__)
-        except Exception as error:  # noqa: BLE001 -- the daemon searches itself, and logs the reason
+        except Exception as error:  # noqa: BLE001 -- the daemon logs the reason, and searches itself
             return Failed(request.number, f"{type(error).__name__}: {error}", INTERNAL)
-        return Answer(request.number, answer)
+
+
+def _notify(snapshots: IndexSnapshots, message: VectorsChanged | ResetVectors | ReleaseMemory) -> None:
+    match message:
+        case VectorsChanged():
+            snapshots.vectors_changed(message.added, message.removed)
+        case ResetVectors():
+            snapshots.reset_vectors()
+        case ReleaseMemory():
+            snapshots.release_memory()
 
 
 def serve(connection: socket.socket) -> None:
@@ -148,6 +152,8 @@ def serve(connection: socket.socket) -> None:
         OSError: the other end was closed before it received an answer.
     """
     process, decoder = ReaderProcess(), FrameDecoder()
+    # What exists now stays until the end, so that no collection visits it.
+    gc.freeze()
     connection.sendall(encode(Ready()))
     while data := connection.recv(_RECEIVED_BYTES):
         for message in decoder.feed(data):
@@ -162,7 +168,7 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_free_memory()
     use_calling_thread_only()
-    bound_page_caches(0)
+    bound_page_caches(0, shared_bytes=HEAP_BYTES)
     with socket.socket(fileno=int(arguments[0])) as connection:
         try:
             serve(connection)

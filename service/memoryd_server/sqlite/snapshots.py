@@ -4,11 +4,15 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from memoryd_server.errors import IndexUnavailable
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.errors import MemorydError
 from memoryd_server.sqlite.connection import FileIdentity, file_lost, open_present_reader
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
+from memoryd_server.store import ChunkFilter, VectorHit
 
 
 class IndexSnapshots:
@@ -16,7 +20,8 @@ class IndexSnapshots:
 
     `file_id` is the device and inode of the writer's file; None means that only its existence is checked. The file is
     opened by the first `read`, and again by the first `read` after `close`. The writer's process reports each commit
-    that changes vectors by `vectors_changed` or `reset_vectors`.
+    that changes vectors by `vectors_changed` or `reset_vectors`. Which engine scans stored vectors is determined by the
+    first search for vectors.
     """
 
     def __init__(self, path: Path, file_id: tuple[int, int] | None, vectors: VectorIndex) -> None:
@@ -25,6 +30,7 @@ class IndexSnapshots:
         self._vectors = vectors
         self._caches = ReaderCaches()
         self._pool = ReaderPool(path, 1, open_present_reader)
+        self._is_probed = False
 
     @contextmanager
     def read(self, deadline: float | None = None) -> Iterator[SqliteReader]:
@@ -35,10 +41,18 @@ class IndexSnapshots:
             IndexDamaged: the index is damaged, gone or replaced.
             IndexUnavailable: the index cannot be read.
         """
-        with reading(self._pool, self._caches, deadline, self._vectors.search) as reader:
+        with reading(self._pool, self._caches, deadline, self._nearest) as reader:
             if self._file.is_gone(self._path):
                 raise file_lost(self._path)
             yield reader
+
+    def _nearest(
+        self, reader: SqliteReader, query: NDArray[np.float32], limit: int, among: ChunkFilter
+    ) -> list[VectorHit]:
+        if not self._is_probed:
+            self._vectors.probe()
+            self._is_probed = True
+        return self._vectors.search(reader, query, limit, among)
 
     def vectors_changed(self, added: Collection[int], removed: Collection[int]) -> None:
         """Apply a commit to the vectors in memory: `added` are the chunks with a new vector, `removed` those without.
@@ -51,11 +65,11 @@ class IndexSnapshots:
         try:
             with self.read() as reader:
                 found = dict(reader.embeddings_of(added))
-        except IndexUnavailable:
-            # The next search reports it, and loads all vectors if it finds the index sound.
+        except MemorydError:
+            # The next search reports the error, or loads all vectors if it meets none.
             resident.reset()
             return
-        resident.apply(found, {*removed, *(chunk_id for chunk_id in added if chunk_id not in found)})
+        resident.apply(found, {*removed, *added})
 
     def reset_vectors(self) -> None:
         """Drop the vectors in memory; the next search loads them again."""

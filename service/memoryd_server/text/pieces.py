@@ -90,13 +90,14 @@ class TextPieces:
 class NumberedTexts:
     """Texts as the numbers of their pieces; the texts added first are dropped. `pieces` has the piece of each number.
 
-    A number is never used for another piece. Once it has too many pieces, the owner replaces the object; a search in
-    another thread may still be using it.
+    A number is never used for another piece. Once the pieces have too many characters in total (`piece_chars`), or
+    there are too many of them, the owner replaces the object; a search in another thread may still be using it.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.pieces: list[str] = []
         self.numbers: dict[str, int] = {}
+        self.piece_chars = 0
         self._texts: dict[int, TextPieces] = {}
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -112,6 +113,7 @@ class NumberedTexts:
         with self._lock:
             for piece in dict.fromkeys(pieces):
                 if piece not in self.numbers:
+                    self.piece_chars += len(piece)
                     self.pieces.append(piece)
                     self.numbers[piece] = len(self.pieces) - 1
             added = TextPieces(
@@ -156,7 +158,8 @@ class PieceCache(dict[str, str]):
     @property
     def texts(self) -> NumberedTexts:
         """The texts that were read last."""
-        if len(self._texts.pieces) > self._limits.pieces:
+        texts = self._texts
+        if len(texts.pieces) > self._limits.pieces or texts.piece_chars > self._limits.text_bytes:
             self._texts = NumberedTexts(self._limits.text_bytes)
         return self._texts
 

@@ -1,6 +1,7 @@
 """WordFinder finds the same words as the analysis of each line, whatever the cache of pieces contains."""
 
 import threading
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -113,3 +114,15 @@ def test_threads_that_index_the_same_words_do_not_hide_them():
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_long_pieces_of_the_texts_that_were_read_are_dropped():
+    analyzer = Analyzer(CacheLimits(text_bytes=10_000))
+    tracemalloc.start()
+    try:
+        for number in range(500):
+            (found,) = analyzer.finder(["heron"], []).lines([f"heron\n{number:05}{'x' * 5_000}"])
+            assert found.words == {0: ["heron"]}
+        assert tracemalloc.get_traced_memory()[0] < 500_000
+    finally:
+        tracemalloc.stop()

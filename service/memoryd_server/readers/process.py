@@ -43,7 +43,7 @@ HEAP_BYTES = 128 * 2**20
 
 _RECEIVED_BYTES = 256 * 1024
 
-_BAD_STREAM = 3
+BAD_STREAM = 3
 """The exit status after something else than a message."""
 
 
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
             serve(connection)
         except FrameError as error:
             sys.stderr.write(f"memoryd reader process: {error}\n")
-            return _BAD_STREAM
+            return BAD_STREAM
         except (BrokenPipeError, ConnectionResetError):
             # The daemon has ended.
             return 0

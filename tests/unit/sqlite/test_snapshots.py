@@ -125,6 +125,17 @@ def test_a_reported_commit_changes_the_vectors_in_memory_without_a_new_load(fixt
     snapshots.close()
 
 
+def test_removed_vectors_take_no_place_among_the_nearest(fixture):
+    near = [direction(1) + 0.01 * direction(number) for number in range(2, 202)]
+    fixture.commit({**dict(enumerate(near, 1)), 300: direction(300)})
+    snapshots = snapshots_of(fixture)
+    assert 300 not in [hit.chunk_id for hit in nearest(snapshots, direction(1), 1)]
+    fixture.commit({}, removed=range(1, 201))
+    snapshots.vectors_changed((), tuple(range(1, 201)))
+    assert [hit.chunk_id for hit in nearest(snapshots, direction(1), 1)] == [300]
+    snapshots.close()
+
+
 def test_a_report_opens_no_file_while_no_vectors_are_in_memory(fixture):
     fixture.commit({1: direction(1)})
     snapshots = snapshots_of(fixture)

@@ -26,7 +26,7 @@ _PROTOCOL = 5
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """Where an index is, and how it is searched.
+    """Where an index is that the daemon has open for writing, and how it is searched.
 
     `file_id` is the device and inode of the file that the daemon has open; a file with other numbers is not searched.
     None means that only the existence of the file is checked, as on a network file system. `corpus` checks the files of

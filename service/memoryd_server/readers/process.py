@@ -34,7 +34,7 @@ from memoryd_server.readers.messages import (
 )
 from memoryd_server.search import SearchAnswer, SearchEngine, check_files
 from memoryd_server.sqlite import IndexSnapshots, VectorIndex, bound_page_caches
-from memoryd_server.system import limit_free_memory
+from memoryd_server.system import limit_free_memory, release_free_memory
 from memoryd_server.text import Analyzer
 from memoryd_server.vectors import use_calling_thread_only
 
@@ -142,6 +142,7 @@ def _notify(snapshots: IndexSnapshots, message: VectorsChanged | ResetVectors | 
             snapshots.reset_vectors()
         case ReleaseMemory():
             snapshots.release_memory()
+            release_free_memory()
 
 
 def serve(connection: socket.socket) -> None:

@@ -159,7 +159,7 @@ STAGES = (
         "file_checks",
         "file checks",
         "Whether the files of the results exist and are as they were when they were indexed.",
-        ("memoryd_server.agent.files:check_files",),
+        ("memoryd_server.search.file_check:check_files",),
     ),
     Stage(
         "snippets",

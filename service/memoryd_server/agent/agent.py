@@ -23,7 +23,6 @@ from memoryd_server.agent.file_reader import FileReader
 from memoryd_server.agent.files import (
     FileRange,
     SessionContext,
-    check_files,
     require_transcript,
 )
 from memoryd_server.agent.forget import ForgetJob, ForgetReceipt, forget
@@ -57,7 +56,7 @@ from memoryd_server.errors import NotImplementedYet, ShuttingDown
 from memoryd_server.model import Clock
 from memoryd_server.observe import Meter, NoMeter
 from memoryd_server.providers import ProviderSelection
-from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery
+from memoryd_server.search import BUILTIN, NO_ANSWER, SearchAnswer, SearchEngine, SearchQuery, check_files
 from memoryd_server.sessions import SeenSessions
 from memoryd_server.sources import ForgottenSources
 from memoryd_server.sync import SyncScope

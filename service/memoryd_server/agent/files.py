@@ -1,4 +1,4 @@
-"""What callers see of an agent's files: line ranges and a session's files; and the check of hits.
+"""What callers see of an agent's files: line ranges and a session's files.
 
 A transcript is never shown as it is on disk: its lines are the messages, with secrets masked. Functions block.
 """
@@ -7,14 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import lru_cache
 from hashlib import sha256
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.session_requests import PromptMode, SessionContextRequest
 from memoryd_server.chunk import split_utf8
 from memoryd_server.errors import FileNotFound, MemorydError, PathNotAllowed
-from memoryd_server.model import FileStat, Source, stored
+from memoryd_server.model import FileStat, Source
 from memoryd_server.sessions import (
     ContextFile,
     SessionKey,
@@ -31,7 +30,7 @@ from memoryd_server.sources import (
     Location,
     is_session_path,
 )
-from memoryd_server.store import ChunkRow, Snapshots, StopSign
+from memoryd_server.store import Snapshots, StopSign
 
 # The most text of one reply, so that it stays far below gRPC's 4 MiB.
 MOST_BYTES = 256 * 1024
@@ -284,36 +283,3 @@ def load_session_context(
         prompt = recall_prompt(tools, cites=cites, main_session=main_session)
     schemas = tuple(tool_schemas(tools)) if request.include_recall_prompt else ()
     return SessionContext(files, prompt, schemas, main_session)
-
-
-# Paths of indexed files, of all agents. No request can add others.
-_MOST_PATHS_KEPT = 4_096
-
-
-def check_files(corpus: Corpus, rows: Sequence[ChunkRow], files: Corpus | None = None) -> list[tuple[bool, bool]]:
-    """Return for each chunk whether its file exists, and whether the file is unchanged since it was indexed.
-
-    The files are those of `files`, which is another view of the same corpus, if it is not None.
-    """
-    places = {row.path: place for row in rows if (place := _place(corpus, row.path)) is not None}
-    stats = dict(zip(places, (files or corpus).stat(list(places.values())), strict=True))
-    return [_as_indexed(row, stats.get(row.path)) for row in rows]
-
-
-@lru_cache(_MOST_PATHS_KEPT)
-def _place(corpus: Corpus, path: str) -> Location | None:
-    """Return the location of a path; None if the corpus no longer contains it."""
-    try:
-        return corpus.resolve(path)
-    except MemorydError:
-        return None
-
-
-def _as_indexed(row: ChunkRow, stat: FileStat | None) -> tuple[bool, bool]:
-    if stat is None:
-        return False, False
-    if row.source is Source.SESSIONS:
-        # A transcript that has grown is not stale: its new lines are indexed once they are due.
-        return True, stat.size_bytes >= row.size_bytes
-    same_time = stat.mtime_ns == row.mtime_ns or stored(stat).mtime_ns == row.mtime_ns
-    return True, stat.size_bytes == row.size_bytes and same_time

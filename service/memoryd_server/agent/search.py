@@ -14,7 +14,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.files import FileRange, check_files
+from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.reranking import RerankOutcome, SharedReranking
@@ -31,6 +31,7 @@ from memoryd_server.search import (
     SearchMode,
     SearchQuery,
     SearchTrace,
+    check_files,
 )
 from memoryd_server.sources import Corpus
 from memoryd_server.store import ReadBound, StandbyUnusable

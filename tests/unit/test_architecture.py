@@ -76,13 +76,14 @@ def test_only_settings_and_client_discovery_read_the_environment():
     assert not violations(rule, allowed_in=["settings"])
 
 
-def test_only_qmd_and_the_embedding_worker_start_processes():
+def test_only_qmd_readers_and_the_embedding_worker_start_processes():
     """The commands of secrets, those of a service manager and the editor of the user are the exceptions."""
     starters = ("subprocess", "multiprocessing", "os.fork", "os.system", "os.popen", "os.posix_spawn")
     starters += ("asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell")
     places = [
         "qmd",
         "providers",
+        "agent/reader_handle.py",
         "credentials/command.py",
         "credentials/command_guard.py",
         "cli/service_manager.py",

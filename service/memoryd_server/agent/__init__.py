@@ -23,6 +23,8 @@ from memoryd_server.agent.history import FileVersion, HistoryPage
 from memoryd_server.agent.lifecycle import AgentSummary, Deadline, DetachedTasks, InUseCounter
 from memoryd_server.agent.miss import MissExplanation, MissRequest
 from memoryd_server.agent.query_embedding import QueryEmbedder
+from memoryd_server.agent.reader_index import ReaderIndex
+from memoryd_server.agent.reader_processes import ReaderProcesses
 from memoryd_server.agent.recall import RecallAnswer
 from memoryd_server.agent.recall_request import MemoryRecallRequest
 from memoryd_server.agent.requests import (
@@ -160,6 +162,8 @@ __all__ = [
     "ProviderUsage",
     "QueryEmbedder",
     "ReadRequest",
+    "ReaderIndex",
+    "ReaderProcesses",
     "RecallAnswer",
     "RecallConfig",
     "RerankPolicy",

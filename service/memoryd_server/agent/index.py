@@ -93,7 +93,7 @@ class AgentIndex:
         self.writer_thread = SerialExecutor(f"writer-{config.agent_id}")
         identity = BuildIdentity(str(CHUNKER_VERSION), config.chunk_tokens, config.chunk_overlap)
         self._storage = threads.make_storage(config, identity)
-        self.store, self.standby = self._storage.store, self._storage.standby
+        self.store, self.standby, self.readers = self._storage.store, self._storage.standby, self._storage.readers
         self.cache: VectorCache | None = None
         self.embedding = AgentEmbedding(
             config,

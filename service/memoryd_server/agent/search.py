@@ -1,21 +1,23 @@
 """Run a query on one agent's index; what answers in front of it.
 
 `IndexSearch` is the builtin search: it gets the query's vector while the keyword search runs, searches on another
-thread, searches again if the index was rebuilt during the search, and waits for the reranker if there is one, without a
-snapshot of the index. `SearchBackend` is the protocol of a backend that
+thread or in a reader process, searches again if the index was rebuilt during the search, and waits for the reranker if
+there is one, without a snapshot of the index. `SearchBackend` is the protocol of a backend that
 answers in place of the builtin search, such as qmd.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol, TypeVar
 
 from memoryd_server.agent.coordinator import SyncRunner
+from memoryd_server.agent.embedding import QueryVector
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.index import AgentIndex, run_on
+from memoryd_server.agent.reader_index import ReaderIndex
 from memoryd_server.agent.requests import ForgetRequest
 from memoryd_server.agent.reranking import RerankOutcome, SharedReranking
 from memoryd_server.agent.state import IndexState
@@ -84,7 +86,7 @@ class IndexSearch:
         A query without a mode is a hybrid one if a provider is configured, so that an answer by keywords alone names
         the degradation.
         """
-        answer = await self._search(query, self.engine, self._index.quick, trace)
+        answer = await self._search(query, self.engine, self._index.quick, trace, readers=self._index.readers)
         self._index.record_answer(stale=answer.stale)
         return answer
 
@@ -105,15 +107,27 @@ class IndexSearch:
             return None
 
     async def _search(
-        self, query: SearchQuery, engine: SearchEngine, threads: Executor, trace: SearchTrace | None = None
+        self,
+        query: SearchQuery,
+        engine: SearchEngine,
+        threads: Executor,
+        trace: SearchTrace | None = None,
+        *,
+        readers: ReaderIndex | None = None,
     ) -> SearchAnswer:
         index = self._index
         index.record_search()
         if query.mode is SearchMode.UNSPECIFIED and index.embedding.is_configured:
             query = replace(query, mode=SearchMode.HYBRID)
+        reranker = self._reranking.current if query.rerank else None
+        if reranker is not None or trace is not None or query.explain or (readers is not None and not readers.answers):
+            readers = None
         keyword_searches: list[asyncio.Future[EarlyKeywordHits | None]] = []
 
         def search_keywords() -> None:
+            if readers is not None:
+                # A reader process searches for the words and the vector together.
+                return
             loop = asyncio.get_running_loop()
             early = loop.run_in_executor(threads, engine.search_keywords, query)
             # The caller may leave before the result is read; asyncio would report its exception as never retrieved.
@@ -128,26 +142,43 @@ class IndexSearch:
                 await asyncio.wait(keyword_searches)
         early = _early_hits(keyword_searches)
         arguments = (query, vector.vector, vector.reason, early, vector.identity)
-        reranker = self._reranking.current if query.rerank else None
         if reranker is None:
-            search = partial(engine.search, *arguments, trace=trace)
-            answer, impairments = await index.read(lambda: self._consistent(threads, search), query.deadline)
+            search: Callable[[], Awaitable[SearchAnswer]]
+            search = partial(run_on, threads, partial(engine.search, *arguments, trace=trace))
+            if readers is not None:
+                search = partial(self._search_outside, readers, query, vector, search)
+            answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
         else:
             most = reranker.candidates
             prepare = partial(engine.prepare, *arguments, candidates=most, trace=trace)
-            prepared, _ = await index.read(lambda: self._consistent(threads, prepare), query.deadline)
+            prepared, _ = await index.read(lambda: self._consistent(partial(run_on, threads, prepare)), query.deadline)
             outcome = await reranker.scores(index.config.agent_id, query.text, prepared.passages[:most], query.deadline)
             finish = partial(_finish, engine, prepare, prepared, outcome)
-            answer, impairments = await index.read(lambda: self._consistent(threads, finish), query.deadline)
+            answer, impairments = await index.read(
+                lambda: self._consistent(partial(run_on, threads, finish)), query.deadline
+            )
         return replace(answer, degradations=(*answer.degradations, *impairments))
 
-    async def _consistent(self, threads: Executor, work: Callable[[], _T]) -> tuple[_T, tuple[Degradation, ...]]:
+    async def _search_outside(
+        self,
+        readers: ReaderIndex,
+        query: SearchQuery,
+        vector: QueryVector,
+        search: Callable[[], Awaitable[SearchAnswer]],
+    ) -> SearchAnswer:
+        """Return the answer of a reader process, or else that of `search`."""
+        answer = await readers.search(
+            query, vector.vector, vector.reason, identity=vector.identity, ranking=self._index.config.ranking
+        )
+        return await search() if answer is None else answer
+
+    async def _consistent(self, work: Callable[[], Awaitable[_T]]) -> tuple[_T, tuple[Degradation, ...]]:
         """Return the result of `work` on an index that was not rebuilt during it, and what impairs the index."""
         store = self._index.store
         # Impairments are read first: a repair may end during the search. A rebuilt index is searched again.
         for _ in range(_MOST_ATTEMPTS):
             generation, impairments = store.health.generation, store.degradations()
-            result = await run_on(threads, work)
+            result = await work()
             if generation == store.health.generation:
                 break
         return result, impairments

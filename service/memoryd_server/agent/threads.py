@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 
 from memoryd_server.agent.config import AgentConfig
 from memoryd_server.agent.entry_search import SharedEntrySearch
+from memoryd_server.agent.reader_index import ReaderIndex
 from memoryd_server.agent.reranking import SharedReranking
 from memoryd_server.background_tasks import TaskFailures
 from memoryd_server.model import Clock
@@ -27,13 +28,15 @@ class AgentStorage:
     """The index of one agent and the cache of its vectors, of one driver.
 
     `open_cache` is called after `store.open` and receives the wall clock in Unix milliseconds. `cache_bytes` returns
-    the size of the cache. Both block. `standby` may answer in place of `store`; None if there is no standby.
+    the size of the cache. Both block. `standby` may answer in place of `store`; None if there is no standby. `readers`
+    is the same index for reader processes; None if there are none.
     """
 
     store: Store
     open_cache: Callable[[Callable[[], int]], VectorCache]
     cache_bytes: Callable[[], int]
     standby: AgentStandby | None = None
+    readers: ReaderIndex | None = None
 
 
 StoreFactory = Callable[[AgentConfig, BuildIdentity], AgentStorage]

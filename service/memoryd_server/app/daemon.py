@@ -16,6 +16,7 @@ from memoryd_server.agent import (
     Agents,
     AgentWorkspace,
     ProviderExecutors,
+    ReaderProcesses,
     ServiceInfo,
     SettingsReport,
     SharedReranking,
@@ -39,7 +40,7 @@ from memoryd_server.app.metrics import collect_metrics, metrics_address
 from memoryd_server.app.plugins import EXTENSIONS, Backends, ExtensionParts, StorageFactory
 from memoryd_server.app.process_limits import raise_descriptor_limit
 from memoryd_server.app.stop_signals import StopSignals
-from memoryd_server.background_tasks import BackgroundTasks
+from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.errors import MemorydError, SettingsError
 from memoryd_server.model import Clock
 from memoryd_server.observe import (
@@ -107,8 +108,10 @@ class Daemon:
         self._abandoned: AbandonedIndexes | None = None
         # Without a background, a model is downloaded by `HubModelFile.download` and by nothing else.
         self._providers = ProviderPool(downloads=background, on_ready=self._sync_vectors)
-        self._storage = StorageFactory(log, settings.service.store)
-        self.resources = _make_resources(open_native, self._storage, background)
+        failures = TaskFailures()
+        self.readers = ReaderProcesses(settings.service.readers, log, failures)
+        self._storage = StorageFactory(log, settings.service.store, self.readers)
+        self.resources = _make_resources(open_native, self._storage, failures, background)
         self.resources.reranking.start(rerank_config(settings), rerank_policy(settings))
         self._collections = FullCollections(self.resources.failures, closed_agents=lambda: self.agents.closed_agents)
         check_backends(settings)
@@ -140,7 +143,6 @@ class Daemon:
             ceiling_seconds=limits.default_deadline_seconds,
         )
         # A command that runs without a daemon opens no part of an extension that it does not need.
-        failures = self.resources.failures
         parts = ExtensionParts(self.agents, self._select, self.resources, log, self.service, background, failures)
         self.extensions = tuple(make(parts) for make in EXTENSIONS)
         self.edges = Edges(
@@ -175,6 +177,7 @@ class Daemon:
             self.authorizer.admission,
             self.resources,
             database=self._storage.database_metrics(),
+            readers=self.readers.measured(),
         )
 
     @property
@@ -281,6 +284,8 @@ class Daemon:
             await asyncio.to_thread(self._backends.close)
             self._fault_log.stop()
             raise
+        if self._background:
+            self.readers.start()
         self._collections.start()
         agents = list(self.agents.configs())
         self._log.info("start-daemon", listen=self.server.addresses, agents=agents[:20], agent_count=len(agents))
@@ -393,6 +398,7 @@ class Daemon:
         await self._stop_edges()
         for extension in self.extensions:
             await extension.stop()
+        await self.readers.stop()
         await self.agents.stop()
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
@@ -451,7 +457,9 @@ async def run_daemon(
     await tasks.stop()
 
 
-def _make_resources(opened: Callable[[], NativeReader], storage: StorageFactory, downloads: bool) -> SharedResources:
+def _make_resources(
+    opened: Callable[[], NativeReader], storage: StorageFactory, failures: TaskFailures, downloads: bool
+) -> SharedResources:
     return SharedResources(
         quick=SharedPool(QUICK_THREADS, QUICK_THREADS - 1, "quick"),
         slow=SharedPool(SLOW_THREADS, SLOW_THREADS - 2, "slow"),
@@ -459,6 +467,7 @@ def _make_resources(opened: Callable[[], NativeReader], storage: StorageFactory,
         native=SharedInotify(opened),
         make_storage=storage.make,
         make_documents=storage.make_documents,
+        failures=failures,
         reranking=SharedReranking(partial(make_reranker, downloads=downloads)),
     )
 

@@ -6,7 +6,14 @@ from collections.abc import Iterable
 from memoryd_server.access import Address, RateLimiter, parse_address
 from memoryd_server.agent import Agent, Agents, RerankStatus, SharedResources
 from memoryd_server.errors import MemorydError, SettingsError
-from memoryd_server.observe import AgentMetrics, DatabaseMetrics, MetricsSnapshot, ProviderMetrics, RerankerMetrics
+from memoryd_server.observe import (
+    AgentMetrics,
+    DatabaseMetrics,
+    MetricsSnapshot,
+    ProviderMetrics,
+    ReaderMetrics,
+    RerankerMetrics,
+)
 from memoryd_server.providers import EmbeddingProvider, ProviderPool, ProviderState
 from memoryd_server.settings import ResolvedSettings
 
@@ -36,10 +43,12 @@ def collect_metrics(
     resources: SharedResources,
     *,
     database: DatabaseMetrics | None,
+    readers: ReaderMetrics | None,
 ) -> MetricsSnapshot:
     """Return the current metrics. Blocks: reads the index of each agent in use once.
 
-    `database` are the metrics of the database that the agents share, as of before the call.
+    `database` are the metrics of the database that the agents share, and `readers` those of the reader processes, as of
+    before the call.
     """
     stage = resources.reranking.current
     found: list[AgentMetrics] = []
@@ -60,6 +69,7 @@ def collect_metrics(
         task_failures=[(each.task, each.agent_id, each.count) for each in resources.failures.counts()],
         reranker=None if stage is None else _of_reranker(stage.status()),
         database=database,
+        readers=readers,
     )
 
 

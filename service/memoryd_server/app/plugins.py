@@ -22,6 +22,8 @@ from memoryd_server.agent import (
     Agents,
     AgentStorage,
     EntrySearch,
+    ReaderIndex,
+    ReaderProcesses,
     SearchBackend,
     SharedResources,
 )
@@ -47,6 +49,7 @@ from memoryd_server.qmd import (
     collections_of,
     make_qmd,
 )
+from memoryd_server.readers import IndexOptions
 from memoryd_server.rpc import ExtensionService, MemoryService, make_entry_service
 from memoryd_server.settings import AgentSettings, DatabaseSettings, QmdSettings, ResolvedSettings, fill
 from memoryd_server.sources import FolderCorpus, ForgottenFile, Roots
@@ -126,12 +129,14 @@ class StorageParts:
     """What drivers need in addition to an agent's configuration.
 
     `on_load_error` is called on any thread with the reason why sqlite-vec does not load, and `on_unread_files` with an
-    agent and the reason why the files in its workspace are not read. `shared` is the database of `memoryd.store`.
+    agent and the reason why the files in its workspace are not read. `shared` is the database of `memoryd.store`, and
+    `readers` are the processes of `memoryd.readers`.
     """
 
     on_load_error: Callable[[str], None]
     on_unread_files: Callable[[str, str], None]
     shared: SharedStore
+    readers: ReaderProcesses
 
 
 def sqlite_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageParts) -> AgentStorage:
@@ -142,7 +147,8 @@ def sqlite_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageP
         memory_budget_bytes=config.vector_memory_bytes,
         on_load_error=parts.on_load_error,
     )
-    store = SqliteStore(config.index_path, identity, vectors)
+    readers = _reader_index(config, parts.readers)
+    store = SqliteStore(config.index_path, identity, vectors, outside=readers)
 
     def cache_path() -> Path:
         return store.path.with_name(store.path.name.removesuffix(".sqlite") + ".embeddings.sqlite")
@@ -153,7 +159,23 @@ def sqlite_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageP
         path, max_entries = (cache_path(), config.cache_max_entries) if enabled else (None, 0)
         return EmbeddingCache(path, max_entries, now_ms, store.journal)
 
-    return AgentStorage(store, open_cache, lambda: sum(size_bytes(cache_path())))
+    return AgentStorage(store, open_cache, lambda: sum(size_bytes(cache_path())), readers=readers)
+
+
+def _reader_index(config: AgentConfig, processes: ReaderProcesses) -> ReaderIndex | None:
+    if not processes.count:
+        return None
+    options = IndexOptions(
+        path=config.index_path,
+        file_id=None,
+        corpus=_folder_corpus(config),
+        sources=tuple(config.sources),
+        ranking=config.ranking,
+        sqlite_vec=config.vector_enabled,
+        extension_path=config.vector_extension_path,
+        memory_budget_bytes=config.vector_memory_bytes,
+    )
+    return ReaderIndex(processes, str(config.index_path), options)
 
 
 def postgres_storage(config: AgentConfig, identity: BuildIdentity, parts: StorageParts) -> AgentStorage:
@@ -190,7 +212,11 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
         new_id=lambda: uuid.uuid4().hex,
     )
     forgotten = ForgottenFile(config.forgotten_path)
-    corpus = FolderCorpus(
+    return AgentDocuments(_folder_corpus(config), writer, history, forgotten)
+
+
+def _folder_corpus(config: AgentConfig) -> FolderCorpus:
+    return FolderCorpus(
         config.roots,
         str(config.sessions_folder),
         Source.MEMORY in config.sources,
@@ -198,7 +224,6 @@ def folder_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> 
         config.agent_id,
         Source.SESSIONS in config.sources,
     )
-    return AgentDocuments(corpus, writer, history, forgotten)
 
 
 def postgres_documents(config: AgentConfig, clock: Clock, parts: StorageParts) -> AgentDocuments:
@@ -383,12 +408,13 @@ class StorageFactory:
     for each agent whose files are not read, and one each time when the standby of the database begins to fail.
     """
 
-    def __init__(self, log: Log, database: DatabaseSettings) -> None:
+    def __init__(self, log: Log, database: DatabaseSettings, readers: ReaderProcesses | None = None) -> None:
         self._log = log
         self._lock = threading.Lock()
         self._warned: set[str] = set()
         shared = SharedStore(database, self._warn_standby)
-        self._parts = StorageParts(self._warn_load_error, self._warn_unread_files, shared)
+        readers = readers or ReaderProcesses(0, log)
+        self._parts = StorageParts(self._warn_load_error, self._warn_unread_files, shared, readers)
 
     def make(self, config: AgentConfig, identity: BuildIdentity) -> AgentStorage:
         """Create the storage of an agent."""

@@ -14,6 +14,7 @@ from memoryd_server.observe.metrics import (
     SearchFinished,
     SyncFinished,
 )
+from memoryd_server.observe.readers import ReaderMetrics
 
 __all__ = [
     "AgentMetrics",
@@ -28,6 +29,7 @@ __all__ = [
     "MetricsSnapshot",
     "NoMeter",
     "ProviderMetrics",
+    "ReaderMetrics",
     "RerankerMetrics",
     "SearchFinished",
     "SyncFinished",

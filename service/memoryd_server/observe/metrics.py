@@ -28,6 +28,7 @@ from prometheus_client.registry import Collector
 from memoryd_server import __version__
 from memoryd_server.errors import SettingsError
 from memoryd_server.observe.database import DatabaseMetrics, database_families
+from memoryd_server.observe.readers import ReaderMetrics, reader_families
 
 _M = TypeVar("_M")
 
@@ -151,7 +152,7 @@ class MetricsSnapshot:
 
     `resting` is the number of idle agents that have released their memory. `task_failures` are the unexpected
     exceptions of background tasks since the daemon's start, as (task, agent, count); the agent is empty for the
-    daemon's own tasks. `reranker` is None if none is configured, and `database` if no agent uses one.
+    daemon's own tasks. `reranker` and `readers` are None if none are configured, and `database` if no agent uses one.
     """
 
     agents: Sequence[AgentMetrics] = ()
@@ -163,6 +164,7 @@ class MetricsSnapshot:
     task_failures: Sequence[tuple[str, str, int]] = ()
     reranker: RerankerMetrics | None = None
     database: DatabaseMetrics | None = None
+    readers: ReaderMetrics | None = None
 
 
 class _Series(dict[tuple[str, ...], _M]):
@@ -293,6 +295,8 @@ class _Gauges(Collector):
             yield from _reranker_metrics(snapshot.reranker)
         if snapshot.database is not None:
             yield from database_families(snapshot.database)
+        if snapshot.readers is not None:
+            yield from reader_families(snapshot.readers)
 
     def _agent_metrics(self, snapshot: MetricsSnapshot) -> Iterable[Metric]:
         known = [*((a.agent_id, 1) for a in snapshot.agents), *((agent_id, 0) for agent_id in snapshot.unavailable)]

@@ -7,3 +7,41 @@ daemon searches itself.
 `messages` has what the two ends send each other, and `process` is the program of a reader process. It imports this
 package too, so nothing is exported here that only the daemon needs.
 """
+
+from memoryd_server.readers.messages import (
+    INTERNAL,
+    Answer,
+    CloseIndex,
+    Done,
+    Failed,
+    FrameDecoder,
+    FrameError,
+    IndexOptions,
+    Message,
+    OpenIndex,
+    Ready,
+    ReleaseMemory,
+    ResetVectors,
+    Search,
+    VectorsChanged,
+    encode,
+)
+
+__all__ = [
+    "INTERNAL",
+    "Answer",
+    "CloseIndex",
+    "Done",
+    "Failed",
+    "FrameDecoder",
+    "FrameError",
+    "IndexOptions",
+    "Message",
+    "OpenIndex",
+    "Ready",
+    "ReleaseMemory",
+    "ResetVectors",
+    "Search",
+    "VectorsChanged",
+    "encode",
+]

@@ -239,9 +239,9 @@ def _is_whole(key: str) -> bool:
     return key == "scope"
 
 
-# Keys of the `memoryd` block that take effect only after a restart: the listeners, and the model and the
-# database that agents share.
-RESTART_KEYS: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics", "http", "store")
+# Keys of the `memoryd` block that take effect only after a restart: the listeners, and the model, the
+# database and the reader processes that agents share.
+RESTART_KEYS: tuple[str, ...] = ("listen", "token_file", "tls", "local", "metrics", "http", "store", "readers")
 
 _ACCESS = re.compile(r"\]\.(?:access|fallbackAccess)\.")
 

@@ -397,6 +397,10 @@ class ServiceSettings(SettingsBlock):
     """Secrets."""
     local: LocalModelSettings = LocalModelSettings()
     """The local model."""
+    readers: Annotated[int, IntRange(0, 64)] = 0
+    """The number of [reader processes](operations.md#reader-processes), which search the indexes for the daemon, so
+    that concurrent searches use several cores. 0 means that the daemon searches itself. Each takes 50 MiB or more. Not
+    with `store.url`. Processes, 0..64; default 0."""
     files_per_transaction: Annotated[int, IntRange(1, 10_000)] = 100
     """The number of whole files that a sync writes in one transaction. Files, 1..10000; default 100."""
 
@@ -407,6 +411,12 @@ class ServiceSettings(SettingsBlock):
             if not _is_address(address):
                 raise ValueError(f"{address!r} is neither unix:PATH nor HOST:PORT nor [::1]:PORT")
         return listen
+
+    @model_validator(mode="after")
+    def _readers_search_files(self) -> Self:
+        if self.readers and self.store.url is not None:
+            raise ValueError("readers must be 0 if store.url is set, because reader processes search only SQLite files")
+        return self
 
 
 def _checked_tcp(listen: str | None) -> str | None:

@@ -26,6 +26,7 @@ from memoryd_server.sqlite.connection import (
     translated,
 )
 from memoryd_server.sqlite.opening import IndexFacts, open_read_only, read_only_translated
+from memoryd_server.sqlite.outside_readers import NoOutsideReaders, OutsideReaders, VectorObservers
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
@@ -54,8 +55,9 @@ _T = TypeVar("_T")
 class SqliteStore:
     """The index at `path`, locked by this process from `open` to `close`.
 
-    `vectors` finds the nearest chunks, and is called after each commit that changes vectors. `read` may be called on
-    any thread, everything else only on the agent's writer thread.
+    `vectors` finds the nearest chunks, and is called after each commit that changes vectors. `outside` are readers in
+    other processes, which close the file whenever every connection has to be closed. `read` may be called on any
+    thread, everything else only on the agent's writer thread.
     """
 
     def __init__(
@@ -64,7 +66,10 @@ class SqliteStore:
         identity: BuildIdentity,
         vectors: VectorIndex | None = None,
         mount_table: Path = MOUNT_TABLE,
+        *,
+        outside: OutsideReaders | None = None,
     ) -> None:
+        self._outside: OutsideReaders = outside or NoOutsideReaders()
         self._wanted_path = path
         self._identity = identity
         self._identity_json = identity.to_json()
@@ -133,6 +138,9 @@ class SqliteStore:
         self._set_facts(opened.facts)
         if opened.incident is not None:
             self.health.record_incident(opened.incident)
+        if self.journal is JournalMode.LOG:
+            # With the other journal, a commit would wait for readers.
+            self._outside.opened(self.path, self._file_identity.index)
 
     def _set_facts(self, facts: IndexFacts) -> None:
         self.keyword_outdated = facts.keyword_outdated
@@ -151,6 +159,7 @@ class SqliteStore:
 
     def close(self) -> None:
         """Close every connection and release the lock. Idempotent."""
+        self._outside.close()
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -175,7 +184,7 @@ class SqliteStore:
         Raises:
             IndexReadOnly, DiskFull: the index is open for reading only.
         """
-        observer = None if self._vectors is None else self._vectors.resident
+        observer = None if self._vectors is None else VectorObservers((self._vectors.resident, self._outside))
         return SqliteWriter(self._write_connection, self._identity_json, observer)
 
     @property
@@ -231,6 +240,8 @@ class SqliteStore:
         damage = self.health.damage
         if damage is None:
             return False
+        # First, because their searches then continue on the connections of this process.
+        self._outside.close()
         with _require_open(self._pool).closed():
             self._close_writer()
             self._recreate(damage)
@@ -353,6 +364,7 @@ class SqliteStore:
 
     def release_memory(self) -> None:
         """Release the memory that an idle index holds: vectors, readers and the writer's pages; empty the log."""
+        self._outside.release_memory()
         if self._vectors is not None:
             self._vectors.release_memory()
         self._caches.release_memory()
@@ -375,7 +387,7 @@ class SqliteStore:
     @property
     def is_idle(self) -> bool:
         """Whether no reader is open."""
-        return self._pool is None or self._pool.is_idle
+        return self._pool is None or (self._pool.is_idle and self._outside.is_idle)
 
     @property
     def last_counts(self) -> IndexCounts | None:
@@ -440,6 +452,7 @@ class SqliteStore:
             self._swap()
 
     def _swap(self) -> None:
+        self._outside.close()
         with _require_open(self._pool).closed():
             self._close_writer()
             try:

@@ -1,0 +1,294 @@
+"""ReaderHandle: one reader process as the daemon sees it, from its start to its end."""
+
+import asyncio
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import IO, Self
+
+from memoryd_server.errors import DeadlineTooShort
+from memoryd_server.readers import (
+    Answer,
+    CloseIndex,
+    Done,
+    Failed,
+    FrameDecoder,
+    FrameError,
+    IndexOptions,
+    Message,
+    OpenIndex,
+    Ready,
+    ReleaseMemory,
+    ResetVectors,
+    Search,
+    VectorsChanged,
+    encode,
+)
+from memoryd_server.search import SearchAnswer
+
+# -P: neither this folder nor the current one may shadow a library. The descriptor of the socket is added.
+READER_COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "memoryd_server.readers.process")
+
+MOST_UNANSWERED = 2
+"""The searches in one process: the one that it runs, and the one that follows without a pause."""
+
+_MOST_UNSENT_BYTES = 8 * 2**20
+"""A process that leaves more unread is killed. Searches and changes of vectors are much smaller."""
+
+# A process that has lost its connection ends by itself, after the search that it runs.
+_ENDING_SECONDS = 0.5
+_KILL_SECONDS = 2.0
+_MOST_ERROR_BYTES = 4_096
+
+_LATE = DeadlineTooShort.__name__
+
+Notice = VectorsChanged | ResetVectors | ReleaseMemory
+"""A message without an answer. It matters only to a process that has the index open."""
+
+
+@dataclass(slots=True, eq=False)
+class PassedSearch:
+    """A search on its way to a reader process and back.
+
+    `answer` becomes None if the daemon has to search itself. `outcome` then says why.
+    """
+
+    options: IndexOptions
+    message: Search
+    answer: asyncio.Future[SearchAnswer | None]
+    outcome: str = ""
+
+    def end(self, answer: SearchAnswer | None, outcome: str) -> None:
+        """Set the answer. Ignored if it is set, or if the caller has left."""
+        if not self.answer.done():
+            self.outcome = outcome
+            self.answer.set_result(answer)
+
+
+class ReaderHandle(asyncio.Protocol):
+    """One process. For the event loop's thread, except `kill`.
+
+    `on_change` is called when the process can take another search, and when it has lost its connection.
+    `on_failure` receives each failed search.
+    """
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        errors: IO[bytes],
+        on_change: Callable[[], None],
+        on_failure: Callable[[Failed], None],
+    ) -> None:
+        self._process, self._errors = process, errors
+        self._on_change, self._on_failure = on_change, on_failure
+        self._decoder = FrameDecoder()
+        self._transport: asyncio.Transport | None = None
+        self._opened: dict[str, IndexOptions] = {}
+        self._unanswered: dict[int, PassedSearch] = {}
+        self._closings: dict[int, asyncio.Future[None]] = {}
+        self._answers_since = 0.0
+        self._has_begun = False
+        self.is_ready = False
+        self.is_stalled = False
+        """Whether the process has worked on one search for so long that it gets no further ones."""
+        self.began, self.ended = asyncio.Event(), asyncio.Event()
+
+    @classmethod
+    async def start(
+        cls, command: Sequence[str], on_change: Callable[[], None], on_failure: Callable[[Failed], None]
+    ) -> Self:
+        """Start a process and return its handle; `began` is set when it is ready or has ended.
+
+        Raises:
+            OSError: the system cannot start it.
+        """
+        process, errors, connection = await asyncio.to_thread(_start, command)
+        handle = cls(process, errors, on_change, on_failure)
+        try:
+            await asyncio.get_running_loop().create_unix_connection(lambda: handle, sock=connection)
+        except BaseException:
+            process.kill()
+            connection.close()
+            raise
+        return handle
+
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
+    def answers(self) -> bool:
+        """Whether the process is expected to answer searches soon."""
+        return self.is_ready and not self.is_stalled
+
+    @property
+    def unanswered(self) -> int:
+        """The number of searches that the process has not answered."""
+        return len(self._unanswered)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Implement `asyncio.Protocol`."""
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 -- that of a stream
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Implement `asyncio.Protocol`."""
+        try:
+            for message in self._decoder.feed(data):
+                self._receive(message)
+        except FrameError:
+            self.kill()
+
+    def _receive(self, message: Message) -> None:
+        if isinstance(message, Answer):
+            self._end_search(message.number, message.answer, "answered")
+        elif isinstance(message, Failed):
+            self._on_failure(message)
+            self._end_search(message.number, None, "late" if message.kind == _LATE else "failed")
+        elif isinstance(message, Done):
+            closing = self._closings.pop(message.number, None)
+            if closing is not None and not closing.done():
+                closing.set_result(None)
+        elif isinstance(message, Ready):
+            self.is_ready = self._has_begun = True
+            self.began.set()
+            self._on_change()
+
+    def _end_search(self, number: int, answer: SearchAnswer | None, outcome: str) -> None:
+        search = self._unanswered.pop(number, None)
+        self._answers_since = asyncio.get_running_loop().time()
+        self.is_stalled = False
+        if search is not None:
+            search.end(answer, outcome)
+        self._on_change()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- the protocol
+        """Implement `asyncio.Protocol`."""
+        self.is_ready = False
+        self.began.set()
+        self.ended.set()
+        unanswered, self._unanswered = self._unanswered, {}
+        for search in unanswered.values():
+            search.end(None, "ended")
+        self._on_change()
+
+    def pass_on(self, search: PassedSearch) -> None:
+        """Send a search, with the options of its index if the process does not have them."""
+        key = search.message.key
+        try:
+            frames = encode(search.message)
+            if self._opened.get(key) is not search.options:
+                frames = encode(OpenIndex(key, search.options)) + frames
+        except FrameError:
+            search.end(None, "unavailable")
+            return
+        if not self._unanswered:
+            self._answers_since = asyncio.get_running_loop().time()
+        self._opened[key] = search.options
+        self._unanswered[search.message.number] = search
+        self._send(frames)
+
+    def notify(self, notice: Notice) -> None:
+        """Send a notice if the process has the index open."""
+        if notice.key in self._opened:
+            self._send(encode(notice))
+
+    def close_index(self, number: int, key: str) -> "asyncio.Future[None] | None":
+        """Close an index, and return a future that is done when the process has, or has ended; None if it is closed."""
+        if self._opened.pop(key, None) is None:
+            return None
+        closing = self._closings[number] = asyncio.get_running_loop().create_future()
+        self._send(encode(CloseIndex(number, key)))
+        return closing
+
+    def _send(self, frames: bytes) -> None:
+        if self._transport is None or self.ended.is_set():
+            return
+        self._transport.write(frames)
+        if self._transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
+            self.kill()
+
+    def check(self, now: float, stall_seconds: float, grace_seconds: float) -> None:
+        """End the searches whose deadline has passed, and those behind one that takes more than `stall_seconds`.
+
+        Kill the process if it does not answer a search within `grace_seconds` after its deadline. `now` is the time of
+        the event loop.
+        """
+        running: PassedSearch | None = None
+        for search in tuple(self._unanswered.values()):
+            if running is None:
+                running = search
+                self.is_stalled = self.is_stalled or now - self._answers_since > stall_seconds
+                if now > search.message.query.deadline + grace_seconds:
+                    self.kill()
+            elif self.is_stalled:
+                search.end(None, "late")
+            if now > search.message.query.deadline:
+                search.end(None, "late")
+
+    def kill(self) -> None:
+        """Kill the process, from any thread. Its connection is lost soon."""
+        with suppress(OSError):
+            self._process.kill()
+
+    def disconnect(self) -> None:
+        """Close the connection, at which the process ends after the search that it runs."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def end(self) -> str:
+        """Disconnect, wait for the end of the process, and return how it ended. To be called once."""
+        self.disconnect()
+        how = await asyncio.to_thread(self._wait)
+        closings, self._closings = self._closings, {}
+        for closing in closings.values():
+            if not closing.done():
+                closing.set_result(None)
+        return how
+
+    def _wait(self) -> str:
+        try:
+            code = self._process.wait(_ENDING_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            try:
+                code = self._process.wait(_KILL_SECONDS)
+            except subprocess.TimeoutExpired:
+                return "the system has not ended it yet"
+        with self._errors:
+            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            if self._has_begun:
+                # An error may quote the text of a search.
+                return how
+            self._errors.seek(0)
+            lines = self._errors.read(_MOST_ERROR_BYTES).decode("utf-8", "replace").strip().splitlines()
+        return f"{how}: {lines[-1][-200:]}" if lines else how
+
+
+def _start(command: Sequence[str]) -> tuple["subprocess.Popen[bytes]", IO[bytes], socket.socket]:
+    """Start a process; return it, its standard error, and the daemon's end of the socket pair. Blocks."""
+    ours, theirs = socket.socketpair()
+    errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed when the process has ended
+    try:
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
+                [*command, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                # A separate session: Ctrl-C at the terminal must reach only the daemon, which then ends its processes.
+                start_new_session=True,
+            )
+    except BaseException:
+        ours.close()
+        errors.close()
+        raise
+    ours.setblocking(False)
+    return process, errors, ours

@@ -1,0 +1,93 @@
+"""ReaderIndex: one SQLite index for the reader processes. The store tells it what happens to the file."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memoryd_server.agent.reader_processes import ReaderProcesses
+from memoryd_server.readers import IndexOptions, ReleaseMemory, ResetVectors, Search, VectorsChanged
+from memoryd_server.search import RankingConfig, SearchAnswer, SearchQuery
+from memoryd_server.store import VectorIdentity
+
+MOST_CHANGED_VECTORS = 10_000
+"""More changed vectors than this are loaded again by the next search."""
+
+
+class ReaderIndex:
+    """The index `key` for `processes`, which search it while the store has it open for writing.
+
+    `options` are complete except for the file, which `opened` sets. `search` and `answers` are for the event loop's
+    thread; the other methods are for the writer thread of the store.
+    """
+
+    def __init__(self, processes: ReaderProcesses, key: str, options: IndexOptions) -> None:
+        self._processes, self._key, self._options = processes, key, options
+        self._file: tuple[Path, tuple[int, int] | None] | None = None
+        self._is_idle = True
+
+    @property
+    def answers(self) -> bool:
+        """Whether a process is expected to answer a search."""
+        return self._file is not None and self._processes.answers
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no process has searched the index since its memory was released."""
+        return self._is_idle
+
+    async def search(
+        self,
+        query: SearchQuery,
+        vector: NDArray[np.float32] | None,
+        no_vector: str,
+        *,
+        identity: VectorIdentity | None,
+        ranking: RankingConfig,
+    ) -> SearchAnswer | None:
+        """Return the answer of a process as `SearchEngine.search` does; None if the daemon has to search itself."""
+        # Nothing is awaited until the search is passed: `close` follows it then.
+        file = self._file
+        if file is None:
+            return None
+        options = self._options
+        if (options.path, options.file_id) != file or options.ranking is not ranking:
+            path, file_id = file
+            options = self._options = replace(options, path=path, file_id=file_id, ranking=ranking)
+        vector_bytes = None if vector is None else vector.tobytes()
+        message = Search(self._processes.new_number(), self._key, query, vector_bytes, no_vector, identity)
+        try:
+            return await self._processes.search(options, message)
+        finally:
+            # Not before: the memory may be released while the search waits.
+            self._is_idle = False
+
+    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
+        """Let the processes search this file."""
+        self._file = path, file_id
+
+    def close(self) -> None:
+        """Wait until no process has the file or its log open. No process opens it again until `opened` is called."""
+        if self._file is not None:
+            self._file = None
+            self._processes.close_index(self._key)
+            self._is_idle = True
+
+    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+        """Pass on which vectors a commit has changed."""
+        if len(added) + len(removed) > MOST_CHANGED_VECTORS:
+            self.reset()
+        else:
+            self._processes.notify(VectorsChanged(self._key, tuple(added), tuple(removed)))
+
+    def reset(self) -> None:
+        """Pass on that a commit has replaced the vectors."""
+        self._processes.notify(ResetVectors(self._key))
+
+    def release_memory(self) -> None:
+        """Release the memory of the index in the processes, and close its files there."""
+        if not self._is_idle:
+            self._is_idle = True
+            self._processes.notify(ReleaseMemory(self._key))

@@ -1,0 +1,65 @@
+"""OutsideReaders: the readers of an index in other processes, which have to close the file before it is replaced."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from memoryd_server.sqlite.vector_rows import VectorObserver
+
+
+class OutsideReaders(VectorObserver, Protocol):
+    """The readers of one index in other processes. For the writer thread of the index.
+
+    As a `VectorObserver`, it is told about each commit that changes vectors.
+    """
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no reader is open."""
+
+    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
+        """Let readers open this file. `file_id` is its device and inode, None if they are not compared."""
+
+    def close(self) -> None:
+        """Wait until every reader is closed; none is opened before `opened` is called again. Idempotent."""
+
+    def release_memory(self) -> None:
+        """Release what idle readers hold in memory."""
+
+
+class NoOutsideReaders:
+    """No other process reads the index."""
+
+    is_idle = True
+
+    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
+        """Ignored."""
+
+    def close(self) -> None:
+        """Ignored."""
+
+    def release_memory(self) -> None:
+        """Ignored."""
+
+    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+        """Ignored."""
+
+    def reset(self) -> None:
+        """Ignored."""
+
+
+class VectorObservers:
+    """Passes each change of vectors to several observers."""
+
+    def __init__(self, observers: Sequence[VectorObserver]) -> None:
+        self._observers = observers
+
+    def apply(self, added: Mapping[int, bytes], removed: Collection[int]) -> None:
+        """Implement `VectorObserver`."""
+        for observer in self._observers:
+            observer.apply(added, removed)
+
+    def reset(self) -> None:
+        """Implement `VectorObserver`."""
+        for observer in self._observers:
+            observer.reset()

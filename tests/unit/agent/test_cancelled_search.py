@@ -41,7 +41,7 @@ async def test_a_failed_keyword_search_of_a_cancelled_call_is_not_reported():
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
     query = SearchQuery("heron", 6, None, False, (), SearchMode.HYBRID, 700, False, None, time.monotonic())
     with ThreadPoolExecutor(1) as quick:
-        index = SimpleNamespace(quick=quick, embedding=SlowEmbedding(), record_search=lambda: None)
+        index = SimpleNamespace(quick=quick, readers=None, embedding=SlowEmbedding(), record_search=lambda: None)
         search = asyncio.create_task(IndexSearch(index, LateEngine(), SharedReranking()).search(query))
         await index.embedding.began.wait()
         search.cancel()

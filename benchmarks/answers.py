@@ -3,9 +3,9 @@
     python benchmarks/answers.py record --data ../shared/eval/data --state DIR --out FILE [--mode hybrid] [--model GGUF]
     python benchmarks/answers.py compare OLD NEW
 
-For a change that must not change any answer, such as one for speed. `record` indexes the golden sets and two larger
-memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Concurrent calls
-(`--callers 16`) must have the same answers. A second run with the same DIR uses the indexes again, unless `--rebuild`
+Use it to check that a change, such as an optimization, changes no answer. `record` indexes the golden sets and two
+larger memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Concurrent
+calls (`--callers 16`) must get the same answers. A second run with the same DIR reuses the indexes, unless `--rebuild`
 is given, and embeds only queries.
 
 Without `--mode hybrid`, only keyword search runs. In hybrid search, `--model` embeds the memories of `--model-for`, and
@@ -47,7 +47,7 @@ from memoryd.client import MemorydClient, MemorydError, connect
 from memoryd_server.cli.local_daemon import local_daemon
 from memoryd_server.settings import load
 
-# These differ between runs whose answers are equal.
+# Fields that may differ between equal answers.
 _IGNORED = frozenset({"elapsed", "index_revision"})
 _DIMENSIONS = 384
 # Small sets in English, for which a small model has useful vectors.
@@ -60,7 +60,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A value that differs: the call, the path of the value in the answer, and both values; None if it is missing."""
+    """A value that differs: the call, the path of the value in the line, and both values; None for a missing one."""
 
     call: str
     path: str
@@ -72,7 +72,7 @@ class Difference:
 
 
 def differences(old: Path, new: Path) -> Iterator[Difference]:
-    """Yield the first difference of each call that is not equal in two files, in the order of the old file.
+    """Yield the first difference of each call whose answers differ in two files, in the order of the old file.
 
     Calls that only the new file has follow at the end.
     """
@@ -133,7 +133,7 @@ def compare(old: Path, new: Path, most: int) -> int:
 
 
 def answer_values(value: Any) -> Any:
-    """Return the JSON values of an answer without those that differ between equal answers."""
+    """Return the JSON values of an answer without the fields that may differ between equal answers."""
     if isinstance(value, dict):
         return {key: answer_values(each) for key, each in value.items() if key not in _IGNORED}
     return [answer_values(each) for each in value] if isinstance(value, list) else value
@@ -181,7 +181,7 @@ def _lines(
 
 
 def _turn(place: int, callers: int, count: int) -> int:
-    """Return the turn of a call, if each caller has a consecutive part of the calls."""
+    """Return the turn of a call if the calls are divided into one consecutive part per caller."""
     return place % (-(-count // callers))
 
 
@@ -217,7 +217,7 @@ def _random_vector(word: str) -> NDArray[np.float64]:
 
 @contextmanager
 def _embedding(options: argparse.Namespace, state: Path, memories: Sequence[Memory]) -> Iterator[dict[str, Any]]:
-    """Yield the settings of embeddings of each agent, while the providers run."""
+    """Run the embedding providers, and yield the embedding settings of each agent."""
     if options.mode != "hybrid":
         yield {memory.agent: {"provider": "none", "fallback": "none"} for memory in memories}
         return
@@ -235,7 +235,7 @@ def _daemon(
 ) -> Iterator[MemorydClient]:
     """Yield a client of a daemon in this process with these settings of `memorySearch`, some of them by agent."""
     config = write_settings(state, memories, search, embedding)
-    # The variables of the shell do not count.
+    # Environment variables are ignored.
     settings = load(environ={}, home=state, flags={"state_dir": state, "config": config})
     with local_daemon(settings, background=False) as (_, address), connect(address, token="") as client:
         yield client

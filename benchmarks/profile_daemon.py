@@ -1,7 +1,7 @@
 """`memoryd` with timers around the functions of `profile_stages.py`: `python benchmarks/profile_daemon.py serve ...`.
 
-Another process controls the timers over the Unix socket named by PROFILE_SOCKET: the answer to "end"
-has the calls since "begin", or since the start of the process.
+Another process controls the timers over the Unix socket at the path in the environment variable PROFILE_SOCKET. The
+answer to "end" contains the timed calls since "begin", or since the start of the process.
 """
 
 import os
@@ -14,12 +14,12 @@ from profile_timer import Timer, time_stages
 
 from memoryd_server import settings
 
-# As `memoryd serve` does before gRPC is imported. Earlier versions, which can be profiled too, do not have it.
+# `memoryd serve` calls this before it imports gRPC. Earlier versions, which can be profiled too, do not have it.
 getattr(settings, "use_one_grpc_thread", lambda: None)()
 
 import grpc  # noqa: E402
 
-import memoryd_server.app  # noqa: E402, F401 -- imports what the stages time
+import memoryd_server.app  # noqa: E402, F401 -- imports the functions that the stages time
 from memoryd_server.cli import run  # noqa: E402
 
 # Methods whose messages are converted within a stage.
@@ -40,7 +40,7 @@ def time_messages(timer: Timer) -> None:
 
 
 class Control(threading.Thread):
-    """Answers the process that measures."""
+    """A thread that answers the commands of the process that measures."""
 
     def __init__(self, timer: Timer, path: str) -> None:
         super().__init__(daemon=True)

@@ -1,8 +1,8 @@
 """Write the figures of the last profile into docs/performance.md: `python benchmarks/profile_page.py [--check]`.
 
 Each place has two markers, `<!-- profile: NAME -->` and `<!-- /profile -->`; the lines between them come from
-benchmarks/results/profile.json, which `make profile` writes. `--check` changes nothing and fails if the page has other
-lines than it would have.
+benchmarks/results/profile.json, which `make profile` writes. `--check` changes nothing and fails if the page differs
+from the results.
 """
 
 import argparse
@@ -26,7 +26,7 @@ TITLES = {
     "p99_ms": "99th percentile, ms",
     "cpu_ms": "CPU time, ms",
     "cpu_seconds": "CPU time, s",
-    "peak_rss_mib": "memory at most, MiB",
+    "peak_rss_mib": "peak memory, MiB",
     "searches_per_second": "searches per second",
 }
 
@@ -55,7 +55,7 @@ def blocks(text: str) -> list[str]:
 
 
 def conditions(results: Results) -> str:
-    """Return a list of what the figures depend on."""
+    """Return a list of the conditions under which the figures were measured."""
     lines = [
         f"Machine: {results['machine']}, {results['processors']} processors, Python {results['python']}.",
         f"Vectors: {results['dimensions']} dimensions.",
@@ -91,7 +91,7 @@ def operation_table(operation: Operation) -> Callable[[Results], str]:
         ]
         lines.append(_line("**sum**", sums))
         lines.append(_line("**without timers**", [runs[mode] for mode in MODES]))
-        return table(("stage", *(f"{mode}, {kind}" for mode in MODES for kind in ("ms", "CPU ms"))), lines)
+        return table(("stage", *(f"{mode}, {kind}" for mode in MODES for kind in ("wall ms", "CPU ms"))), lines)
 
     return rows
 
@@ -102,7 +102,7 @@ def _line(title: str, figures: list[Mapping[str, float] | None]) -> list[str]:
 
 
 def latencies(results: Results) -> str:
-    """Return a table of what a caller waits for."""
+    """Return a table of the latencies that a caller measures."""
     lines = [
         (operation.title, mode, number(figures["p50_ms"]), number(figures["p99_ms"]))
         for operation in OPERATIONS
@@ -113,8 +113,15 @@ def latencies(results: Results) -> str:
 
 
 def load(results: Results) -> str:
-    """Return a table of the searches of many callers."""
-    heads = ("mode", "searches per second", "median, ms", "99th percentile, ms", "CPU ms", "CPU ms of the callers")
+    """Return a table of the searches of 64 concurrent callers."""
+    heads = (
+        "mode",
+        "searches per second",
+        "median, ms",
+        "99th percentile, ms",
+        "CPU ms per search, daemon",
+        "CPU ms per search, callers",
+    )
     keys = ("searches_per_second", "p50_ms", "p99_ms", "cpu_ms", "client_cpu_ms")
     runs = results["runs"][LOAD]
     return table(heads, [(mode, *(number(runs[mode][key]) for key in keys)) for mode in MODES])
@@ -122,7 +129,7 @@ def load(results: Results) -> str:
 
 def first_index(results: Results) -> str:
     """Return a table of the first index as a whole."""
-    heads = ("mode", "chunks", "CPU time, s", "time, s", "memory at most, MiB")
+    heads = ("mode", "chunks", "CPU time, s", "wall time, s", "peak memory, MiB")
     keys = ("chunks", "cpu_seconds", "wall_seconds", "peak_rss_mib")
     runs = results["runs"]["first_index"]
     return table(heads, [(mode, *(number(runs[mode][key]) for key in keys)) for mode in MODES])

@@ -1,12 +1,12 @@
 """Measure what a search, an indexed file and an appended note cost, by stage: `python benchmarks/profile_path.py`.
 
 Two daemons serve copies of the same index, in turn, in rounds: one as it is, for latencies and CPU time, and one with
-timers around the functions of `profile_stages.py`. The sum of the stages is compared with the first daemon. With
-vectors of 768 dimensions of a provider on loopback; the vectors of the queries are cached. Also measured: 64 callers,
-in another process on the same cores, and the CPU time and memory of the first index.
+timers around the functions of `profile_stages.py`. The sum of the stages is compared with the total of the first
+daemon. A provider on loopback makes vectors of 768 dimensions; the vectors of the queries are cached. Also measured:
+searches of 64 callers, in another process on the same cores, and the CPU time and memory of the first index.
 
 Prints a line for each part, and writes benchmarks/results/profile.json and the tables of docs/performance.md. With
-`--only PART` or `--only PART/MODE`, the other runs of the file are kept. With `--data`, the indexes of this run are
+`--only PART` or `--only PART/MODE`, the other runs in the file are kept. With `--data`, the indexes of this run are
 kept in a folder for the next run.
 """
 
@@ -65,7 +65,7 @@ CALLERS = 64
 ATTEMPTS = 3
 NOT_COPIED = shutil.ignore_patterns("*.sock", "*.lock", "complete")
 LOAD_CHUNKS = 15_000
-# The port is part of the identity of the vectors.
+# The same for all runs, because the port is part of the identity of the vectors, which --data keeps.
 PORT = 18_768
 
 
@@ -79,7 +79,7 @@ def settings(provider: LoopbackProvider | None) -> str:
 
 @contextmanager
 def provider_of(mode: str, *, prepared: bool) -> Iterator[LoopbackProvider | None]:
-    """Serve the provider of a mode; with `prepared`, its vectors take no time."""
+    """Serve the embedding provider of a mode; with `prepared`, it returns vectors that were computed in advance."""
     if mode != HYBRID:
         yield None
         return
@@ -90,7 +90,7 @@ def provider_of(mode: str, *, prepared: bool) -> Iterator[LoopbackProvider | Non
 
 
 class Indexes:
-    """Indexed workspaces, each made once in `folder`, and copies of them."""
+    """Indexed workspaces, each created once in `folder`, and copies of them that daemons serve."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -162,7 +162,7 @@ class Profile:
 
         def append(daemon: ProfiledDaemon) -> Callable[[], Any]:
             number = next(numbers)
-            # Another log after a few hundred lines, the length of a typical day.
+            # 400 lines per file, as in the log of a typical day.
             path = f"memory/profile-{number // 400}.md"
             return lambda: daemon.client.append(path=path, text=f"- noted {number} by the profile", timeout=60)
 
@@ -267,7 +267,10 @@ class Profile:
         }
 
     def part(self, name: str, mode: str) -> dict[str, Any]:
-        """Measure a part by its name; again if other work of the machine disturbed it, so that its sum differs."""
+        """Measure a part by its name, up to `ATTEMPTS` times until its stages add up; return the attempt closest to it.
+
+        Other work of the machine can disturb an attempt.
+        """
         if name == LOAD:
             return self.load(mode)
         operation = next(each for each in OPERATIONS if each.name == name)

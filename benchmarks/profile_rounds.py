@@ -1,4 +1,4 @@
-"""Rounds of calls of a daemon, as it is or with timers, and the mean cost of a call by stage."""
+"""Rounds of calls to a daemon, as it is or with timers, and the mean cost of a call by stage."""
 
 import statistics
 import time
@@ -18,7 +18,7 @@ from profile_stages import Operation
 
 from memoryd.client import MemorydClient
 
-# The largest share of the time that a stage may have that the operation does not name.
+# A stage that the operation does not list may take at most this share of a call's wall time.
 MOST_OF_OTHERS = 0.05
 PROGRAM = Path(__file__).with_name("profile_daemon.py")
 
@@ -42,7 +42,7 @@ class ProfiledDaemon:
         self._health.Check(health_pb2.HealthCheckRequest())
 
     def ask(self, command: str) -> Any:
-        """Send a command to the timers."""
+        """Send a command to the timers, and return their report."""
         assert self._control is not None
         self._control.send(command)
         return self._control.recv()
@@ -55,13 +55,13 @@ class ProfiledDaemon:
 
 def cpu_ns(pid: int) -> int:
     """Return the CPU time of another process with the resolution of its clock; psutil's is 10 ms."""
-    # As clock_getcpuclockid(3) makes the clock of a process.
+    # The clock id of a process, computed as clock_getcpuclockid(3) does.
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
 @dataclass(frozen=True)
 class Call:
-    """The milliseconds of one call, and of its stages in the daemon with timers."""
+    """The wall time of one call in milliseconds, and of its stages in the daemon with timers."""
 
     wall_ms: float
     stages: dict[str, float] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Round:
-    """Calls one after the other, and the mean milliseconds of the daemon's CPU time of one of them, by stage."""
+    """Sequential calls, and the daemon's mean CPU time per call in milliseconds, in total and by stage."""
 
     calls: list[Call]
     cpu_ms: float
@@ -77,21 +77,21 @@ class Round:
 
 
 def plain_round(daemon: ProfiledDaemon, calls: list[Callable[[], Any]]) -> Round:
-    """Make calls of a daemon without timers."""
+    """Make calls to a daemon without timers."""
     began = cpu_ns(daemon.daemon.pid)
     found = [Call((ended - start) / 1e6) for start, ended in intervals(calls)]
     return Round(found, (cpu_ns(daemon.daemon.pid) - began) / 1e6 / len(calls))
 
 
 def timed_round(daemon: ProfiledDaemon, calls: list[Callable[[], Any]]) -> Round:
-    """Make calls of a daemon with timers."""
+    """Make calls to a daemon with timers."""
     daemon.ask("begin")
     made = intervals(calls)
     return round_of(daemon.ask("end"), made)
 
 
 def intervals(calls: list[Callable[[], Any]]) -> list[tuple[int, int]]:
-    """Make calls; return when each began and ended."""
+    """Make calls; return the times at which each began and ended (`time.perf_counter_ns`)."""
     found = []
     for call in calls:
         began = time.perf_counter_ns()
@@ -101,9 +101,10 @@ def intervals(calls: list[Callable[[], Any]]) -> list[tuple[int, int]]:
 
 
 def round_of(report: dict[str, Any], made: list[tuple[int, int]], units: int = 1) -> Round:
-    """Return the calls of a report of the timers, which began and ended then, without the cost of the timers.
+    """Return the calls of a report of the timers, without the cost of the timers.
 
-    The clock of the timers is that of this process. Each call is one of `units` units.
+    `made` has the beginning and the end of each call; the timers use the same clock as this process. A call that
+    consists of `units` operations, such as the files of a first index, is divided by their number.
     """
     starts = [began for began, _ in made]
     stages: list[Counter[str]] = [Counter() for _ in made]
@@ -122,7 +123,7 @@ def round_of(report: dict[str, Any], made: list[tuple[int, int]], units: int = 1
 
 
 def typical(rounds: list[Round]) -> Call:
-    """Return the mean of the half of all calls with medium wall times."""
+    """Return the interquartile mean of the calls: the mean of the middle half, ordered by wall time."""
     calls = sorted((call for each in rounds for call in each.calls), key=lambda call: call.wall_ms)
     calls = calls[len(calls) // 4 : len(calls) - len(calls) // 4]
     names = {name for call in calls for name in call.stages}
@@ -131,7 +132,7 @@ def typical(rounds: list[Round]) -> Call:
 
 
 def mean_cpu(rounds: list[Round], stage: str = "") -> float:
-    """Return the CPU milliseconds of one call, or of a stage of it."""
+    """Return the mean CPU time of a call, or of one of its stages, in milliseconds."""
     return statistics.fmean(each.stages.get(stage, 0.0) if stage else each.cpu_ms for each in rounds)
 
 
@@ -140,10 +141,10 @@ def stages_of(
 ) -> dict[str, dict[str, float]]:
     """Return the wall and CPU time of each stage.
 
-    `floors` are stages that were measured without timers. What no stage measured is the stage "waits".
+    `floors` are stages that were measured without timers. The stage "waits" is the time that no other stage measured.
 
     Raises:
-        RuntimeError: a stage was not measured, or another one has a share of the time.
+        RuntimeError: a stage was not measured, or a stage of another operation took more than `MOST_OF_OTHERS`.
     """
     call = typical(timed)
     names = operation.stages_of(mode)
@@ -153,10 +154,13 @@ def stages_of(
             f"no function of {', '.join(sorted(missing))} was called in {operation.name}/{mode}: name the functions "
             "that do its work in benchmarks/profile_stages.py"
         )
-    # Such as the search by which the daemon checks its health.
+    # A smaller share is allowed, for example the search by which the daemon checks its health.
     other = {name for name in {*call.stages} - wanted if call.stages[name] > MOST_OF_OTHERS * call.wall_ms}
     if other:
-        raise RuntimeError(f"{', '.join(sorted(other))} is no stage of {operation.name}/{mode} in profile_stages.py")
+        raise RuntimeError(
+            f"{', '.join(sorted(other))} is no stage of {operation.name}/{mode}, but took more than "
+            f"{MOST_OF_OTHERS:.0%} of a call: add it to the operation in benchmarks/profile_stages.py"
+        )
     found = {name: (call.stages[name], mean_cpu(timed, name)) for name in wanted}
     found |= {name: (typical(rounds).wall_ms, mean_cpu(rounds)) for name, rounds in floors.items()}
     measured_wall, measured_cpu = (sum(times) for times in zip(*found.values(), strict=True))
@@ -167,7 +171,7 @@ def stages_of(
 def summary(
     operation: Operation, mode: str, rounds: list[Round], timed: list[Round], floors: dict[str, list[Round]]
 ) -> dict[str, Any]:
-    """Return the figures of an operation in one mode."""
+    """Return the figures of an operation in one mode, in milliseconds per call."""
     times = [call.wall_ms for each in rounds for call in each.calls]
     return {
         "wall_ms": round(typical(rounds).wall_ms, 4),

@@ -1,8 +1,8 @@
 """The stages of a search, of an indexed file and of an appended note: what they are, and the functions that are timed.
 
-A stage is the time within its functions, without that within the functions of other stages. The functions are public
-ones of memoryd, named as `module:Class.method`. `profile_daemon.py` wraps them, and ends with an error if one of them
-does not exist.
+The time of a stage is the time spent in its functions, excluding the functions of other stages that they call. The
+functions are public ones of memoryd, named as `module:Class.method`. `profile_daemon.py` wraps them, and ends with an
+error if one of them does not exist.
 """
 
 from collections.abc import Mapping
@@ -35,9 +35,9 @@ class Stage:
 STAGES = (
     Stage(
         "call",
-        "floor of a call",
-        "A call of `grpc.health.v1.Health/Check`, the cheapest one: the client, the socket, gRPC in both processes, "
-        "authorization, the log and the limits. Measured in the daemon without timers.",
+        "call overhead",
+        "The cost of any call, measured with `grpc.health.v1.Health/Check`: the client, the socket, gRPC in both "
+        "processes, authorization, the log and the limits. Measured in the daemon without timers.",
     ),
     Stage(
         "start",
@@ -47,7 +47,7 @@ STAGES = (
     Stage(
         "request",
         "request",
-        "The request's bytes into the internal request, and its validation.",
+        "Converting the request's bytes into the internal request, and validating it.",
         (
             "memoryd_server.rpc.requests:search_request",
             "memoryd_server.rpc.requests:append_request",
@@ -58,8 +58,8 @@ STAGES = (
     Stage(
         "waits",
         "threads and waits",
-        "What is left: admission, the opening of the agent, the hand-over to a worker thread and back, waits for the "
-        "interpreter lock, and the event loop.",
+        "The time that no other stage measures: admission, the opening of the agent, the hand-over to a worker thread "
+        "and back, waits for the interpreter lock, and the event loop.",
     ),
     Stage(
         "query_vector",
@@ -87,7 +87,7 @@ STAGES = (
     Stage(
         "frequencies",
         "keyword: frequencies",
-        "In how many chunks each term of the query occurs.",
+        "The number of chunks in which each term of the query occurs.",
         (
             "memoryd_server.sqlite.reader:SqliteReader.frequencies",
             "memoryd_server.sqlite.reader:SqliteReader.keyword_chunks",
@@ -142,7 +142,7 @@ STAGES = (
     Stage(
         "windows",
         "windows",
-        "The best window of lines of the first candidates.",
+        "Finding the best window of lines in each of the first candidates.",
         ("memoryd_server.search.windows:window_scores",),
     ),
     Stage(
@@ -158,7 +158,7 @@ STAGES = (
     Stage(
         "file_checks",
         "file checks",
-        "Whether the files of the results exist and are as they were when they were indexed.",
+        "Checking that the files of the results exist and have not changed since they were indexed.",
         ("memoryd_server.search.file_check:check_files",),
     ),
     Stage(
@@ -190,13 +190,13 @@ STAGES = (
     Stage(
         "answer",
         "answer",
-        "The internal answer into a protobuf message, and its bytes.",
+        "Converting the internal answer into a protobuf message, and serializing it.",
         ("memoryd_server.rpc.responses:search_response", "memoryd_server.rpc.responses:append_response"),
     ),
     Stage(
         "file_write",
-        "write of the file",
-        "The text appended to the file and synced to the disk.",
+        "file write",
+        "Appending the text to the file, and syncing the file to the disk.",
         ("memoryd_server.writing.append:Appender.append",),
     ),
     Stage(
@@ -217,13 +217,13 @@ STAGES = (
     Stage(
         "chunks",
         "chunks",
-        "The front matter and the chunks of the file.",
+        "Parsing the front matter of the file, and dividing the file into chunks.",
         ("memoryd_server.chunk.memory:memory_chunks", "memoryd_server.chunk.front_matter:split_front_matter"),
     ),
     Stage(
         "tokens",
         "tokens",
-        "The language of the file, and the tokens of its chunks for the keyword index.",
+        "Detecting the language of the file, and computing the tokens of its chunks for the keyword index.",
         ("memoryd_server.store.rows:keyword_tokens", "memoryd_server.store.rows:language_of"),
     ),
     Stage(
@@ -235,7 +235,7 @@ STAGES = (
     Stage(
         "write",
         "rows and keyword index",
-        "Writing the rows, the keyword index and the vectors of unchanged texts; the commit.",
+        "Writing the rows, the keyword index and the vectors of unchanged texts, and the commit.",
         (
             "memoryd_server.sqlite.writer:SqliteWriter.write",
             "memoryd_server.sqlite.writer:SqliteWriter.touch",
@@ -256,8 +256,8 @@ STAGES = (
     ),
     Stage(
         "cache",
-        "cache of embeddings",
-        "Looking up and storing vectors in the cache.",
+        "embedding cache",
+        "Looking up and storing vectors in the embedding cache.",
         (
             "memoryd_server.sqlite.embedding_cache:EmbeddingCache.get",
             "memoryd_server.sqlite.embedding_cache:EmbeddingCache.put",
@@ -269,7 +269,7 @@ STAGES = (
     Stage(
         "provider",
         "provider",
-        "The calls of the provider: requests, the wait for the responses, and their vectors.",
+        "The calls to the provider: sending requests, waiting for responses, and decoding their vectors.",
         ("memoryd_server.providers.remote:RemoteProvider.embed_documents",),
         ("memoryd_server.providers.http_client:HttpClient.post", "memoryd_server.vectors:unit"),
         hybrid_only=True,
@@ -277,7 +277,7 @@ STAGES = (
     Stage(
         "put_vectors",
         "vectors of the index",
-        "Writing the vectors into the index, and their mean; the commits.",
+        "Writing the vectors and their mean to the index, and the commits.",
         (
             "memoryd_server.sqlite.writer:SqliteWriter.put_vectors",
             "memoryd_server.sqlite.writer:SqliteWriter.begin_vectors",
@@ -288,7 +288,7 @@ STAGES = (
     Stage(
         "embedding",
         "rest of the embedding",
-        "The rest of the embedding run: which texts are sent, and the state of the vectors.",
+        "The rest of the embedding run: choosing the texts to send, and recording the state of the vectors.",
         ("memoryd_server.embedding.embedder:Embedder.run",),
         hybrid_only=True,
     ),
@@ -321,7 +321,7 @@ _SYNC = (
 
 @dataclass(frozen=True)
 class Operation:
-    """What is profiled: its name in the results, its title, what one of it is called, and its stages in order."""
+    """A profiled operation: its name in the results, its title, the name of one unit, and its stages in order."""
 
     name: str
     title: str
@@ -361,18 +361,18 @@ FIRST_INDEX = Operation(
     "first_index", "First index of 10,000 files of 1.5 KB", "file", ("start", "waits", *_SYNC), 10_000
 )
 CHANGED_FILE = Operation(
-    "changed_file", "Sync of 15,000 chunks with one changed file of ten", "sync", ("waits", *_SYNC)
+    "changed_file", "Sync of 15,000 chunks after one file of ten chunks changed", "sync", ("waits", *_SYNC)
 )
 APPENDED_NOTE = Operation(
     "appended_note",
-    "MemoryAppend of a line, indexed, with 15,000 chunks",
+    "MemoryAppend of a line to an index of 15,000 chunks",
     "call",
     ("call", "request", "waits", "file_write", *_SYNC, "answer"),
 )
 OPERATIONS = (*SEARCHES, FIRST_INDEX, CHANGED_FILE, APPENDED_NOTE)
 LOAD = "load"
 
-# The bounds of the figures, by operation and mode. `cpu_seconds` and `peak_rss_mib` are those of all files.
+# The targets of the figures, by operation and mode. `cpu_seconds` and `peak_rss_mib` are totals of the first index.
 TARGETS: dict[str, dict[str, float]] = {
     "search_1500/hybrid": {"p50_ms": 2.5},
     "search_15000/keyword": {"p50_ms": 2.2, "cpu_ms": 2.0},

@@ -1,4 +1,4 @@
-"""A timer of nested functions: wall and CPU time of each stage, without the stages that its functions call.
+"""A timer of nested functions: wall and CPU time of each stage, excluding the stages that its functions call.
 
 A timed call costs about a microsecond. The cost is measured when the timer is created, and subtracted.
 """
@@ -22,7 +22,7 @@ _CALLS_OF_CALIBRATION = 20_000
 
 @dataclass(frozen=True)
 class TimedCall:
-    """One call of a stage: when it began (`time.perf_counter_ns`), and its own nanoseconds."""
+    """One call of a stage: when it began (`time.perf_counter_ns`), and its times without those of nested calls."""
 
     stage: str
     began_ns: int
@@ -31,7 +31,7 @@ class TimedCall:
 
 
 class _Frame:
-    """A timed call under way."""
+    """A timed call that has not returned yet."""
 
     __slots__ = ("calls_inside", "cpu_inside", "cpu_ns", "stage", "wall_inside", "wall_ns")
 
@@ -65,7 +65,7 @@ class Timer:
         frame = stack.pop()
         wall_ns -= frame.wall_ns
         cpu_ns -= frame.cpu_ns
-        # The thread that waits for this one counts the wall time.
+        # The wall time is counted by the thread that waits for this one.
         own_ns = 0 if on_other_thread and not stack else wall_ns - frame.wall_inside
         self._local.calls.append((frame.stage, frame.wall_ns, own_ns, cpu_ns - frame.cpu_inside, frame.calls_inside))
         if stack:
@@ -88,7 +88,7 @@ class Timer:
         return call
 
     def timed_context(self, stage: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `function`, which makes a context manager; its beginning and its end are timed, not its block."""
+        """Return `function`, which returns a context manager. Entering and leaving it are timed, the block is not."""
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -97,7 +97,7 @@ class Timer:
         return call
 
     def take(self) -> list[TimedCall]:
-        """Return the calls since the last time, without the cost of the timer within them."""
+        """Return the calls since the last `take`, without the cost of the timer within them."""
         found = []
         for calls in self._threads:
             for stage, began_ns, wall_ns, cpu_ns, calls_inside in calls:
@@ -108,7 +108,7 @@ class Timer:
 
     @property
     def call_ns(self) -> float:
-        """The cost of one timed call."""
+        """The cost of timing one call, in nanoseconds."""
         return self._own_ns + self._outer_ns
 
     def _calibrate(self) -> None:
@@ -125,7 +125,7 @@ class Timer:
                 function()
             return (time.perf_counter_ns() - began) / _CALLS_OF_CALIBRATION
 
-        # The least of several, because other processes can only add to it.
+        # The minimum of several measurements, because other processes can only increase them.
         whole, own = [], []
         for _ in range(5):
             whole.append(nanoseconds(timed) - nanoseconds(nothing))

@@ -1,4 +1,4 @@
-"""The memory of processes, and that of the vectors of an index, as a copy of each process and in shared memory."""
+"""Measure the memory of processes, and of the vectors of an index: a private copy per process, and shared memory."""
 
 import multiprocessing
 from multiprocessing.connection import Connection
@@ -16,7 +16,7 @@ PROCESSES = 2
 
 
 def memory_mib(pid: int) -> dict[str, float]:
-    """Return the resident, proportional and private memory of a process; shared pages count in part in the second."""
+    """Return the resident, proportional and private memory (RSS, PSS and USS) of a process in MiB."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text("ascii").splitlines()[1:]
     kib = {line.split(":")[0]: int(line.split()[1]) for line in lines}
     private = kib["Private_Clean"] + kib["Private_Dirty"]
@@ -24,8 +24,8 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 
 def vectors_in_memory(index: Path, dimensions: int) -> dict[str, Any]:
-    """Return how much memory the vectors of an index take, and what each of two processes adds for them."""
-    # It starts no process, and this module is imported by the processes below.
+    """Return the memory that the vectors of an index take, and by how much each of two processes grows, in MiB."""
+    # Imported here, because the spawned processes import this module and do not need `reader_server`.
     from reader_server import ReadingStore, VectorIndex  # noqa: PLC0415
 
     vectors = VectorIndex(sqlite_vec=False, extension_path=None, memory_budget_bytes=2**30)
@@ -44,7 +44,7 @@ def vectors_in_memory(index: Path, dimensions: int) -> dict[str, Any]:
 
 
 def _added(size: int, *, shared: bool) -> list[float]:
-    """Return the PSS that each of two processes adds when it reads all `size` bytes, its own or shared ones."""
+    """Return by how many MiB the PSS of each of two processes grows when it reads all bytes, as a copy or shared."""
     block = SharedMemory(create=True, size=size)
     try:
         block.buf[:size] = np.random.default_rng(1).bytes(size)
@@ -60,7 +60,7 @@ def _added(size: int, *, shared: bool) -> list[float]:
             ours.send(None)
         for ours, _ in pipes:
             ours.recv()
-        # The page tables of this process no longer count, else it would share the pages too.
+        # Otherwise PSS would also divide the pages by this process, which has them mapped.
         block.close()
         after = [memory_mib(process.pid)["pss"] for process in processes]
         for (ours, _), process in zip(pipes, processes, strict=True):

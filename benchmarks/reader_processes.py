@@ -10,11 +10,13 @@ the same cores; it is benchmarks/load/client.py or, if Go is installed, the chea
   `sockets`: each has its own socket, and the caller distributes its connections evenly.
 - `front_2`: one process accepts the calls and passes each to one of two workers, so that one socket and one connection
   suffice.
-- `workers_2`: the same, but only the query and the answer are passed on; the first process does the rest of each call.
+- `workers_2`: the same, but the first process passes on only the query and gets back its answer; it does the rest of
+  each call itself.
 
 Each name ends with the number of connections. All variants are measured in each round, in turn, and a ratio is the
-median of the ratios of the rounds. `other_cores` is the processor time of everything else on the machine: the figures
-count only if it is about zero. `bound` is what all cores could answer with the processor time of a search.
+median of the ratios of the rounds. `other_cores` is the number of cores that all other processes of the machine used:
+the figures are valid only if it is about zero. `bound` is the number of searches per second that all cores could
+answer if they were always busy, computed from the CPU time of a search.
 
 Prints JSON and writes it to benchmarks/results/reader_processes.json. With `--only`, the other parts are kept.
 """
@@ -52,7 +54,7 @@ QUESTIONS = 400
 WARM_SECONDS = 3.0
 TARGET_RATIO = 1.6
 CORES = os.cpu_count() or 1
-# In each pair: the variant, and the one that it is compared with.
+# Pairs of a variant and the variant that it is compared with.
 PAIRS = (
     ("readers_2_tcp_64", "daemon_tcp_64"),
     ("readers_3_tcp_64", "daemon_tcp_64"),
@@ -62,7 +64,7 @@ PAIRS = (
     ("workers_2_socket_1", "daemon_socket_1"),
     ("readers_2_tcp_1", "daemon_tcp_1"),
 )
-# The pairs that the Python callers measure too.
+# The pairs that are also measured with the Python callers.
 PYTHON_PAIRS = PAIRS[:2]
 
 
@@ -88,7 +90,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Variant:
-    """Where callers connect to, and which processes answer."""
+    """The addresses that callers connect to, and the ids of the processes that answer."""
 
     addresses: list[str]
     connections: int
@@ -146,14 +148,14 @@ class Servers:
         return reader
 
     def start_reader(self) -> None:
-        """Start one more reader, which listens at the ports of this many readers and of more."""
+        """Start one more reader. It listens at each port that this number of readers, or a larger number, shares."""
         number = len(self.readers)
         reader = self._start("reader", f"reader-{number}", shared=self._ports[number:3])
         self.readers.append(reader)
         self._warm(reader)
 
     def start_workers(self) -> None:
-        """Start two workers, and the two processes that pass searches to them."""
+        """Start two workers, and the processes of `front_2` and `workers_2`, which pass searches to them."""
         self.workers = [self._start("worker", f"worker-{number}") for number in range(2)]
         addresses = [worker.address for worker in self.workers]
         self.fronts = [self._start(part, part, workers=addresses) for part in ("front", "workers")]
@@ -164,10 +166,10 @@ class Servers:
         with connect(reader.address) as client:
             search_times(client, self.questions * 2)
             if answers(client, self.questions) != self._answers:
-                raise AssertionError(f"{reader.address} does not answer as the daemon does")
+                raise AssertionError(f"the answers of {reader.address} differ from those of the daemon")
 
     def variants(self) -> dict[str, Variant]:
-        """Return the variants of the processes that run."""
+        """Return the variants that the running processes allow."""
         own, readers = [self.daemon.pid], [reader.pid for reader in self.readers]
         found = {
             f"readers_{count}_tcp_64": Variant([self._ports[count - 1]], 64, readers[:count], self._token)
@@ -207,13 +209,13 @@ def cpu_seconds(pids: list[int]) -> list[float]:
 
 
 def busy_seconds() -> float:
-    """Return the processor time of the whole machine."""
+    """Return the CPU time that the whole machine has used, in seconds."""
     times = psutil.cpu_times()
     return sum(times) - times.idle - times.iowait - getattr(times, "guest", 0.0)
 
 
 def load(variant: Variant, command: list[str], questions: list[str], seconds: float) -> dict[str, Any]:
-    """Return rates, latencies and processor times of a few seconds of searches."""
+    """Run searches for some seconds; return their rate, latencies and CPU times."""
     request = {
         "kind": "search",
         "addresses": variant.addresses,
@@ -259,9 +261,9 @@ def medians(rounds: list[dict[str, Any]]) -> dict[str, Any]:
 def ratio(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> dict[str, Any]:
     """Compare the rounds of two variants.
 
-    `at_most` depends less on the load of the machine: it is the bound of the first, with the rate that the second has
-    if it uses as many cores as in its best round. The real ratio is lower, because the callers and the readers are
-    not always busy.
+    `at_most` depends less on the load of the machine: it is the bound of the first variant, divided by the rate of
+    the second if it used as many cores as in its best round. The real ratio is lower, because the callers and the
+    readers are not always busy.
     """
     best_cores = max(other["server_cores"] for other in second)
     best_rate = 1_000 * best_cores / statistics.median(other["server_cpu_ms"] for other in second)
@@ -304,7 +306,7 @@ def compared(servers: Servers, generators: dict[str, list[str]], options: argpar
 def memory(servers: Servers, command: list[str]) -> dict[str, Any]:
     """Start the readers one by one, and return the memory of each process after some seconds of searches.
 
-    The caches of a process are full then. The front and its workers start after the last of these measurements.
+    The searches fill the caches of a process. The front and its workers start after the last of these measurements.
     """
     found: dict[str, Any] = {}
     own = servers.variants()["daemon_tcp_64"]
@@ -319,7 +321,7 @@ def memory(servers: Servers, command: list[str]) -> dict[str, Any]:
 
 
 def distribution(servers: Servers, connections: int, tries: int = 20) -> dict[str, Any]:
-    """Return how many of these connections SO_REUSEPORT gave to each of two and three readers, at best and at worst."""
+    """Return the largest share of the connections that SO_REUSEPORT gave to one of two and of three readers."""
     found = {}
     for count in (2, 3):
         variant = servers.variants()[f"readers_{count}_tcp_64"]
@@ -338,7 +340,7 @@ def distribution(servers: Servers, connections: int, tries: int = 20) -> dict[st
 
 
 def accepted(variant: Variant, connections: int) -> list[int]:
-    """Return how many connections each process has, once all are accepted."""
+    """Wait until all connections are accepted; return how many each process has."""
     port = int(variant.addresses[0].rpartition(":")[2])
     until = time.monotonic() + 10
     while True:
@@ -354,7 +356,7 @@ def accepted(variant: Variant, connections: int) -> list[int]:
 
 
 def generators(directory: Path) -> dict[str, list[str]]:
-    """Return the commands that call, the cheapest last."""
+    """Return the commands of the load generators, the one that needs the least CPU time last."""
     found = {"python": [sys.executable, str(HERE / "load" / "client.py")]}
     if shutil.which("go"):
         binary = directory / "load"

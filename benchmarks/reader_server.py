@@ -4,11 +4,11 @@ Reads one JSON object from standard input and prints a line when it is ready. Ea
 agents and SearchEngine. `reader` opens the daemon's index for reading, and serves gRPC at a socket of its own and at a
 TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: it answers frames
 on Unix sockets. `front` serves gRPC at a socket, and passes the bytes of each search to the worker with the fewest
-unanswered ones. `workers` passes on less: it does everything except that a worker finds the answer of a query, which a
-search backend asks; query and answer are pickled.
+unanswered searches. `workers` handles each call itself and passes only the query to a worker, through a search
+backend; query and answer are pickled.
 
-The process ends when its standard input is closed. What a real reader would need in addition is not here: it does not
-notice a rebuild, a repair or a change of the settings.
+The process ends when its standard input is closed. It is only for measurements: it does not notice a rebuild, a repair
+or a change of the settings.
 """
 
 # ruff: noqa: E402 -- gRPC reads its settings when it is imported
@@ -28,7 +28,7 @@ from typing import Any
 
 from memoryd_server.settings import load, use_one_grpc_thread
 
-# As the daemon does, before gRPC is imported.
+# `memoryd serve` calls this before it imports gRPC.
 use_one_grpc_thread()
 
 import grpc
@@ -67,13 +67,13 @@ from memoryd_server.system import limit_free_memory
 from memoryd_server.threads import SharedPool
 from memoryd_server.vectors import use_calling_thread_only
 
-# The number of a request, and the bytes that follow.
+# The header of a frame: the number of the request, and the size of the body in bytes.
 FRAME = struct.Struct("<II")
 PART = "/memoryd.v1.MemoryService/MemorySearch"
 
 
 class ReadingStore(SqliteStore):
-    """The index of a daemon that runs, opened for reading and without the lock, which the daemon holds."""
+    """The index of a running daemon, opened for reading, without the lock that the daemon holds."""
 
     def reserve(self) -> None:
         """Take no lock."""
@@ -92,12 +92,12 @@ def reading_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorag
         memory_budget_bytes=config.vector_memory_bytes,
     )
     store = ReadingStore(config.index_path, identity, vectors)
-    # A search embeds its query and keeps that vector in memory, so the cache of the texts is not opened.
+    # Query vectors are cached in memory. The embedding cache is for indexed texts, so it is not opened.
     return AgentStorage(store, lambda now_ms: EmbeddingCache(None, 0, now_ms, store.journal), lambda: 0)
 
 
 class Parts:
-    """What a daemon has between its listener and the index, without the work that no call requests."""
+    """The parts of a daemon between its listener and the index, without background work."""
 
     def __init__(self, state: Path, workspace: Path, backend: Any) -> None:
         limit_free_memory()
@@ -138,7 +138,7 @@ class Parts:
         )
 
     def server(self, *, over_tcp: bool) -> grpc.aio.Server:
-        """Return a server without services that passes its calls as the daemon does."""
+        """Return a server without services that authorizes and logs calls as the daemon's servers do."""
         if over_tcp:
             self._access.start()
         return grpc.aio.server(
@@ -226,7 +226,7 @@ class Worker:
 
 
 class Workers:
-    """The workers, of which the one with the fewest unanswered frames gets the next."""
+    """The workers. The one with the fewest unanswered frames gets the next frame."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self._workers = workers
@@ -242,7 +242,7 @@ class Workers:
 
 
 async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
-    """Serve searches at the socket. The response passes as bytes: only the request is parsed, to check its agent."""
+    """Serve searches at the socket. Only the request is parsed, to check its agent; the response is passed as bytes."""
     workers = await Workers.connect(told["workers"])
 
     async def search(request: pb.MemorySearchRequest, _: Any) -> bytes:
@@ -260,7 +260,7 @@ async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
 
 
 class WorkerBackend:
-    """A search backend, in front of the builtin search of an agent, that passes each query to a worker."""
+    """A search backend that passes each query to a worker instead of the builtin search of the agent."""
 
     sync_runner = None
 
@@ -282,7 +282,7 @@ class WorkerBackend:
 
 
 async def serve_daemon(told: dict[str, Any], parts: Parts) -> list[Any]:
-    """Serve every call at the socket as the daemon does, except that the workers find the answers of searches."""
+    """Serve every call at the socket as the daemon does, except that workers answer the queries of searches."""
     await parts.agents.start(background=False)
     server = parts.server(over_tcp=False)
     add_MemoryServiceServicer_to_server(parts.service, server)

@@ -1,7 +1,7 @@
 """Executors and a lock for threads.
 
 - `SharedPool`: threads shared by several users, each of which occupies at most some of them.
-- `DaemonExecutor`: a daemon thread per call, for calls that may hang, such as those to embedding providers.
+- `DaemonExecutor`: daemon threads for calls that may hang, such as those to embedding providers.
 - `SerialExecutor`: one call at a time, in order, for example the writes to one index.
 - `RWLock`: many readers or one writer.
 
@@ -57,7 +57,7 @@ class _IdleThread(Generic[_T]):
         self._task: _T | None = None
 
     def give(self, task: _T | None) -> None:
-        """Wake the thread with its next task, or with None to end it. It must not be among the idle ones any more."""
+        """Wake the thread with its next task, or with None to end it. The caller has removed it from the idle ones."""
         self._task = task
         self._given.release()
 
@@ -86,15 +86,15 @@ class _IdleThread(Generic[_T]):
 
 
 IDLE_SECONDS = 5.0
-"""How long an idle thread waits for another call. A process that ends waits as long for one of a `SharedPool`."""
+"""How long an idle thread waits for another call. A process that exits without `SharedPool.shutdown` waits as long."""
 
 
 class SharedPool:
     """Up to `count` threads for several users, each with at most `each` of them.
 
     A user whose calls hang leaves the remaining threads to the others. Each user has at most `each` calls in the common
-    queue, so the users take turns. The thread that became idle last runs the next call, because what it uses is likely
-    to be in the cache of a processor. A thread ends after `idle_seconds` without a call.
+    queue, so the users take turns. The thread that became idle last runs the next call, because its data is likely to
+    be in a processor cache still. A thread ends after `idle_seconds` without a call.
     """
 
     def __init__(self, count: int, each: int, name: str, *, idle_seconds: float = IDLE_SECONDS) -> None:
@@ -126,7 +126,7 @@ class SharedPool:
             share.cancel_waiting()
 
     def begin(self, share: "_Share", call: _Call) -> None:
-        """Run a call on a thread, or queue it. The caller has the lock.
+        """Run a call on a thread, or queue it. The caller holds `lock`.
 
         Raises:
             RuntimeError: the system cannot start the first thread.
@@ -162,7 +162,7 @@ class SharedPool:
                 task = self._wait(own)
 
     def _next(self, share: "_Share") -> "_Task | None":
-        """Return the call that a thread runs after one of `share`; None if none is queued."""
+        """Return the call that a thread runs after a call of `share`; None if none is queued."""
         with self.lock:
             following = share.next_call()
             if following is not None and not self.closed:
@@ -196,7 +196,7 @@ _Task = tuple["_Share", _Call]
 
 
 class _Share(Executor):
-    """Passes at most `limit` calls at a time to the pool. The others wait here, in order."""
+    """Passes at most `limit` calls at a time to the pool. Further calls wait in this object, in order."""
 
     def __init__(self, pool: SharedPool, limit: int) -> None:
         self._pool = pool
@@ -216,21 +216,21 @@ class _Share(Executor):
             if self._in_pool >= self._limit:
                 self._waiting.append(call)
             elif self._pool.closed:
-                raise RuntimeError("the threads were shut down")
+                raise RuntimeError("the thread pool was shut down")
             else:
                 self._pool.begin(self, call)
                 self._in_pool += 1
         return future
 
     def next_call(self) -> _Call | None:
-        """Return the call that follows one that has run; None if none waits. The caller has the lock."""
+        """Return the next waiting call after one has run; None if none waits. The caller holds the pool's lock."""
         if self._waiting:
             return self._waiting.popleft()
         self._in_pool -= 1
         return None
 
     def cancel_waiting(self) -> None:
-        """Cancel all that wait, after a shutdown of the pool."""
+        """Cancel all waiting calls, after a shutdown of the pool."""
         with self._pool.lock:
             waiting, self._waiting = self._waiting, deque()
         for call in waiting:

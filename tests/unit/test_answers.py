@@ -81,11 +81,11 @@ def test_files_without_any_call_are_not_the_same(write, capsys):
         ([{}], {}, ("", [{}], {})),
     ],
 )
-def test_first_difference_has_its_path_and_both_values(old, new, expected):
+def test_first_difference_is_returned_with_its_path_and_both_values(old, new, expected):
     assert first_difference(old, new) == expected
 
 
-def test_elapsed_times_and_the_revision_of_the_index_do_not_count():
+def test_elapsed_times_and_the_index_revision_are_not_compared():
     legs = [{"leg": "KEYWORD", "elapsed": "0.001s", "candidates": 3}]
     answer = {"info": {"elapsed": "0.002s", "index_revision": "7", "legs": legs}, "results": [{"score": 0.5}]}
     assert answer_values(answer) == {

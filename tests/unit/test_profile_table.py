@@ -55,7 +55,7 @@ def incomplete(results):
     return found
 
 
-def test_every_size_mode_and_stage_was_measured_and_adds_up(results):
+def test_every_stage_was_measured_at_each_size_and_mode_and_adds_up(results):
     assert incomplete(results) == []
 
 
@@ -147,7 +147,7 @@ def stages_of_report(operation, mode, report):
     return rounds.stages_of(operation, mode, [timed], {"call": [rounds.Round([rounds.Call(3.0)], 2.0)]})
 
 
-def test_time_that_no_stage_measured_is_that_of_threads_and_waits():
+def test_unmeasured_time_is_the_stage_of_threads_and_waits():
     names, report = report_of(stages.SEARCHES[0], "hybrid")
     found = stages_of_report(stages.SEARCHES[0], "hybrid", report)
     assert [found[name] for name in names] == [{"wall_ms": 1.0, "cpu_ms": 0.5}] * len(names)
@@ -155,14 +155,14 @@ def test_time_that_no_stage_measured_is_that_of_threads_and_waits():
     assert found["waits"] == {"wall_ms": 50 - 3 - len(names), "cpu_ms": 20 - 2 - len(names) / 2}
 
 
-def test_cost_of_the_timers_is_left_out():
+def test_cost_of_the_timers_is_subtracted():
     names, report = report_of(stages.SEARCHES[0], "keyword")
     found = rounds.round_of(report | {"timer_ns": 100_000}, [(0, 50_000_000), (50_000_000, 100_000_000)])
     assert [call.wall_ms for call in found.calls] == pytest.approx([50 - 0.1 * len(names)] * 2)
     assert found.cpu_ms == pytest.approx(20 - 0.1 * len(names))
 
 
-def test_stage_of_which_no_function_was_called_is_named():
+def test_stage_without_a_called_function_is_named():
     _, report = report_of(stages.SEARCHES[0], "hybrid", without="windows")
     with pytest.raises(RuntimeError, match="no function of windows was called in search_1500/hybrid"):
         stages_of_report(stages.SEARCHES[0], "hybrid", report)
@@ -175,7 +175,7 @@ def test_stage_that_the_operation_does_not_have_is_named():
         stages_of_report(stages.SEARCHES[0], "hybrid", report)
 
 
-def test_timer_counts_a_nested_call_only_once():
+def test_time_of_a_nested_call_counts_only_once():
     timer = timers.Timer()
 
     def spin(milliseconds):
@@ -202,7 +202,7 @@ def test_timer_counts_a_nested_call_only_once():
     assert timer.take() == []
 
 
-def test_call_of_another_thread_has_no_wall_time():
+def test_call_on_another_thread_has_no_wall_time():
     timer = timers.Timer()
     send = timer.timed("provider", lambda: sum(range(200_000)), on_other_thread=True)
 

@@ -208,7 +208,7 @@ def _best_window(
         mask = reduce(or_, [masks[at] for at in matches[number:end]]) | reduce(
             or_, [across[at] for at in matches[number:end] if at < last], 0
         )
-        # Of the lines before the last.
+        # The weights of the matching lines that have another line below them in the window.
         following = sums[bisect.bisect_left(matches, last)] - sums[number]
         weight = weigh(mask) + max(lines[number:end]) + _FOLLOWING_VALUE * following
         value = weight / best_line + _LENGTH_VALUE * windows.fullness(first, last)

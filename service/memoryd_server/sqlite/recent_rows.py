@@ -7,16 +7,16 @@ from typing import Final
 from memoryd_server.store import ChunkRow
 
 MAX_BYTES: Final = 4 * 2**20
-"""The most bytes of the texts, with an allowance for the other fields of each row."""
+"""The limit of a cache: a byte per character of text, and `_BYTES_PER_ROW` per row for its other fields."""
 
 _BYTES_PER_ROW = 600
 
 State = tuple[int, int]
-"""The revision and the number of changes of file times since (`schema.TOUCHES`)."""
+"""The revision, and how often file times changed without a new revision (`schema.TOUCHES`)."""
 
 
 class RecentRows:
-    """Rows by id, each valid for the state in which it was read. Thread-safe; the rows added first are dropped."""
+    """Rows by id, each valid for the state in which it was read. Thread-safe; the rows added first are evicted."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes
@@ -32,7 +32,7 @@ class RecentRows:
             return {chunk_id: rows[chunk_id] for chunk_id in ids if chunk_id in rows} if self._state == state else {}
 
     def add(self, state: State, rows: Mapping[int, ChunkRow]) -> None:
-        """Add rows that were read in a state. Those of an earlier state are dropped."""
+        """Add rows that were read in `state`, and drop those of an earlier one. Ignored if a later state is cached."""
         with self._lock:
             # A search may still read the snapshot before the last commit.
             if self._state is not None and self._state > state:

@@ -19,12 +19,12 @@ from memoryd_server.vectors import FLOAT_BYTES, Ids, Vectors
 _WORD_BITS = 64
 _WORD_BYTES = 8
 
-# The most bytes of a temporary array. The C library maps blocks of `MAPPED_BYTES` or more anew each time: the pages of
-# 3 MiB took ten times as long as the product for which they were needed.
+# The most bytes of a temporary array. The C library gets each block of `MAPPED_BYTES` or more from the operating system
+# and returns it when it is freed: with 3 MiB, the page faults took ten times as long as the product itself.
 _BLOCK_BYTES = MAPPED_BYTES * 3 // 4
 
-# How many chunks pass each step: at least, and per requested neighbour. More, in proportion, if a vector has fewer bits
-# than _ENOUGH_BITS.
+# How many chunks pass each step: a minimum, and a number per requested hit. With fewer bits than _ENOUGH_BITS, more
+# chunks pass, in inverse proportion.
 _ENOUGH_BITS = 384
 _MIN_COARSE, _COARSE_PER_HIT = 1_024, 32
 _MIN_FINE, _FINE_PER_HIT = 256, 6
@@ -34,7 +34,7 @@ _MIN_FINE, _FINE_PER_HIT = 256, 6
 _ERROR_IN_STEPS = 2 * 6 / 12**0.5
 _MAX_CODE = 127
 
-# The vectors are stale when there are this many times as many as the mean was measured for.
+# The mean is stale when there are more than this many times as many vectors as it was measured for.
 _STALE_GROWTH = 2
 
 
@@ -51,14 +51,14 @@ class SignBits:
     """One bit per dimension and the chunk's id: 104 bytes per chunk at 768 dimensions, and an eighth of spare room.
 
     With codes, also one byte per number: 772 bytes more. `mean` is the mean of a sample of the vectors, `expected` the
-    number of vectors. Stale when there are twice as many.
+    number of vectors. Stale when there are more than twice as many.
     """
 
     def __init__(self, mean: Vectors, expected: int, *, with_codes: bool = False) -> None:
         self._mean = mean
         self._words = _words(len(mean))
         self._expected = expected
-        # Words outermost, so that one word of the query meets a run of chunks.
+        # Each 64-bit word of all chunks is contiguous, so that numpy compares it with one word of the query.
         columns: list[Column] = [lambda size: np.empty((self._words, size), np.uint64).T]
         if with_codes:
             columns += [lambda size: np.empty((size, len(mean)), np.int8), lambda size: np.empty(size, np.float32)]
@@ -132,7 +132,7 @@ class SignBits:
         """Return how many bits of each slot differ from the query's."""
         words, query = self._slots.column(0).view(np.uint64).T, query[:, None]
         distances = np.empty(self._slots.count, np.uint16)
-        # All words in one call: after each call, a thread waits for the interpreter lock if others are searching.
+        # All words of a block in one call: after each call, the thread may have to wait for the interpreter lock.
         block = _BLOCK_BYTES // (_WORD_BYTES * self._words)
         for first in range(0, self._slots.count, block):
             counts = np.bitwise_count(words[:, first : first + block] ^ query)

@@ -2,11 +2,11 @@
 
 FTS5's BM25 is a sum over the terms of a query, and the share of one term does not depend on the others
 (`fts5Bm25Function` in SQLite's fts5_aux.c). Therefore the scores of a single term can be cached for as long as the
-index does not change. Added in the order of the terms, as FTS5 does, they give the same score.
+index does not change. If they are added in the order of the terms, as FTS5 adds them, the sum is FTS5's score.
 
 FTS5 looks up the length of every chunk that contains a term, again for every query, which is most of its cost. Here the
 lengths of all chunks are read once per revision, and the scores of a term are computed from its postings with the
-operations of FTS5, in the same order. This takes about a fifth of the time.
+operations of FTS5, in the same order. This takes about a fifth of the time that FTS5 needs.
 """
 
 import math
@@ -30,12 +30,13 @@ from memoryd_server.vectors import Ids
 COLUMN_WEIGHTS = (1.0, 0.5)
 BM25 = f"bm25(keyword, {COLUMN_WEIGHTS[0]}, {COLUMN_WEIGHTS[1]})"
 
-# The lengths are read when the chunks that FTS5 ranked at one revision are this share of all chunks: ranking one takes
-# three times as long as reading the length of one.
+# The lengths are read when the number of chunks that FTS5 ranked at one revision is this share of all chunks: ranking
+# a chunk takes three times as long as reading its length.
 _RANKED_SHARE = 1 / 3
 
-# A frequent term is only looked up in chunks that other terms found. FTS5 does this at a third of the cost of reading
-# the term's postings, so these are read when the term is requested repeatedly, by one search up to this number.
+# If only the scores of a few chunks are needed, FTS5 looks up a term in them at a third of the cost of reading the
+# term's postings. The postings are therefore read only from the third request for the term at one revision, and one
+# lookup reads at most this number of chunks in total.
 REPEATED_REQUESTS = 3
 MAX_CHUNKS_READ = 30_000
 
@@ -67,10 +68,11 @@ class TermScores:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLengths:
-    """The length of each chunk in tokens, with its headings.
+    """The lengths of all chunks in tokens, including their headings, in the form in which BM25 uses them.
 
     `ids` are ascending. `factors` has for each of them the part of BM25's denominator that does not depend on the
-    term; `count` is the number of chunks. `are_known` is false if FTS5 stores them in another way than expected.
+    term; `count` is the number of chunks. If FTS5 does not store the lengths as expected, `are_known` is false and
+    `factors` is empty.
     """
 
     ids: Ids
@@ -81,9 +83,10 @@ class ChunkLengths:
 
 @dataclass(slots=True)
 class RevisionScores:
-    """What is cached of one revision: the scores of terms by FTS5 expression, and the lengths.
+    """The cache of one revision: the scores of terms by FTS5 expression, and the lengths of the chunks.
 
-    `requests` counts how often a frequent term was looked up, `ranked` the chunks that FTS5 ranked.
+    `requests` counts how often a term was looked up while its scores were not cached, `ranked` counts the chunks that
+    FTS5 ranked before the lengths were read.
     """
 
     revision: int
@@ -95,7 +98,7 @@ class RevisionScores:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, name: str, scores: TermScores, max_bytes: int) -> None:
-        """Cache the scores of a term, and evict the terms cached first until all take at most `max_bytes`."""
+        """Cache the scores of a term, and evict the terms cached first until the rest take at most `max_bytes`."""
         with self.lock:
             if name in self.terms:
                 return
@@ -128,7 +131,7 @@ class TermScoreCache:
         self._chunk_count = chunk_count
 
     def get(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
-        """Return the scores of terms given with their frequencies, in this order; None if FTS5 should rank them."""
+        """Return the scores of terms with their frequencies, in this order; None if FTS5 should rank the chunks."""
         if self._scores.lengths is None:
             self._scores.ranked += sum(frequency for _, frequency in frequencies)
             if self._scores.ranked < _RANKED_SHARE * self._chunk_count:
@@ -139,7 +142,10 @@ class TermScoreCache:
         return self._all(frequencies)
 
     def looked_up(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
-        """Return the scores of terms, in this order, to look up a few chunks in them; None if FTS5 does it faster."""
+        """Return the scores of terms, in this order, for the lookup of a few chunks.
+
+        None means that FTS5 should look the chunks up: it is faster, or the lengths are not known.
+        """
         terms, requests = self._scores.terms, self._scores.requests
         missing = {_name(term): frequency for term, frequency in frequencies if _name(term) not in terms}
         if missing:
@@ -179,7 +185,7 @@ class TermScoreCache:
 
 
 def _postings(connection: apsw.Connection, term: QueryTerm) -> tuple[Ids, NDArray[np.float64]]:
-    """Return the chunks that contain a term, ascending, and how often, an occurrence with the weight of its column."""
+    """Return the ids of the chunks that contain a term, ascending, and for each the sum of its occurrences' weights."""
     where = "term = ?"
     bindings: tuple[str, ...] = (term.text,)
     if term.prefix:
@@ -193,14 +199,14 @@ def _postings(connection: apsw.Connection, term: QueryTerm) -> tuple[Ids, NDArra
 
 
 def _read_lengths(connection: apsw.Connection) -> ChunkLengths:
-    """Return the lengths of all chunks.
+    """Return the lengths of all chunks, with `are_known` false if they do not agree with the stored totals.
 
-    FTS5 has no interface for them. They are in its own tables, in a format that its source describes ("fts5_storage.c",
-    "fts5_index.c") and that a database file keeps. The totals, which are stored as well, must agree.
+    FTS5 has no interface for them. They are in its own tables, in a format that its source describes (fts5_storage.c,
+    fts5_index.c). The format is part of the database file, so a new SQLite version has to read it too.
     """
     ids, sizes = readers.ids_and_blob(connection, "SELECT id, sz AS blob FROM keyword_docsize ORDER BY id")
     averages = connection.execute("SELECT block FROM keyword_data WHERE id = 1").fetchone()
-    # Nothing is stored before the first chunk.
+    # FTS5 stores no totals before the first chunk.
     count, *totals = _varints(averages[0] if averages else b"").tolist() or [0, 0, 0]
     by_column = _varints(sizes)
     if len(by_column) != len(COLUMN_WEIGHTS) * len(ids) or count != len(ids):

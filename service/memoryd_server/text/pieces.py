@@ -1,7 +1,8 @@
-"""Pieces: what is between the white space and punctuation of a text; a cache of their tokens, and of the texts' pieces.
+"""Pieces: the parts of a text between white space and punctuation; caches of their tokens, and of texts as pieces.
 
-A text has few new pieces, so the tokens of a piece are looked up and not computed. A search reads the texts of twenty
-chunks; the texts read last are kept as the numbers of their pieces, in which numpy finds the words of a query.
+Most pieces of a text occur in earlier texts too, so their tokens are looked up instead of being computed. A search
+reads the texts of twenty chunks; the texts read last are kept as the numbers of their pieces, in which numpy finds the
+words of a query.
 """
 
 import itertools
@@ -25,7 +26,7 @@ _TO_SPACES_WITHIN_LINES = bytes.maketrans(_WITHIN_LINES, b" " * len(_WITHIN_LINE
 
 _MAX_CACHED_SHAPES = 50_000
 
-# Of the two arrays and of the entry in the dictionary of a text, besides the numbers.
+# The overhead of two arrays and a dictionary entry, in addition to the numbers that the arrays hold.
 _BYTES_PER_TEXT = 500
 
 
@@ -52,12 +53,12 @@ def runs_of(piece: str, shapes: ShapeTable) -> Iterator[ScriptRun]:
 
 @dataclass(frozen=True, slots=True)
 class CacheLimits:
-    """The most pieces and distinct tokens cached per language, and the most characters of a cached piece.
+    """The limits of the caches of one language.
 
-    `pieces` also limits the tokens. A search analyzes the texts of twenty chunks, so the pieces of a large memory
-    should fit: about 30 MB per language. `text_bytes` limits the texts that are kept as numbers, of a mean chunk 1,500
-    bytes. A piece is not listed by its tokens if it has more than `tokens`, or if `pieces_by_token` others have the
-    same one.
+    `pieces` is the maximum number of pieces, and of distinct tokens. A search analyzes the texts of twenty chunks, so
+    the pieces of a large memory should fit: about 30 MB. `text_bytes` limits the memory of the texts that are kept as
+    numbers; a chunk of mean length takes 1,500 bytes. A piece of more than `chars` characters is not cached. A piece is
+    not listed by its tokens if it has more than `tokens` distinct ones, or if one of them has `pieces_by_token` pieces.
     """
 
     pieces: int = 100_000
@@ -71,7 +72,7 @@ class CacheLimits:
 class TextPieces:
     """The pieces of a text as numbers, in order.
 
-    `pieces_by_line` has the number of pieces of each line, `line_ends` the offset in the text after each line and its
+    `pieces_by_line` has the number of pieces in each line, `line_ends` the offset in the text after each line and its
     line feed. `unlisted` are the distinct pieces that `PieceCache.by_token` does not have.
     """
 
@@ -82,13 +83,13 @@ class TextPieces:
 
     @property
     def bytes(self) -> int:
-        """The memory of a text, approximately."""
+        """The approximate memory that this text takes in the cache, in bytes."""
         lines = self.pieces_by_line.nbytes + len(self.line_ends) * self.line_ends.itemsize
         return self.numbers.nbytes + lines + sum(map(len, self.unlisted)) + _BYTES_PER_TEXT
 
 
 class NumberedTexts:
-    """Texts as the numbers of their pieces; the texts added first are dropped. `pieces` has the piece of each number.
+    """Texts as the numbers of their pieces; the texts added first are evicted. `pieces` has the piece of each number.
 
     A number is never used for another piece. Once the pieces have too many characters in total (`piece_chars`), or
     there are too many of them, the owner replaces the object; a search in another thread may still be using it.
@@ -104,7 +105,7 @@ class NumberedTexts:
         self._lock = threading.Lock()
 
     def get(self, text: str) -> TextPieces | None:
-        """Return the pieces of a text that was added; None if it was not, or is dropped."""
+        """Return the pieces of a text; None if it was not added, or was evicted."""
         return self._texts.get(hash(text))
 
     def add(self, text: str, lines: Sequence[Sequence[str]], unlisted: Collection[str]) -> TextPieces:
@@ -135,9 +136,9 @@ class NumberedTexts:
 class PieceCache(dict[str, str]):
     """The tokens of pieces of texts in one language.
 
-    `by_token` has the pieces that have a token, except those in `unlisted`, which have many tokens or a token of many
-    pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` first, so another thread that finds
-    it here finds it there.
+    `by_token` lists the pieces that contain a token, except those in `unlisted`, which have many tokens or a token of
+    many pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` before it is added here, so
+    another thread that finds it here also finds it in one of the two.
     """
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str, limits: CacheLimits) -> None:
@@ -157,7 +158,7 @@ class PieceCache(dict[str, str]):
 
     @property
     def texts(self) -> NumberedTexts:
-        """The texts that were read last."""
+        """The texts that were read last. Replaced by an empty object once its pieces exceed a limit."""
         texts = self._texts
         if len(texts.pieces) > self._limits.pieces or texts.piece_chars > self._limits.text_bytes:
             self._texts = NumberedTexts(self._limits.text_bytes)
@@ -179,7 +180,7 @@ class PieceCache(dict[str, str]):
         return tokens
 
     def add(self, pieces: Iterable[str]) -> list[str]:
-        """Cache pieces as far as there is room, and return those of them that `by_token` does not have."""
+        """Cache pieces as far as the limits allow, and return those of them that `by_token` does not list."""
         distinct = set(pieces)
         missing = list(itertools.filterfalse(self.__contains__, distinct))
         for piece in missing:

@@ -1,4 +1,4 @@
-"""WordFinder: finds wanted words in many texts."""
+"""WordFinder: finds the words of a query in many texts."""
 
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -22,7 +22,10 @@ class FoundLines:
 
 
 class WordFinder:
-    """Finds wanted words in many texts. Each piece of text is analyzed once, however often it occurs."""
+    """Finds the wanted words in many texts: those in `words`, and those that begin with one of `prefixes`.
+
+    Words are in the index's spelling. Each piece of text is analyzed once, however often it occurs.
+    """
 
     def __init__(self, cache: PieceCache, words: frozenset[str], prefixes: tuple[str, ...]) -> None:
         self._cache = cache
@@ -33,18 +36,18 @@ class WordFinder:
         self._prefixed: set[str] = set()
         self._tokens_seen = 0
         self._found: dict[str, list[str]] = {}
-        # The beginnings of pieces with wanted words; of a long word, a part of a text may have the beginning only.
+        # The beginnings of pieces with wanted words: a part of a text may contain only the beginning of a long word.
         self._beginnings: list[str] = []
 
     def __call__(self, text: str) -> list[str]:
-        """Return the wanted words of `text`, in the index's spelling, as often as they occur."""
+        """Return the wanted words of `text` in order, as often as they occur."""
         pieces = pieces_of(text)
         self._find(self._cache.add(pieces))
         wanted = self._wanted
         return [word for piece in pieces if piece in wanted for word in self._words_in(piece)]
 
     def lines(self, texts: Sequence[str]) -> list[FoundLines]:
-        """Return the wanted words of each line of these texts."""
+        """Return the wanted words of each line of these texts, in the order of the texts."""
         known, read = self._cache.texts, []
         for text in texts:
             pieces = known.get(text)
@@ -60,7 +63,7 @@ class WordFinder:
         is_wanted[wanted] = True
         numbers = np.concatenate([pieces.numbers for pieces in read])
         places = np.flatnonzero(is_wanted[numbers])
-        # The texts as one: the line of a place is the first that ends after it.
+        # Places and lines are counted through all texts. The line of a place is the first one that ends after it.
         ends = np.concatenate([pieces.pieces_by_line for pieces in read]).cumsum()
         found: list[dict[int, list[str]]] = [{} for _ in read]
         at, first_line, next_text = 0, 0, len(read[0].pieces_by_line)
@@ -77,13 +80,13 @@ class WordFinder:
         return [FoundLines(words, pieces.line_ends) for words, pieces in zip(found, read, strict=True)]
 
     def in_part(self, text: str) -> list[str]:
-        """Return the wanted words of a part of a text that was searched before; costs almost nothing if it has none."""
+        """Return the wanted words of a part of a text that was searched before. Fast if the part has none."""
         return self(text) if any(map(text.__contains__, self._beginnings)) else []
 
     def _find(self, unlisted: Iterable[str]) -> None:
-        """Add the pieces that have wanted words to `_wanted`: those of these, and all that the cache lists."""
+        """Add the pieces that have wanted words to `_wanted`: those of `unlisted`, and those in `by_token`."""
         self._wanted.update(filter(self._words_in, unlisted))
-        # The sizes differ in the first text, or if a piece was added since.
+        # The sizes differ in the first call, and after pieces were added to the cache.
         size = len(self._cache)
         if size != self._cache_size:
             self._cache_size = size

@@ -17,7 +17,7 @@ from properties import examples
 
 BIRDS = [f"bird{n}" for n in range(12)]
 WORDS = [*BIRDS, "成语", "成人", "heron", "kestrel"]
-# Prefixes, words with lists of all lengths, one that does not occur, and one that is given twice.
+# Rare and common words, prefixes, and a word that does not occur.
 TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird", prefix=True), QueryTerm("absent")]
 
 
@@ -32,7 +32,7 @@ def embedding(tmp_path_factory):
         words = choose.choices(WORDS, weights, k=choose.randint(1, 400))
         index.write(f"memory/{number}.md", f"# {heading}\n\n{' '.join(words)}\n")
     index.sync()
-    # Twins, whose scores are equal.
+    # Files with the same text, whose scores are equal.
     for number in range(5):
         index.write(f"memory/twin-{number}.md", "heron kestrel")
     index.sync()
@@ -45,7 +45,7 @@ def with_frequencies(reader, terms):
 
 
 def kept(reader, terms):
-    """The scores of these terms, as they are after searches of which FTS5 ranked the chunks."""
+    """Return the cached scores of these terms, after as many searches as are needed for the lengths to be read."""
     while (found := reader.term_scores.get(with_frequencies(reader, terms))) is None:
         reader.term_scores.get(with_frequencies(reader, TERMS))
     return found
@@ -57,14 +57,14 @@ def ranked(reader, terms, limit):
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.sampled_from([1, 3, 5, 50, 1000]))
-def test_the_best_are_those_of_fts5_with_their_very_scores(embedding, terms, limit):
+def test_best_chunks_and_their_scores_are_those_of_fts5(embedding, terms, limit):
     with embedding.store.read() as reader:
         assert best(kept(reader, terms), limit) == ranked(reader, terms, limit)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from(TERMS), min_size=1, max_size=25), st.randoms())
-def test_single_chunks_get_the_score_of_fts5_and_nothing_for_no_word(embedding, terms, choose):
+def test_score_of_a_chunk_is_that_of_fts5_and_zero_if_it_contains_no_term(embedding, terms, choose):
     with embedding.store.read() as reader:
         ids = [*choose.sample(ids_of(reader, Source.MEMORY), 20), 10**9]
         wanted = reader.scores_of_matches(any_of(terms), ids)
@@ -78,7 +78,7 @@ def test_no_terms_give_no_hits(embedding):
         assert scores_of([], [1]) == {1: 0.0}
 
 
-def test_equal_scores_are_ordered_by_id_by_every_ranking(embedding):
+def test_chunks_with_equal_scores_are_ordered_by_id_as_by_fts5(embedding):
     terms = [QueryTerm("heron"), QueryTerm("kestrel")]
     with embedding.store.read() as reader:
         hits = best(kept(reader, terms), 1000)
@@ -91,7 +91,7 @@ def test_equal_scores_are_ordered_by_id_by_every_ranking(embedding):
         assert best(kept(reader, terms), among) == ranked(reader, terms, among) == hits[:among]
 
 
-class TestWhatIsCached:
+class TestCache:
     @pytest.fixture
     def index(self, opened):
         for number in range(20):
@@ -116,24 +116,24 @@ class TestWhatIsCached:
         assert [self.ask(index, self.RARE) is not None for _ in range(8)] == [False] * 6 + [True] * 2
         assert self.names(index) == {'"bird1"'}
 
-    def test_a_common_word_is_read_by_the_first_search(self, index):
+    def test_scores_of_a_common_word_are_cached_by_the_first_search(self, index):
         assert self.ask(index, self.COMMON, self.RARE) is not None
         assert self.names(index) == {'"heron"', '"bird1"'}
 
-    def test_a_word_is_looked_up_by_fts5_until_it_was_requested_repeatedly(self, index):
+    def test_fts5_looks_up_a_word_until_its_third_request(self, index):
         assert self.ask(index, self.COMMON) is not None
         assert [self.look_up(index, self.RARE) is not None for _ in range(4)] == [False, False, True, True]
         assert self.look_up(index, self.COMMON) is not None
         assert self.look_up(index, self.COMMON, QueryTerm("bird2")) is None
 
-    def test_words_of_too_many_chunks_are_looked_up_by_fts5(self, index):
+    def test_fts5_looks_up_words_that_occur_in_too_many_chunks(self, index):
         index.reader_caches.scores.max_chunks_read = 1
         assert self.ask(index, QueryTerm("absent"), self.COMMON) is not None
         birds = [QueryTerm("bird1"), QueryTerm("bird2")]
         assert [self.look_up(index, *birds) for _ in range(5)] == [None] * 5
         assert self.look_up(index, birds[0]) is not None
 
-    def test_no_scores_are_looked_up_before_the_lengths_are_read(self, index):
+    def test_fts5_looks_up_all_words_before_the_lengths_are_read(self, index):
         assert [self.look_up(index, self.RARE) for _ in range(5)] == [None] * 5
 
     def test_another_revision_has_an_empty_cache(self, index):
@@ -148,7 +148,7 @@ class TestWhatIsCached:
                 assert new != old
             assert best(kept(before, [self.COMMON]), 99) == old == ranked(before, [self.COMMON], 99)
 
-    def test_the_first_terms_are_evicted_if_the_cache_is_full(self, index):
+    def test_terms_cached_first_are_evicted_if_the_cache_is_full(self, index):
         assert self.ask(index, self.COMMON) is not None
         index.reader_caches.scores.max_bytes = 24
         for number in range(20):
@@ -163,7 +163,7 @@ class TestWhatIsCached:
         assert self.names(index) == set()
         assert index.reader_caches.scores.current.bytes == 0
 
-    def test_request_counts_of_rare_words_are_cleared(self, index):
+    def test_request_counts_are_cleared_above_their_limit(self, index):
         index.reader_caches.scores.max_terms_counted = 10
         for number in range(50):
             self.look_up(index, self.COMMON, QueryTerm(f"unheard{number}"))
@@ -185,7 +185,7 @@ class TestWhatIsCached:
         assert self.ask(index, self.COMMON) is None
         assert [self.look_up(index, self.COMMON) for _ in range(4)] == [None] * 4
 
-    def test_an_idle_agent_gives_it_back(self, index):
+    def test_idle_agent_releases_the_cache(self, index):
         assert self.ask(index, self.COMMON) is not None
         index.store.release_memory()
         assert index.reader_caches.scores.current is None

@@ -62,7 +62,7 @@ def some_words(texts, data):
     ids=str,
 )
 @given(texts=TEXTS, data=st.data())
-def test_a_finder_finds_what_the_analysis_of_each_line_finds(limits, texts, data):
+def test_finder_returns_the_same_words_as_the_analysis_of_each_line(limits, texts, data):
     analyzer = Analyzer(limits)
     for text in data.draw(st.lists(st.sampled_from(texts), max_size=3)):
         analyzer.index_tokens(text)
@@ -80,7 +80,7 @@ def test_a_finder_finds_what_the_analysis_of_each_line_finds(limits, texts, data
         analyzer.index_tokens(f"{text} runner")
 
 
-def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced():
+def test_finder_keeps_its_cache_when_the_analyzer_replaces_a_full_one():
     analyzer = Analyzer(CacheLimits(pieces=3))
     analyzer.index_tokens("one two")
     finder = analyzer.finder(["two"], [])
@@ -90,7 +90,7 @@ def test_a_finder_keeps_its_cache_when_a_full_one_is_replaced():
     assert found.words == {0: ["two"], 1: ["two"]}
 
 
-def test_threads_that_index_the_same_words_do_not_hide_them():
+def test_words_are_found_while_other_threads_index_them():
     analyzer = Analyzer()
     texts = [f"word{number} common\nword{number + 1}" for number in range(2_000)]
     stop = threading.Event()
@@ -116,7 +116,7 @@ def test_threads_that_index_the_same_words_do_not_hide_them():
             thread.join()
 
 
-def test_long_pieces_of_the_texts_that_were_read_are_dropped():
+def test_memory_of_long_pieces_is_bounded():
     analyzer = Analyzer(CacheLimits(text_bytes=10_000))
     tracemalloc.start()
     try:

@@ -15,8 +15,8 @@ from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store import ChunkFilter, VectorHit
 
-# Half of that of the writer's process, because there may be several processes: with 15,000 chunks and their vectors, this
-# saves 27 MB in each, and searches take the same processor time.
+# Half of that of the writer's process, because there may be several processes: with 15,000 chunks and their vectors,
+# each takes 27 MB less, and searches take the same processor time.
 _PAGE_CACHE = "PRAGMA cache_size=-24000"
 
 

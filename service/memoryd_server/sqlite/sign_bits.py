@@ -56,10 +56,11 @@ class SignBits:
 
     def __init__(self, mean: Vectors, expected: int, *, with_codes: bool = False) -> None:
         self._mean = mean
-        self._words = _words(len(mean))
+        self._words = words = _words(len(mean))
         self._expected = expected
         # Each 64-bit word of all chunks is contiguous, so that numpy compares it with one word of the query.
-        columns: list[Column] = [lambda size: np.empty((self._words, size), np.uint64).T]
+        # Without `self`, which would be a cycle: vectors that a release drops would stay until a full collection.
+        columns: list[Column] = [lambda size: np.empty((words, size), np.uint64).T]
         if with_codes:
             columns += [lambda size: np.empty((size, len(mean)), np.int8), lambda size: np.empty(size, np.float32)]
         self._slots = SlotArrays(expected, columns)

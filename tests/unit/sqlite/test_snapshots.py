@@ -1,6 +1,8 @@
 """Searches of an index that another process writes are exact, whenever they learn of its commits."""
 
+import gc
 import tempfile
+import weakref
 from contextlib import suppress
 from pathlib import Path
 
@@ -134,6 +136,21 @@ def test_removed_vectors_take_no_place_among_the_nearest(fixture):
     snapshots.vectors_changed((), tuple(range(1, 201)))
     assert [hit.chunk_id for hit in nearest(snapshots, direction(1), 1)] == [300]
     snapshots.close()
+
+
+@pytest.mark.parametrize("options", FORMS[:2])
+def test_released_vectors_are_freed_without_a_collection_of_garbage(fixture, options):
+    fixture.commit({number: direction(number) for number in range(1, 10)})
+    vectors = vectors_in(**options)
+    snapshots = IndexSnapshots(fixture.path, None, vectors)
+    nearest(snapshots, direction(1))
+    loaded = weakref.ref(resident_of(vectors))
+    gc.disable()
+    try:
+        snapshots.release_memory()
+        assert loaded() is None
+    finally:
+        gc.enable()
 
 
 def test_a_report_opens_no_file_while_no_vectors_are_in_memory(fixture):

@@ -47,7 +47,7 @@ BAD_STREAM = 3
 """The exit status after something else than a message."""
 
 
-class OpenedIndex:
+class SearchedIndex:
     """An index with the options that the daemon sent last. Opens the file at the first search."""
 
     def __init__(self, options: IndexOptions, analyzer: Analyzer) -> None:
@@ -86,7 +86,7 @@ class ReaderProcess:
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
-        self._indexes: dict[str, OpenedIndex] = {}
+        self._indexes: dict[str, SearchedIndex] = {}
 
     def handle(self, message: Message) -> FromProcess | None:
         """Carry out a message; return its answer, or None if it has none.
@@ -119,7 +119,7 @@ class ReaderProcess:
             return
         if index is not None:
             index.snapshots.close()
-        self._indexes[key] = OpenedIndex(options, self._analyzer)
+        self._indexes[key] = SearchedIndex(options, self._analyzer)
         bound_page_caches(len(self._indexes), shared_bytes=HEAP_BYTES)
 
     def _search(self, request: Search) -> Answer | Failed:

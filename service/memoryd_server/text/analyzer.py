@@ -1,11 +1,12 @@
 """Analyzer: the same tokens for indexed text and for queries."""
 
+import threading
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from memoryd_server.text.languages import detect, stop_words
-from memoryd_server.text.pieces import CacheLimits, PieceCache, pieces_of, runs_of
+from memoryd_server.text.pieces import CacheLimits, CacheSizes, PieceCache, pieces_of, runs_of
 from memoryd_server.text.stemming import DEFAULT, STEMMER_VERSION, Stemmers, accented
 from memoryd_server.text.terms import QueryTerm, ShapeTable, TermKind, query_terms
 from memoryd_server.text.word_finder import WordFinder
@@ -14,7 +15,6 @@ ANALYZER_VERSION: Final = f"3+unicode{unicodedata.unidata_version}+{STEMMER_VERS
 """Differs if the same text may give other tokens, which requires the keyword index to be rebuilt."""
 
 _MAX_CACHED_QUERY_PIECES = 5_000
-_MAX_CACHED_LANGUAGES = 4
 _MAX_CACHED_QUERIES = 500
 _MAX_CACHED_QUERY_CHARS = 500
 
@@ -44,6 +44,7 @@ class Analyzer:
         self._shapes = ShapeTable()
         self._stemmers = Stemmers()
         self._pieces: dict[str, PieceCache] = {}
+        self._lock = threading.Lock()
         # The terms of a piece of a query, by the piece, the languages, and `everything`.
         self._query_pieces: dict[tuple[str, tuple[str, ...], bool], list[QueryTerm]] = {}
         # The terms of a query, by its text and the languages. A search may need them twice, and queries are repeated.
@@ -126,11 +127,26 @@ class Analyzer:
     def _cache(self, language: str) -> PieceCache:
         cache = self._pieces.get(language)
         if cache is None or cache.is_full:
-            if cache is None and len(self._pieces) >= _MAX_CACHED_LANGUAGES:
-                self._pieces = {}
             # A full cache is replaced and not cleared: a search in another thread may be using it.
             cache = self._pieces[language] = PieceCache(self._shapes, self._stemmers, language, self._limits)
+        if len(self._pieces) > 1:
+            self._drop_oldest(language)
         return cache
+
+    @property
+    def cache_sizes(self) -> CacheSizes:
+        """The sizes of the caches of all languages."""
+        caches = list(self._pieces.values())
+        return CacheSizes(len(caches), sum(map(len, caches)), sum(cache.text_bytes for cache in caches))
+
+    def _drop_oldest(self, kept: str) -> None:
+        """Drop the caches of other languages than `kept`, those added first, until all are within the limits."""
+        with self._lock:
+            while self.cache_sizes.exceed(self._limits):
+                oldest = next((language for language in self._pieces if language != kept), None)
+                if oldest is None:
+                    return
+                del self._pieces[oldest]
 
 
 def _words_once(terms: Sequence[QueryTerm]) -> Iterator[QueryTerm]:

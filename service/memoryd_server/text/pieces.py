@@ -68,6 +68,28 @@ class CacheLimits:
     pieces_by_token: int = 500
 
 
+# The caches of all languages together take at most the memory of this number of full ones.
+_MOST_FULL_CACHES = 4
+_MAX_LANGUAGES = 24
+
+
+@dataclass(frozen=True, slots=True)
+class CacheSizes:
+    """The number of languages with a cache and of their pieces, and the bytes of the texts (`CacheLimits.text_bytes`)."""
+
+    languages: int
+    pieces: int
+    text_bytes: int
+
+    def exceed(self, limits: CacheLimits) -> bool:
+        """Return whether the caches are too many or too large; `limits` are those of one language."""
+        return (
+            self.languages > _MAX_LANGUAGES
+            or self.pieces > _MOST_FULL_CACHES * limits.pieces
+            or self.text_bytes > _MOST_FULL_CACHES * limits.text_bytes
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TextPieces:
     """The pieces of a text as numbers, in order.
@@ -103,6 +125,11 @@ class NumberedTexts:
         self._bytes = 0
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
+
+    @property
+    def bytes(self) -> int:
+        """The memory of the texts and of the characters of their pieces, approximately."""
+        return self._bytes + self.piece_chars
 
     def get(self, text: str) -> TextPieces | None:
         """Return the pieces of a text; None if it was not added, or was evicted."""
@@ -155,6 +182,11 @@ class PieceCache(dict[str, str]):
     def is_full(self) -> bool:
         """Whether nothing more is cached."""
         return max(len(self), len(self.by_token)) >= self._limits.pieces
+
+    @property
+    def text_bytes(self) -> int:
+        """The memory of the texts that were read last, approximately."""
+        return self._texts.bytes
 
     @property
     def texts(self) -> NumberedTexts:

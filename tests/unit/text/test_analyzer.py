@@ -239,13 +239,13 @@ def test_stop_words_are_words_as_the_analyzer_writes_them():
 def test_the_caches_are_bounded():
     analyzer = Analyzer()
     analyzer.index_tokens(" ".join(map(str, range(120_000))))
+    assert analyzer.cache_sizes.pieces <= 100_000
+    # The full cache is replaced, and a long piece is not cached.
     analyzer.index_tokens("x" * 41)
-    caches = analyzer._pieces
-    assert len(caches[""]) <= 50_000
-    assert "x" * 41 not in caches[""]
-    for language in ("de", "fr", "tr", "vi", "ro", "sv"):
-        analyzer.index_tokens("x", language)
-    assert len(caches) <= 4
+    assert analyzer.cache_sizes.pieces == 0
+    for number in range(30):
+        analyzer.index_tokens("x", f"language {number}")
+    assert analyzer.cache_sizes.languages <= 24
 
 
 def test_the_version_names_the_unicode_data_and_the_stemmer():

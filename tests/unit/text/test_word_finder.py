@@ -126,3 +126,19 @@ def test_memory_of_long_pieces_is_bounded():
         assert tracemalloc.get_traced_memory()[0] < 500_000
     finally:
         tracemalloc.stop()
+
+
+def test_caches_of_many_languages_are_within_the_limits_of_four():
+    limits = CacheLimits(pieces=100, text_bytes=20_000)
+    analyzer = Analyzer(limits)
+    languages = [f"language {number}" for number in range(30)]
+    for number, language in enumerate([*languages, *languages]):
+        text = " ".join(f"{number}word{place}" for place in range(90))
+        analyzer.index_tokens(text, language)
+        (found,) = analyzer.finder([f"{number}word7"], [], language).lines([text])
+        assert found.words == {0: [f"{number}word7"]}
+        sizes = analyzer.cache_sizes
+        assert sizes.languages <= 24
+        assert sizes.pieces <= 4 * limits.pieces + 90
+        assert sizes.text_bytes <= 4 * limits.text_bytes + 10_000
+    assert sizes.languages > 2

@@ -75,7 +75,7 @@ _MAX_LANGUAGES = 24
 
 @dataclass(frozen=True, slots=True)
 class CacheSizes:
-    """The number of languages with a cache and of their pieces, and the bytes of the texts (`CacheLimits.text_bytes`)."""
+    """The number of languages and pieces in caches, and the bytes of the texts (`CacheLimits.text_bytes`)."""
 
     languages: int
     pieces: int

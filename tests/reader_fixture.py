@@ -9,6 +9,7 @@ from collections import deque
 
 import psutil
 
+from memoryd_server import __version__
 from memoryd_server.model import Source
 from memoryd_server.readers.messages import CloseIndex, FrameDecoder, IndexOptions, Ready, Search, encode
 from memoryd_server.search.query import RankingConfig
@@ -39,14 +40,14 @@ def options_of(index, **changes):
 
 
 class StartedProcess:
-    """A reader process from `start` to `stop`. `send` and the methods below it use the daemon's end of the pair."""
+    """A reader process until `stop`, for a daemon of `version`, and the daemon's end of the socket pair."""
 
-    def __init__(self):
+    def __init__(self, version=__version__):
         self.socket, other = socket.socketpair()
         self.socket.settimeout(MOST_SECONDS)
         with other:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "memoryd_server.readers.process", str(other.fileno())],
+                [sys.executable, "-P", "-m", "memoryd_server.readers.process", version, str(other.fileno())],
                 pass_fds=[other.fileno()],
                 start_new_session=True,
                 stderr=subprocess.PIPE,
@@ -54,7 +55,11 @@ class StartedProcess:
         self._decoder = FrameDecoder()
         self._received = deque()
         self._numbers = itertools.count(1)
+
+    def start(self):
+        """Wait until the process is ready."""
         assert self.receive() == Ready()
+        return self
 
     def send(self, message):
         self.socket.sendall(encode(message))

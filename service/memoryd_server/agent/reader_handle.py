@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import IO, Self
 
+from memoryd_server import __version__
 from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.readers import (
     Answer,
@@ -32,7 +33,7 @@ from memoryd_server.readers import (
 from memoryd_server.search import SearchAnswer
 
 # -P: neither this folder nor the current one may shadow a library. The descriptor of the socket is added.
-READER_COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "memoryd_server.readers.process")
+READER_COMMAND: Sequence[str] = (sys.executable, "-P", "-m", "memoryd_server.readers.process", __version__)
 
 MOST_UNANSWERED = 2
 """The searches in one process: the one that it runs, and the one that follows without a pause."""

@@ -1,7 +1,7 @@
-"""The program of a reader process: `python -P -m memoryd_server.readers.process FD`.
+"""The program of a reader process: `python -P -m memoryd_server.readers.process VERSION FD`.
 
-FD is the process's end of a socket pair. The process handles the messages that it receives one after another, and ends
-when the daemon's end is closed, also because the daemon was killed.
+VERSION is that of the daemon, and FD the process's end of a socket pair. The process handles the messages that it
+receives one after another, and ends when the daemon's end is closed, also because the daemon was killed.
 """
 
 import gc
@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from memoryd_server import __version__
 from memoryd_server.errors import MemorydError
 from memoryd_server.readers.messages import (
     INTERNAL,
@@ -45,6 +46,9 @@ _RECEIVED_BYTES = 256 * 1024
 
 BAD_STREAM = 3
 """The exit status after something else than a message."""
+
+OTHER_VERSION = 4
+"""The exit status if the daemon has another version."""
 
 
 class SearchedIndex:
@@ -164,13 +168,18 @@ def serve(connection: socket.socket) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve the socket whose descriptor is the only argument; return the exit status."""
+    """Serve a socket; the arguments are the daemon's version and the descriptor. Return the exit status."""
+    version, descriptor = arguments
+    if version != __version__:
+        # The two do not agree on the fields of messages. The package was updated while the daemon was running.
+        sys.stderr.write(f"memoryd {__version__} cannot search for a daemon of version {version}; restart the daemon\n")
+        return OTHER_VERSION
     # Ctrl-C in a terminal reaches every process of its group; the daemon ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_free_memory()
     use_calling_thread_only()
     bound_page_caches(0, shared_bytes=HEAP_BYTES)
-    with socket.socket(fileno=int(arguments[0])) as connection:
+    with socket.socket(fileno=int(descriptor)) as connection:
         try:
             serve(connection)
         except FrameError as error:

@@ -1,6 +1,6 @@
 """IndexSnapshots: an index file that another process writes, for searches on one thread."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,12 +12,16 @@ from memoryd_server.errors import MemorydError
 from memoryd_server.sqlite.connection import FileIdentity, file_lost, open_present_reader
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
+from memoryd_server.sqlite.resident import PAGE_ROWS
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store import ChunkFilter, VectorHit
 
 # Half of that of the writer's process, because there may be several processes: with 15,000 chunks and their vectors,
 # each takes 27 MB less, and searches take the same processor time.
 _PAGE_CACHE = "PRAGMA cache_size=-24000"
+
+# A search waits for the probe. Without sqlite-vec, it has the same answer.
+_PROBE_SECONDS = 2.0
 
 
 class IndexSnapshots:
@@ -55,11 +59,11 @@ class IndexSnapshots:
         self, reader: SqliteReader, query: NDArray[np.float32], limit: int, among: ChunkFilter
     ) -> list[VectorHit]:
         if not self._is_probed:
-            self._vectors.probe()
+            self._vectors.probe(_PROBE_SECONDS)
             self._is_probed = True
         return self._vectors.search(reader, query, limit, among)
 
-    def vectors_changed(self, added: Collection[int], removed: Collection[int]) -> None:
+    def vectors_changed(self, added: Sequence[int], removed: Collection[int]) -> None:
         """Apply a commit to the vectors in memory: `added` are the chunks with a new vector, `removed` those without.
 
         The vectors are read from the index, in which a later commit may have changed them again.
@@ -67,14 +71,16 @@ class IndexSnapshots:
         resident = self._vectors.resident
         if resident.is_empty:
             return
+        resident.apply({}, removed)
         try:
             with self.read() as reader:
-                found = dict(reader.embeddings_of(added))
+                for first in range(0, len(added), PAGE_ROWS):
+                    page = added[first : first + PAGE_ROWS]
+                    # A later commit may have deleted the vector of a chunk.
+                    resident.apply(dict(reader.embeddings_of(page)), page)
         except MemorydError:
             # The next search reports the error, or loads all vectors if it meets none.
             resident.reset()
-            return
-        resident.apply(found, {*removed, *added})
 
     def reset_vectors(self) -> None:
         """Drop the vectors in memory; the next search loads them again."""

@@ -4,6 +4,8 @@ import os
 import shutil
 import signal
 import struct
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from datetime import UTC, date, datetime
@@ -29,7 +31,7 @@ from memoryd_server.readers.messages import (
     VectorsChanged,
     encode,
 )
-from memoryd_server.readers.process import BAD_STREAM
+from memoryd_server.readers.process import BAD_STREAM, OTHER_VERSION
 from memoryd_server.search.engine import SearchEngine
 from memoryd_server.search.file_check import check_files
 from memoryd_server.search.query import EmptyReason, RankingConfig, SearchMode, SearchQuery
@@ -47,7 +49,7 @@ WORDS = ("heron", "kestrel", "reeds", "river", "ticket", "E1042", "booking", "ca
 
 @pytest.fixture
 def process():
-    started = StartedProcess()
+    started = StartedProcess().start()
     yield started
     started.stop()
 
@@ -399,6 +401,22 @@ def test_anything_but_messages_ends_the_process(process, data, words):
         process.receive()
 
 
+def test_a_process_of_another_version_than_the_daemon_does_not_start():
+    process = StartedProcess(version="0.0.9")
+    status, errors = process.wait()
+    process.stop()
+    assert status == OTHER_VERSION
+    assert "cannot search for a daemon of version 0.0.9; restart the daemon" in errors
+
+
+def test_the_program_imports_no_library_that_only_the_daemon_needs():
+    program = "import memoryd_server.readers.process, sys; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-P", "-c", program], capture_output=True, check=True, text=True)
+    loaded = {name.partition(".")[0] for name in run.stdout.split()}
+    assert "numpy" in loaded
+    assert not loaded & {"asyncio", "grpc", "google", "httpx", "pydantic", "rich", "starlette", "psycopg", "lancedb"}
+
+
 def test_a_killed_process_leaves_an_index_that_another_one_searches(process, index):
     process.send(OpenIndex(KEY, options_of(index)))
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
@@ -406,7 +424,7 @@ def test_a_killed_process_leaves_an_index_that_another_one_searches(process, ind
     process.wait()
     index.write("memory/b.md", "a kestrel")
     index.sync()
-    another = StartedProcess()
+    another = StartedProcess().start()
     another.send(OpenIndex(KEY, options_of(index)))
     assert found(another.ask(KEY, query_of("kestrel"))) == ["memory/b.md"]
     another.stop()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
+from memoryd_server.sqlite.resident import PAGE_ROWS
 from memoryd_server.sqlite.snapshots import IndexSnapshots
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store.filters import ALL_CHUNKS
@@ -124,6 +125,20 @@ def test_a_reported_commit_changes_the_vectors_in_memory_without_a_new_load(fixt
     assert nearest(snapshots, direction(40))[0].chunk_id == 40
     assert nearest(snapshots, direction(41))[0].chunk_id == 2
     assert 3 not in [hit.chunk_id for hit in nearest(snapshots, direction(3), 40)]
+    snapshots.close()
+
+
+def test_a_reported_commit_may_have_any_number_of_vectors(fixture):
+    fixture.commit({1: direction(1)})
+    vectors = vectors_in()
+    snapshots = IndexSnapshots(fixture.path, None, vectors)
+    nearest(snapshots, direction(1))
+    loaded = resident_of(vectors)
+    added = {number: direction(number) for number in range(2, 2 * PAGE_ROWS)}
+    fixture.commit(added)
+    snapshots.vectors_changed(tuple(added), ())
+    assert resident_of(vectors) is loaded
+    assert all(nearest(snapshots, direction(number), 1)[0].chunk_id == number for number in [*added][:: PAGE_ROWS // 8])
     snapshots.close()
 
 

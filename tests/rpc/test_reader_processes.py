@@ -6,6 +6,7 @@ import signal
 import time
 
 import grpc
+import httpx
 import psutil
 import pytest
 
@@ -235,6 +236,16 @@ async def test_explained_searches_are_made_by_the_daemon(running):
     answer = await running.search("heron", explain=True)
     assert answer.results[0].HasField("score_detail")
     assert outcomes(running) == {}
+
+
+async def test_metrics_count_processes_and_searches(home, serve):
+    home.write(heron="the grey heron")
+    running = await started(serve, metrics={"listen": "127.0.0.1:0"})
+    for _ in range(3):
+        await running.search("heron")
+    async with httpx.AsyncClient(trust_env=False) as client:
+        lines = (await client.get(running.daemon.metrics_url)).text.splitlines()
+    assert {"memoryd_reader_processes 2.0", 'memoryd_reader_searches_total{outcome="answered"} 3.0'} <= set(lines)
 
 
 async def test_an_idle_agent_has_no_file_open_in_the_processes(running):

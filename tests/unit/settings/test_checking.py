@@ -95,6 +95,10 @@ REFUSED = [
         "memoryd.log.level: expected one of debug, info, warning, error (did you",
     ),
     ({"memoryd": {"tokenFile": 5}}, "memoryd.tokenFile: expected a string, found a number"),
+    (
+        {"memoryd": {"readers": 2, "store": {"url": "postgresql://m@db/m"}}},
+        "memoryd: readers must be 0 if store.url is set",
+    ),
 ]
 
 

@@ -8,7 +8,7 @@ words of a query.
 import itertools
 import threading
 from array import array
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,19 +95,19 @@ class TextPieces:
     """The pieces of a text as numbers, in order.
 
     `pieces_by_line` has the number of pieces in each line, `line_ends` the offset in the text after each line and its
-    line feed. `unlisted` are the distinct pieces that `PieceCache.by_token` does not have.
+    line feed. `unlisted` has the tokens of each distinct piece that `PieceCache.by_token` does not have.
     """
 
     numbers: NDArray[np.int32]
     pieces_by_line: NDArray[np.int32]
     line_ends: "array[int]"
-    unlisted: tuple[str, ...]
+    unlisted: Mapping[str, str]
 
     @property
     def bytes(self) -> int:
         """The approximate memory that this text takes in the cache, in bytes."""
         lines = self.pieces_by_line.nbytes + len(self.line_ends) * self.line_ends.itemsize
-        return self.numbers.nbytes + lines + sum(map(len, self.unlisted)) + _BYTES_PER_TEXT
+        return self.numbers.nbytes + lines + sum(map(len, self.unlisted.values())) + _BYTES_PER_TEXT
 
 
 class NumberedTexts:
@@ -135,7 +135,7 @@ class NumberedTexts:
         """Return the pieces of a text; None if it was not added, or was evicted."""
         return self._texts.get(hash(text))
 
-    def add(self, text: str, lines: Sequence[Sequence[str]], unlisted: Collection[str]) -> TextPieces:
+    def add(self, text: str, lines: Sequence[Sequence[str]], unlisted: Mapping[str, str]) -> TextPieces:
         """Add a text with the pieces of its lines."""
         pieces = list(itertools.chain.from_iterable(lines))
         with self._lock:
@@ -150,7 +150,7 @@ class NumberedTexts:
                 array(
                     "i", (end + line for line, end in enumerate(itertools.accumulate(map(len, text.split("\n"))), 1))
                 ),
-                tuple(unlisted),
+                unlisted,
             )
             before = self._texts.pop(hash(text), None)
             self._texts[hash(text)] = added
@@ -211,13 +211,12 @@ class PieceCache(dict[str, str]):
             self[piece] = tokens
         return tokens
 
-    def add(self, pieces: Iterable[str]) -> list[str]:
-        """Cache pieces as far as the limits allow, and return those of them that `by_token` does not list."""
+    def add(self, pieces: Iterable[str]) -> dict[str, str]:
+        """Cache pieces as far as there is room; return the tokens of those of them that `by_token` does not have."""
         distinct = set(pieces)
-        missing = list(itertools.filterfalse(self.__contains__, distinct))
-        for piece in missing:
-            self[piece]
-        return [*self.unlisted.intersection(distinct), *itertools.filterfalse(self.__contains__, missing)]
+        missing = {piece: self[piece] for piece in itertools.filterfalse(self.__contains__, distinct)}
+        unlisted = {piece: tokens for piece, tokens in missing.items() if piece not in self}
+        return unlisted | {piece: self[piece] for piece in self.unlisted.intersection(distinct)}
 
     def _tokens(self, piece: str) -> Iterator[str]:
         # A piece may hold the same word thousands of times, so each word is stemmed once.

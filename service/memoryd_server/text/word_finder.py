@@ -1,7 +1,7 @@
 """WordFinder: finds the words of a query in many texts."""
 
 import itertools
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,8 @@ class WordFinder:
             read.append(pieces)
         if not read:
             return []
-        self._find(itertools.chain.from_iterable(pieces.unlisted for pieces in read))
+        for pieces in read:
+            self._find(pieces.unlisted)
         wanted = [known.numbers[piece] for piece in self._wanted if piece in known.numbers]
         is_wanted = np.zeros(len(known.pieces), np.bool_)
         is_wanted[wanted] = True
@@ -83,9 +84,14 @@ class WordFinder:
         """Return the wanted words of a part of a text that was searched before. Fast if the part has none."""
         return self(text) if any(map(text.__contains__, self._beginnings)) else []
 
-    def _find(self, unlisted: Iterable[str]) -> None:
-        """Add the pieces that have wanted words to `_wanted`: those of `unlisted`, and those in `by_token`."""
-        self._wanted.update(filter(self._words_in, unlisted))
+    def _find(self, unlisted: Mapping[str, str]) -> None:
+        """Add the pieces that have wanted words to `_wanted`: those of these, and all that the cache lists.
+
+        `unlisted` has the tokens of each piece.
+        """
+        for piece, tokens in unlisted.items():
+            if self._words_in(piece, tokens):
+                self._wanted.add(piece)
         # The sizes differ in the first call, and after pieces were added to the cache.
         size = len(self._cache)
         if size != self._cache_size:
@@ -102,11 +108,12 @@ class WordFinder:
             self._tokens_seen = len(tokens)
         return self._words | self._prefixed
 
-    def _words_in(self, piece: str) -> list[str]:
+    def _words_in(self, piece: str, tokens: str | None = None) -> list[str]:
+        """Return the wanted words of a piece; `tokens` are its tokens, None if they are not known yet."""
         found = self._found.get(piece)
         if found is None:
-            tokens = self._cache[piece].split()
-            found = [token for token in tokens if token in self._words or token.startswith(self._prefixes)]
+            each = (self._cache[piece] if tokens is None else tokens).split()
+            found = [token for token in each if token in self._words or token.startswith(self._prefixes)]
             self._found[piece] = found
             if found:
                 self._beginnings.append(piece[:LONGEST_WORD])

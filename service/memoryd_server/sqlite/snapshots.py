@@ -66,7 +66,8 @@ class IndexSnapshots:
     def vectors_changed(self, added: Sequence[int], removed: Collection[int]) -> None:
         """Apply a commit to the vectors in memory: `added` are the chunks with a new vector, `removed` those without.
 
-        The vectors are read from the index, in which a later commit may have changed them again.
+        The vectors are read from the index, in which a later commit may have changed or deleted them again. Such a
+        commit is reported later.
         """
         resident = self._vectors.resident
         if resident.is_empty:
@@ -75,9 +76,7 @@ class IndexSnapshots:
         try:
             with self.read() as reader:
                 for first in range(0, len(added), PAGE_ROWS):
-                    page = added[first : first + PAGE_ROWS]
-                    # A later commit may have deleted the vector of a chunk.
-                    resident.apply(dict(reader.embeddings_of(page)), page)
+                    resident.apply(dict(reader.embeddings_of(added[first : first + PAGE_ROWS])), ())
         except MemorydError:
             # The next search reports the error, or loads all vectors if it meets none.
             resident.reset()

@@ -254,6 +254,13 @@ def test_an_index_that_was_not_opened_can_be_closed_and_cannot_be_searched(proce
     assert "'other'" in answer.error
 
 
+def test_a_report_of_changed_vectors_opens_no_file_before_a_search(process, embedded):
+    process.send(OpenIndex(KEY, options_of(embedded.index)))
+    process.send(VectorsChanged(KEY, tuple(vector_ids(embedded)), ()))
+    process.close_index("other")
+    assert not is_open(process, embedded.index.path)
+
+
 def test_released_memory_closes_the_file_until_the_next_search(process, embedded):
     process.send(OpenIndex(KEY, options_of(embedded.index)))
     assert nearest(process, embedded, "heron")

@@ -168,15 +168,6 @@ def test_released_vectors_are_freed_without_a_collection_of_garbage(fixture, opt
         gc.enable()
 
 
-def test_a_report_opens_no_file_while_no_vectors_are_in_memory(fixture):
-    fixture.commit({1: direction(1)})
-    snapshots = snapshots_of(fixture)
-    fixture.path.rename(fixture.path.with_name("moved"))
-    snapshots.vectors_changed((1,), ())
-    with pytest.raises(IndexDamaged, match="was removed or replaced"):
-        nearest(snapshots, direction(1))
-
-
 def test_a_report_about_an_index_that_is_gone_drops_the_vectors(fixture):
     fixture.commit({1: direction(1)})
     vectors = vectors_in()

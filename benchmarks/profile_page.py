@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from peers.page import number, table
-from profile_stages import BY_NAME, LOAD, MODES, OPERATIONS, STAGES, TARGETS, Operation
+from profile_stages import BY_NAME, LOADS, MODES, OPERATIONS, STAGES, TARGETS, Operation
 
 REPOSITORY = Path(__file__).parents[1]
 RESULTS = REPOSITORY / "benchmarks" / "results" / "profile.json"
@@ -66,7 +66,9 @@ def conditions(results: Results) -> str:
 
 def targets(results: Results) -> str:
     """Return a table of the targets."""
-    titles = {operation.name: operation.title for operation in OPERATIONS} | {LOAD: "64 callers, 15,000 chunks"}
+    titles = {operation.name: operation.title for operation in OPERATIONS} | {
+        part: f"64 callers, 15,000 chunks, {readers} reader processes" for part, readers in LOADS.items()
+    }
     rows = []
     for run, bounds in TARGETS.items():
         part, _, mode = run.partition("/")
@@ -115,6 +117,7 @@ def latencies(results: Results) -> str:
 def load(results: Results) -> str:
     """Return a table of the searches of 64 concurrent callers."""
     heads = (
+        "reader processes",
         "mode",
         "searches per second",
         "median, ms",
@@ -123,8 +126,13 @@ def load(results: Results) -> str:
         "CPU ms per search, callers",
     )
     keys = ("searches_per_second", "p50_ms", "p99_ms", "cpu_ms", "client_cpu_ms")
-    runs = results["runs"][LOAD]
-    return table(heads, [(mode, *(number(runs[mode][key]) for key in keys)) for mode in MODES])
+    runs = results["runs"]
+    lines = [
+        (str(readers), mode, *(number(runs[part][mode][key]) for key in keys))
+        for part, readers in LOADS.items()
+        for mode in MODES
+    ]
+    return table(heads, lines)
 
 
 def first_index(results: Results) -> str:

@@ -30,14 +30,14 @@ from corpus import Prose, write
 from keyword_path import percentile, sync
 from loopback_provider import LoopbackProvider, PreparedVectors
 from profile_page import write_page
-from profile_rounds import Call, ProfiledDaemon, Round, cpu_ns, plain_round, round_of, summary, timed_round
+from profile_rounds import Call, ProfiledDaemon, Round, children, cpu_ns, plain_round, round_of, summary, timed_round
 from profile_stages import (
     APPENDED_NOTE,
     CHANGED_FILE,
     FIRST_INDEX,
     HYBRID,
     KEYWORD,
-    LOAD,
+    LOADS,
     MODES,
     OPERATIONS,
     SEARCHES,
@@ -69,11 +69,11 @@ LOAD_CHUNKS = 15_000
 PORT = 18_768
 
 
-def settings(provider: LoopbackProvider | None) -> str:
+def settings(provider: LoopbackProvider | None, readers: int = 0) -> str:
     search: dict[str, Any] = {"sync": {"onSearch": False, "watch": False}, "query": {"maxResults": 6}}
     if provider:
         search |= {"provider": "openai-compatible", "model": "bench", "remote": {"baseUrl": provider.url}}
-    limits = {"confirmAboveTokens": 0, "reconcileSeconds": 3_600}
+    limits = {"confirmAboveTokens": 0, "reconcileSeconds": 3_600} | ({"readers": readers} if readers else {})
     return json.dumps({"agents": {"defaults": {"memorySearch": search}}, "memoryd": limits})
 
 
@@ -115,14 +115,17 @@ class Indexes:
         return folder
 
     @contextmanager
-    def served(self, chunks: int, mode: str, *names: str, prepared: bool = False) -> Iterator[list[ProfiledDaemon]]:
+    def served(
+        self, chunks: int, mode: str, *names: str, prepared: bool = False, readers: int = 0
+    ) -> Iterator[list[ProfiledDaemon]]:
         """Serve a copy of an indexed workspace by each daemon: "plain" is as it is, "timed" has timers."""
         made = self._made(chunks, mode)
         with tempfile.TemporaryDirectory(dir=self._folder) as copies, ExitStack() as ends:
-            ends.enter_context(provider_of(mode, prepared=prepared))
+            provider = ends.enter_context(provider_of(mode, prepared=prepared))
             daemons = []
             for name in names:
                 shutil.copytree(made, Path(copies) / name, ignore=NOT_COPIED)
+                (Path(copies) / name / "state" / "memoryd.json5").write_text(settings(provider, readers), "utf-8")
                 daemons.append(ProfiledDaemon(Path(copies) / name, timed=name == "timed"))
                 ends.callback(daemons[-1].stop)
                 sync(daemons[-1].client)
@@ -231,11 +234,12 @@ class Profile:
         figures = summary(operation, mode, [rounds["plain"]], [timed], {"start": [rounds["start"]]})
         return found | {key: value for key, value in figures.items() if key not in {"p50_ms", "p99_ms"}}
 
-    def load(self, mode: str) -> dict[str, Any]:
+    def load(self, mode: str, readers: int) -> dict[str, Any]:
         prose = Prose(77)
         questions = [prose.question() for _ in range(4 * QUESTIONS)]
-        with self.indexes.served(LOAD_CHUNKS, mode, "plain") as (plain,):
-            for question in questions * 2:
+        with self.indexes.served(LOAD_CHUNKS, mode, "plain", readers=readers) as (plain,):
+            # Each reader process gets to know the words of the questions.
+            for question in questions * 2 * max(1, readers):
                 plain.client.search(query=question, timeout=60)
             request = {
                 "address": plain.daemon.address,
@@ -245,7 +249,8 @@ class Profile:
                 "questions": questions,
                 "paths": [],
             }
-            before = cpu_ns(plain.daemon.pid)
+            processes = [plain.daemon.pid, *children(plain.daemon.pid)]
+            before = sum(map(cpu_ns, processes))
             done = subprocess.run(
                 [sys.executable, HERE / "load" / "client.py"],
                 input=json.dumps(request),
@@ -253,11 +258,12 @@ class Profile:
                 text=True,
                 check=True,
             )
-            spent_ns = cpu_ns(plain.daemon.pid) - before
+            spent_ns = sum(map(cpu_ns, processes)) - before
         report = json.loads(done.stdout)
         times = report["times_ms"]["search"]
         return {
             "callers": CALLERS,
+            "readers": len(processes) - 1,
             "searches_per_second": round(len(times) / report["seconds"], 1),
             "p50_ms": round(percentile(times, 0.5), 1),
             "p99_ms": round(percentile(times, 0.99), 1),
@@ -271,8 +277,8 @@ class Profile:
 
         Other work of the machine can disturb an attempt.
         """
-        if name == LOAD:
-            return self.load(mode)
+        if name in LOADS:
+            return self.load(mode, LOADS[name])
         operation = next(each for each in OPERATIONS if each.name == name)
         measures = {
             **{each.name: self.search for each in SEARCHES},
@@ -296,7 +302,7 @@ def _searches(daemon: ProfiledDaemon, questions: list[str]) -> list[Callable[[],
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = [*(operation.name for operation in OPERATIONS), LOAD]
+    parts = [*(operation.name for operation in OPERATIONS), *LOADS]
     choices = [*parts, *(f"{part}/{mode}" for part in parts for mode in MODES)]
     parser.add_argument("--only", choices=choices, action="append", help="measure only this; can be repeated")
     parser.add_argument("--rounds", type=int, default=5)

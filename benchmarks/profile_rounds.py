@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 from daemon import DaemonProcess
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from keyword_path import percentile
@@ -57,6 +58,11 @@ def cpu_ns(pid: int) -> int:
     """Return the CPU time of another process with the resolution of its clock; psutil's is 10 ms."""
     # The clock id of a process, computed as clock_getcpuclockid(3) does.
     return time.clock_gettime_ns((~pid << 3) | 2)
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that another process started and that still run."""
+    return [process.pid for process in psutil.Process(pid).children()]
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,22 @@ Notice = VectorsChanged | ResetVectors | ReleaseMemory
 """A message without an answer. It matters only to a process that has the index open."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderLimits:
+    """How long a reader process may take, in seconds.
+
+    A process that works on one search for `stall_seconds` gets no further ones until it has answered, and after
+    `late_seconds` the daemon searches itself. A process is killed if it has not answered `grace_seconds` after the
+    deadline of a search, if it has not closed an index within `close_seconds`, or is not ready within `start_seconds`.
+    """
+
+    stall_seconds: float = 1.0
+    late_seconds: float = 5.0
+    grace_seconds: float = 5.0
+    close_seconds: float = 3.0
+    start_seconds: float = 60.0
+
+
 @dataclass(slots=True, eq=False)
 class PassedSearch:
     """A search on its way to a reader process and back.
@@ -215,23 +231,22 @@ class ReaderHandle(asyncio.Protocol):
         if self._transport.get_write_buffer_size() > _MOST_UNSENT_BYTES:
             self.kill()
 
-    def check(self, now: float, stall_seconds: float, grace_seconds: float) -> None:
-        """End the searches whose deadline has passed, and those behind one that takes more than `stall_seconds`.
+    def check(self, now: float, limits: ReaderLimits) -> None:
+        """End the searches that wait too long or whose deadline has passed, and kill a process that does not answer.
 
-        Kill the process if it does not answer a search within `grace_seconds` after its deadline. `now` is the time of
-        the event loop.
+        `now` is the time of the event loop.
         """
-        running: PassedSearch | None = None
-        for search in tuple(self._unanswered.values()):
-            if running is None:
-                running = search
-                self.is_stalled = self.is_stalled or now - self._answers_since > stall_seconds
-                if now > search.message.query.deadline + grace_seconds:
-                    self.kill()
-            elif self.is_stalled:
-                search.end(None, "late")
-            if now > search.message.query.deadline:
-                search.end(None, "late")
+        searches = tuple(self._unanswered.values())
+        if not searches:
+            return
+        seconds = now - self._answers_since
+        self.is_stalled = self.is_stalled or seconds > limits.stall_seconds
+        # The process runs the first one.
+        late = searches if seconds > limits.late_seconds else searches[1:] if self.is_stalled else ()
+        for search in (*late, *(each for each in searches if now > each.message.query.deadline)):
+            search.end(None, "late")
+        if now > searches[0].message.query.deadline + limits.grace_seconds:
+            self.kill()
 
     def kill(self) -> None:
         """Kill the process, from any thread. Its connection is lost soon."""
@@ -263,13 +278,20 @@ class ReaderHandle(asyncio.Protocol):
             except subprocess.TimeoutExpired:
                 return "the system has not ended it yet"
         with self._errors:
-            how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+            how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
             if self._has_begun:
                 # An error may quote the text of a search.
                 return how
             self._errors.seek(0)
             lines = self._errors.read(_MOST_ERROR_BYTES).decode("utf-8", "replace").strip().splitlines()
         return f"{how}: {lines[-1][-200:]}" if lines else how
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
 
 
 def _start(command: Sequence[str]) -> tuple["subprocess.Popen[bytes]", IO[bytes], socket.socket]:

@@ -14,7 +14,14 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
-from memoryd_server.agent.reader_handle import MOST_UNANSWERED, READER_COMMAND, Notice, PassedSearch, ReaderHandle
+from memoryd_server.agent.reader_handle import (
+    MOST_UNANSWERED,
+    READER_COMMAND,
+    Notice,
+    PassedSearch,
+    ReaderHandle,
+    ReaderLimits,
+)
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.observe import Log, ReaderMetrics
 from memoryd_server.readers import INTERNAL, Failed, IndexOptions, Search
@@ -22,18 +29,6 @@ from memoryd_server.search import SearchAnswer
 
 OUTCOMES: Final = ("answered", "failed", "late", "ended", "unavailable")
 """How passed searches end. After all but the first, the daemon searches itself."""
-
-STALL_SECONDS = 1.0
-"""A process that works on one search for this time gets no further ones until it has answered."""
-
-GRACE_SECONDS = 5.0
-"""How long after the deadline of a search a process that does not answer is killed."""
-
-CLOSE_SECONDS = 3.0
-"""A process that has not closed an index within this time is killed."""
-
-START_SECONDS = 60.0
-"""A process that is not ready within this time is killed."""
 
 STEADY_SECONDS = 60.0
 """A process that has run for this time is restarted at once when it ends."""
@@ -90,10 +85,10 @@ class ReaderProcesses:
         failures: TaskFailures | None = None,
         *,
         command: Sequence[str] = READER_COMMAND,
-        grace_seconds: float = GRACE_SECONDS,
+        limits: ReaderLimits = ReaderLimits(),  # noqa: B008 -- it is frozen
     ) -> None:
         self.count = count
-        self._log, self._command, self._grace_seconds = log, command, grace_seconds
+        self._log, self._command, self._limits = log, command, limits
         self._tasks = BackgroundTasks(failures)
         self._numbers = itertools.count(1)
         self._waiting = WaitingSearches()
@@ -162,13 +157,14 @@ class ReaderProcesses:
             if not self._stopping.is_set():
                 await self._follow(handle)
         finally:
-            self._handles = tuple(each for each in self._handles if each is not handle)
+            # Until the process has ended, it may have files of an index open.
             how = await handle.end()
+            self._handles = tuple(each for each in self._handles if each is not handle)
         return how
 
     async def _follow(self, handle: ReaderHandle) -> None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(self._limits.start_seconds):
                 await handle.began.wait()
         if handle.is_ready:
             self._log.info("start-reader", pid=handle.pid)
@@ -212,7 +208,7 @@ class ReaderProcesses:
         """Handle searches and processes that take too long, until there are no searches."""
         now = time.monotonic()
         for handle in self._handles:
-            handle.check(now, STALL_SECONDS, self._grace_seconds)
+            handle.check(now, self._limits)
         for search in self._waiting:
             if now > search.message.query.deadline:
                 search.end(None, "late")
@@ -261,7 +257,7 @@ class ReaderProcesses:
         if not self._call(lambda: self._begin_close(key, closed)):
             return
         try:
-            closed.result(CLOSE_SECONDS + 2 * _KILLED_SECONDS)
+            closed.result(self._limits.close_seconds + 2 * _KILLED_SECONDS)
         except TimeoutError:
             # The event loop is blocked. A killed process reads no file any more.
             for handle in self._handles:
@@ -284,7 +280,7 @@ class ReaderProcesses:
         self, closings: "Mapping[ReaderHandle, asyncio.Future[None]]", closed: "Future[None]"
     ) -> None:
         try:
-            await asyncio.wait(closings.values(), timeout=CLOSE_SECONDS)
+            await asyncio.wait(closings.values(), timeout=self._limits.close_seconds)
             late = {handle: closing for handle, closing in closings.items() if not closing.done()}
             for handle in late:
                 self._log.warning("kill-reader", pid=handle.pid, reason="it does not close an index")

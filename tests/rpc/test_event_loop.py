@@ -7,6 +7,7 @@ import importlib.util
 import os
 import posix
 import shutil
+import signal
 import socket
 import sys
 import threading
@@ -21,6 +22,7 @@ from memoryd.v1 import memory_service_pb2 as pb
 from rpc.agent_calls import AGENT_CALLS, HAS_LANCEDB, call
 from rpc.callers import bearer, health, new_token
 from rpc.qmd_calls import QMD, ask, qmd_settings
+from rpc.sync_streams import FULL
 from rpc.wire import TIMEOUT, by_meaning, paths
 from waiting import eventually
 
@@ -231,6 +233,29 @@ async def test_call_over_tcp_and_health_checks_do_no_io_on_the_event_loop(serve,
     overseer.on = False
     # The token files are read, and the health check searches the index.
     assert overseer.kinds_elsewhere() >= {"os.stat", "sql"}
+    assert overseer.here == []
+
+
+@pytest.mark.sqlite_only("reader processes search SQLite files")
+async def test_calls_with_reader_processes_do_no_io_on_the_event_loop(serve, home, overseer):
+    home.put("MEMORY.md", "the long-term heron")
+    home.many(20)
+    running = await serve({"memoryd": {"readers": 1, "writes": "edit"}}, background=True)
+    readers = running.daemon.readers
+    await eventually(lambda: readers.pids)
+    # What is imported when it is first needed is read now.
+    await make_every_call(running)
+    await make_detailed_calls(running)
+    overseer.on = True
+    await make_every_call(running)
+    await make_detailed_calls(running)
+    await running.synced(mode=FULL)
+    os.kill(killed := readers.pids[0], signal.SIGKILL)
+    await eventually(lambda: readers.pids and readers.pids[0] != killed)
+    await running.release_memory()
+    overseer.on = False
+    assert readers.measured().searches["answered"]
+    assert overseer.kinds_elsewhere() >= {"subprocess.Popen", "sql"}
     assert overseer.here == []
 
 

@@ -5,7 +5,7 @@ a socket pair, and gets the answer back; it does everything else itself. If a re
 daemon searches itself.
 
 `messages` has what the two ends send each other, and `process` is the program of a reader process. It imports this
-package too, so nothing is exported here that only the daemon needs.
+package too, so nothing is exported here that only the daemon needs: the daemon's end is in `agent.reader_processes`.
 """
 
 from memoryd_server.readers.messages import (

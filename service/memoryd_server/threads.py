@@ -214,7 +214,10 @@ class _Share(Executor):
         call = _Call(future, partial(fn, *args, **kwargs) if args or kwargs else fn)
         with self._pool.lock:
             if self._in_pool >= self._limit:
-                self._waiting.append(call)
+                if self._pool.closed:
+                    future.cancel()
+                else:
+                    self._waiting.append(call)
             elif self._pool.closed:
                 raise RuntimeError("the thread pool was shut down")
             else:
@@ -310,15 +313,20 @@ class DaemonExecutor(Executor):
                     # `shutdown` has already failed this future.
                     return
                 self._running.remove(future)
-                taken = self._take()
-                if taken is None and not self._closed:
-                    self._idle.append(own)
+                # On another thread: a callback of this future may block.
+                self._start_next()
             if error is None:
                 future.set_result(result)
             else:
                 future.set_exception(error)
             # See `_Call`.
             del future, work, result, error
+            with self._lock:
+                taken = self._take() if len(self._running) < self.limit else None
+                if taken is None:
+                    if self._closed:
+                        return
+                    self._idle.append(own)
             if taken is None:
                 taken = own.wait(self._idle_seconds, self._lock, self._idle)
 

@@ -6,6 +6,7 @@ passes on to the commands that it runs.
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -62,8 +63,8 @@ def use_one_grpc_thread() -> None:
     call takes about 0.1 ms more processor time and as much longer. gRPC reads its experiments when it is imported, so
     this has to be called before. If the environment sets the variable, it is left as it is.
     """
-    release = tuple(int(part) for part in version("grpcio").split(".")[:2])
-    if release <= _NEWEST_GRPC:
+    release = re.match(r"(\d+)\.(\d+)", version("grpcio"))
+    if release is not None and (int(release[1]), int(release[2])) <= _NEWEST_GRPC:
         os.environ.setdefault(_EXPERIMENTS, _WITHOUT_LISTENER_THREADS)
 
 

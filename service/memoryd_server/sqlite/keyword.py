@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import apsw
 
@@ -15,13 +16,26 @@ _NAMES_USE_FACTOR = 20.0
 _MAX_FREQUENCIES = 20_000
 _MAX_NAMES_CHECKED = 300
 
+LAST_CHARACTER = "\U0010ffff"
+"""A term that begins with a prefix is smaller than the prefix and this character, which no term has."""
+
+
+class TermCounts(NamedTuple):
+    """The number of chunks that contain a term, and the number of its occurrences in them."""
+
+    chunks: int
+    occurrences: int
+
+
+_ABSENT = TermCounts(0, 0)
+
 
 @dataclass(slots=True)
 class RevisionFrequencies:
     """The frequencies looked up at one revision. The key of a prefix is its text followed by "*"."""
 
     revision: int
-    frequencies: dict[str, int] = field(default_factory=dict)
+    counts: dict[str, TermCounts] = field(default_factory=dict)
     chunks: int | None = None
 
 
@@ -50,40 +64,48 @@ class Vocabulary:
         self._shared = shared
         self._revision = revision
         known = shared.words
-        if known is None or known.revision != revision or len(known.frequencies) > _MAX_FREQUENCIES:
+        if known is None or known.revision != revision or len(known.counts) > _MAX_FREQUENCIES:
             known = shared.words = RevisionFrequencies(revision)
         self._cache = known
 
     def frequency(self, term: str) -> int:
         """Return the number of chunks that contain `term`."""
-        frequency = self._cache.frequencies.get(term)
-        if frequency is None:
-            row = self._connection.execute("SELECT doc FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
-            frequency = self._cache.frequencies[term] = 0 if row is None else int(row[0])
-        return frequency
+        return self._counts(term).chunks
 
     def term_frequency(self, term: QueryTerm) -> int:
         """Return the number of chunks that contain a term or, if it is a prefix, a term that begins with it."""
-        return self.prefix_frequency(term.text) if term.prefix else self.frequency(term.text)
+        return self.term_counts(term).chunks
 
-    def prefix_frequency(self, prefix: str) -> int:
-        """Return the number of chunks that contain a term that begins with `prefix`."""
+    def term_counts(self, term: QueryTerm) -> TermCounts:
+        """Return the counts of a term or, if it is a prefix, of all terms that begin with it."""
+        return self._prefix_counts(term.text) if term.prefix else self._counts(term.text)
+
+    def _counts(self, term: str) -> TermCounts:
+        counts = self._cache.counts.get(term)
+        if counts is None:
+            row = self._connection.execute("SELECT doc, cnt FROM temp.vocabulary WHERE term = ?", (term,)).fetchone()
+            counts = self._cache.counts[term] = _ABSENT if row is None else TermCounts(*row)
+        return counts
+
+    def _prefix_counts(self, prefix: str) -> TermCounts:
         key = f"{prefix}*"
-        frequency = self._cache.frequencies.get(key)
-        if frequency is None:
+        counts = self._cache.counts.get(key)
+        if counts is None:
             count = "SELECT count(*) FROM keyword WHERE keyword MATCH ?"
-            frequency = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
-            self._cache.frequencies[key] = frequency
-        return frequency
+            chunks = int(scalar(self._connection, count, (expression(prefix, prefix=True),)))
+            total = "SELECT coalesce(sum(cnt), 0) FROM temp.vocabulary WHERE term >= ? AND term < ?"
+            occurrences = int(scalar(self._connection, total, (prefix, prefix + LAST_CHARACTER)))
+            counts = self._cache.counts[key] = TermCounts(chunks, occurrences)
+        return counts
 
     def occurring(self, terms: Sequence[str]) -> tuple[str, ...]:
         """Return those of `terms` that occur in the index. Fast if none does, as is usual for guessed terms."""
-        unknown = [term for term in terms if term not in self._cache.frequencies]
+        unknown = [term for term in terms if term not in self._cache.counts]
         if unknown:
             match = " OR ".join(map(expression, unknown))
             row = self._connection.execute("SELECT 1 FROM keyword WHERE keyword MATCH ? LIMIT 1", (match,)).fetchone()
             if row is None:
-                self._cache.frequencies.update(dict.fromkeys(unknown, 0))
+                self._cache.counts.update(dict.fromkeys(unknown, _ABSENT))
         return tuple(term for term in terms if self.frequency(term))
 
     def chunks(self) -> int:

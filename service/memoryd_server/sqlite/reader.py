@@ -20,7 +20,7 @@ from memoryd_server.sources import ReadPosition
 from memoryd_server.sqlite import readers, schema, vector_mean
 from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.filter_cache import IN_MASK, ChunkSet, FilterCache, file_keys
-from memoryd_server.sqlite.keyword import SharedVocabulary, Vocabulary, any_of
+from memoryd_server.sqlite.keyword import SharedVocabulary, TermCounts, Vocabulary, any_of
 from memoryd_server.sqlite.readers import ReaderPool, id_list
 from memoryd_server.sqlite.recent_rows import RecentRows
 from memoryd_server.sqlite.term_scores import BM25, SharedScores, TermScoreCache, best, scores_of
@@ -256,7 +256,7 @@ class SqliteReader(VectorRows):
         selected = self.selected(among)
         if not terms or (selected is not None and not selected):
             return []
-        scores = self.term_scores.get(self._with_frequencies(terms))
+        scores = self.term_scores.get(self._with_counts(terms))
         return self.matches(any_of(terms), limit, selected) if scores is None else best(scores, limit, selected)
 
     def keyword_scores(self, terms: Sequence[QueryTerm], ids: Sequence[int]) -> dict[int, float]:
@@ -264,14 +264,14 @@ class SqliteReader(VectorRows):
 
         Costs a fifth of a search.
         """
-        scores = self.term_scores.looked_up(self._with_frequencies(terms))
+        scores = self.term_scores.looked_up(self._with_counts(terms))
         if scores is not None:
             return scores_of(scores, ids)
         matches = self.scores_of_matches(any_of(terms), ids)
         return {chunk_id: matches.get(chunk_id, 0.0) for chunk_id in ids}
 
-    def _with_frequencies(self, terms: Sequence[QueryTerm]) -> list[tuple[QueryTerm, int]]:
-        return [(term, self.vocabulary.term_frequency(term)) for term in terms]
+    def _with_counts(self, terms: Sequence[QueryTerm]) -> list[tuple[QueryTerm, TermCounts]]:
+        return [(term, self.vocabulary.term_counts(term)) for term in terms]
 
     def vector_hits(self, query: NDArray[np.float32], limit: int, among: ChunkFilter) -> list[VectorHit]:
         """Return the nearest chunks of this snapshot as `VectorIndex.search` does; none without a vector index."""

@@ -1,5 +1,6 @@
 """RecentRows: the chunks that searches read last, for one state of the index."""
 
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -10,6 +11,7 @@ MAX_BYTES: Final = 4 * 2**20
 """The limit of a cache: a byte per character of text, and `_BYTES_PER_ROW` per row for its other fields."""
 
 _BYTES_PER_ROW = 600
+_BYTES_PER_LINE_NUMBER = 36
 
 State = tuple[int, int]
 """The revision, and how often file times changed without a new revision (`schema.TOUCHES`)."""
@@ -48,4 +50,4 @@ class RecentRows:
 
 
 def _bytes_of(row: ChunkRow) -> int:
-    return len(row.text) + _BYTES_PER_ROW
+    return sys.getsizeof(row.text) + _BYTES_PER_ROW + _BYTES_PER_LINE_NUMBER * len(row.line_numbers)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from memoryd_server.sqlite import readers
 from memoryd_server.sqlite.filter_cache import ChunkSet
-from memoryd_server.sqlite.keyword import expression
+from memoryd_server.sqlite.keyword import LAST_CHARACTER, TermCounts, expression
 from memoryd_server.store import KeywordHit
 from memoryd_server.text import QueryTerm
 from memoryd_server.vectors import Ids
@@ -36,21 +36,25 @@ _RANKED_SHARE = 1 / 3
 
 # If only the scores of a few chunks are needed, FTS5 looks up a term in them at a third of the cost of reading the
 # term's postings. The postings are therefore read only from the third request for the term at one revision, and one
-# lookup reads at most this number of chunks in total.
+# lookup reads at most this number of occurrences in total.
 REPEATED_REQUESTS = 3
-MAX_CHUNKS_READ = 30_000
+MAX_OCCURRENCES_READ_TO_LOOK_UP = 30_000
 
-# The most bytes cached per index: about 1,400 terms of a thousand chunks each. The terms cached first are evicted.
+# The most occurrences that one search reads to rank chunks, in about 50 ms and 20 MB.
+MAX_OCCURRENCES_READ = 500_000
+
+# FTS5 takes about as long to rank one chunk. Texts that repeat a word have more occurrences than that.
+MAX_OCCURRENCES_PER_CHUNK = 4
+
+# The most bytes cached per index: about 1,300 terms of a thousand chunks each. The terms cached first are evicted.
 _MAX_BYTES = 16 * 2**20
+_BYTES_PER_TERM = 400
 _MAX_TERMS_COUNTED = 20_000
 
 # The constants of FTS5's BM25, and its least inverse document frequency (fts5_aux.c).
 _K1 = 1.2
 _B = 0.75
 _LEAST_IDF = 1e-6
-
-# A term that begins with a prefix is smaller than the prefix and this character.
-_LAST_CHARACTER = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +66,8 @@ class TermScores:
 
     @property
     def bytes(self) -> int:
-        """The bytes of both arrays."""
-        return self.ids.nbytes + self.bm25.nbytes
+        """The memory of a cached term, approximately."""
+        return self.ids.nbytes + self.bm25.nbytes + _BYTES_PER_TERM
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,9 @@ class SharedScores:
 
     current: RevisionScores | None = None
     max_bytes: int = _MAX_BYTES
-    max_chunks_read: int = MAX_CHUNKS_READ
+    max_occurrences_read: int = MAX_OCCURRENCES_READ
+    max_occurrences_per_chunk: int = MAX_OCCURRENCES_PER_CHUNK
+    max_occurrences_read_to_look_up: int = MAX_OCCURRENCES_READ_TO_LOOK_UP
     max_terms_counted: int = _MAX_TERMS_COUNTED
 
 
@@ -130,38 +136,49 @@ class TermScoreCache:
         self._limits = shared
         self._chunk_count = chunk_count
 
-    def get(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
-        """Return the scores of terms with their frequencies, in this order; None if FTS5 should rank the chunks."""
-        if self._scores.lengths is None:
-            self._scores.ranked += sum(frequency for _, frequency in frequencies)
-            if self._scores.ranked < _RANKED_SHARE * self._chunk_count:
+    def get(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> list[TermScores] | None:
+        """Return the scores of terms with their counts, in this order; None if FTS5 should rank the chunks."""
+        chunks = sum(counts.chunks for _, counts in terms)
+        missing = self._missing(terms)
+        if missing:
+            if self._scores.lengths is None:
+                self._scores.ranked += chunks
+                if self._scores.ranked < _RANKED_SHARE * self._chunk_count:
+                    return None
+                self._scores.lengths = _read_lengths(self._connection)
+            occurrences = sum(counts.occurrences for counts in missing.values())
+            most = min(self._limits.max_occurrences_read, self._limits.max_occurrences_per_chunk * chunks)
+            if not self._scores.lengths.are_known or occurrences > most:
                 return None
-            self._scores.lengths = _read_lengths(self._connection)
-        if not self._scores.lengths.are_known:
-            return None
-        return self._all(frequencies)
+        return self._all(terms)
 
-    def looked_up(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores] | None:
+    def looked_up(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> list[TermScores] | None:
         """Return the scores of terms, in this order, for the lookup of a few chunks.
 
         None means that FTS5 should look the chunks up: it is faster, or the lengths are not known.
         """
-        terms, requests = self._scores.terms, self._scores.requests
-        missing = {_name(term): frequency for term, frequency in frequencies if _name(term) not in terms}
+        missing = self._missing(terms)
         if missing:
+            requests = self._scores.requests
             if len(requests) > self._limits.max_terms_counted:
                 requests.clear()
             requests.update(missing.keys())
             lengths = self._scores.lengths
             is_readable = lengths is not None and lengths.are_known
             is_repeated = all(requests[name] >= REPEATED_REQUESTS for name in missing)
-            if not (is_readable and is_repeated) or sum(missing.values()) > self._limits.max_chunks_read:
+            occurrences = sum(counts.occurrences for counts in missing.values())
+            if not (is_readable and is_repeated) or occurrences > self._limits.max_occurrences_read_to_look_up:
                 return None
-        return self._all(frequencies)
+        return self._all(terms)
 
-    def _all(self, frequencies: Sequence[tuple[QueryTerm, int]]) -> list[TermScores]:
+    def _missing(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> dict[str, TermCounts]:
+        """Return the counts of the terms that are not cached, by FTS5 expression."""
+        named = ((_name(term), counts) for term, counts in terms)
+        return {name: counts for name, counts in named if name not in self._scores.terms}
+
+    def _all(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> list[TermScores]:
         all_scores = []
-        for term, _ in frequencies:
+        for term, _ in terms:
             name = _name(term)
             scores = self._scores.terms.get(name)
             if scores is None:
@@ -189,7 +206,7 @@ def _postings(connection: apsw.Connection, term: QueryTerm) -> tuple[Ids, NDArra
     where = "term = ?"
     bindings: tuple[str, ...] = (term.text,)
     if term.prefix:
-        where, bindings = "term >= ? AND term < ?", (term.text, term.text + _LAST_CHARACTER)
+        where, bindings = "term >= ? AND term < ?", (term.text, term.text + LAST_CHARACTER)
     # One number per occurrence, because reading and parsing a second one would double the cost.
     query = f"SELECT 2 * doc + (col = 'context') AS id FROM temp.occurrences WHERE {where}"  # noqa: S608 -- constants
     occurrences = readers.ids(connection, query, bindings)
@@ -214,7 +231,7 @@ def _read_lengths(connection: apsw.Connection) -> ChunkLengths:
     by_column = by_column.reshape(-1, len(COLUMN_WEIGHTS))
     if by_column.sum(axis=0).tolist() != totals:
         return ChunkLengths(ids, np.empty(0), 0, are_known=False)
-    average = sum(totals) / count if count else 1.0
+    average = sum(totals) / count if sum(totals) else 1.0
     return ChunkLengths(ids, _K1 * (1 - _B + _B * by_column.sum(axis=1) / average), count)
 
 

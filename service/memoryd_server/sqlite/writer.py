@@ -146,6 +146,8 @@ class SqliteWriter(VectorSetWriter):
                 raise SyncCancelled("the sync run was cancelled; what it has filled stays filled")
             with transaction(self._connection):
                 after = refill_transcript(self._connection, row.id, after, batch)
+                # Rows that searches keep, and filters by date, have the columns as they were.
+                schema.count_touch(self._connection)
         with transaction(self._connection):
             self._connection.execute("UPDATE files SET rows_version = ? WHERE id = ?", (ROWS_VERSION, row.id))
             schema.raise_revision(self._connection)

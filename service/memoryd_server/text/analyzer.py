@@ -128,8 +128,11 @@ class Analyzer:
         cache = self._pieces.get(language)
         if cache is None or cache.is_full:
             # A full cache is replaced and not cleared: a search in another thread may be using it.
-            cache = self._pieces[language] = PieceCache(self._shapes, self._stemmers, language, self._limits)
-        if len(self._pieces) > 1:
+            cache = PieceCache(self._shapes, self._stemmers, language, self._limits)
+            with self._lock:
+                self._pieces.pop(language, None)
+                self._pieces[language] = cache
+        if len(self._pieces) > 1 and self.cache_sizes.exceed(self._limits):
             self._drop_oldest(language)
         return cache
 

@@ -6,6 +6,7 @@ words of a query.
 """
 
 import itertools
+import sys
 import threading
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ _MAX_CACHED_SHAPES = 50_000
 
 # The overhead of two arrays and a dictionary entry, in addition to the numbers that the arrays hold.
 _BYTES_PER_TEXT = 500
+_BYTES_PER_ENTRY = 100
 
 
 def pieces_of(text: str) -> list[str]:
@@ -107,20 +109,21 @@ class TextPieces:
     def bytes(self) -> int:
         """The approximate memory that this text takes in the cache, in bytes."""
         lines = self.pieces_by_line.nbytes + len(self.line_ends) * self.line_ends.itemsize
-        return self.numbers.nbytes + lines + sum(map(len, self.unlisted.values())) + _BYTES_PER_TEXT
+        tokens = sum(map(sys.getsizeof, self.unlisted.values())) + _BYTES_PER_ENTRY * len(self.unlisted)
+        return self.numbers.nbytes + lines + tokens + _BYTES_PER_TEXT
 
 
 class NumberedTexts:
     """Texts as the numbers of their pieces; the texts added first are evicted. `pieces` has the piece of each number.
 
-    A number is never used for another piece. Once the pieces have too many characters in total (`piece_chars`), or
-    there are too many of them, the owner replaces the object; a search in another thread may still be using it.
+    A number is never used for another piece. Once the pieces take too much memory (`piece_bytes`), or there are
+    too many of them, the owner replaces the object; a search in another thread may still be using it.
     """
 
     def __init__(self, max_bytes: int) -> None:
         self.pieces: list[str] = []
         self.numbers: dict[str, int] = {}
-        self.piece_chars = 0
+        self.piece_bytes = 0
         self._texts: dict[int, TextPieces] = {}
         self._bytes = 0
         self._max_bytes = max_bytes
@@ -129,11 +132,12 @@ class NumberedTexts:
     @property
     def bytes(self) -> int:
         """The memory of the texts and of the characters of their pieces, approximately."""
-        return self._bytes + self.piece_chars
+        return self._bytes + self.piece_bytes
 
     def get(self, text: str) -> TextPieces | None:
         """Return the pieces of a text; None if it was not added, or was evicted."""
-        return self._texts.get(hash(text))
+        found = self._texts.get(hash(text))
+        return found if found is not None and found.line_ends[-1] == len(text) + 1 else None
 
     def add(self, text: str, lines: Sequence[Sequence[str]], unlisted: Mapping[str, str]) -> TextPieces:
         """Add a text with the pieces of its lines."""
@@ -141,16 +145,17 @@ class NumberedTexts:
         with self._lock:
             for piece in dict.fromkeys(pieces):
                 if piece not in self.numbers:
-                    self.piece_chars += len(piece)
+                    self.piece_bytes += sys.getsizeof(piece)
                     self.pieces.append(piece)
                     self.numbers[piece] = len(self.pieces) - 1
+            shared = {self.pieces[self.numbers[piece]]: tokens for piece, tokens in unlisted.items()}
             added = TextPieces(
                 np.fromiter(map(self.numbers.__getitem__, pieces), np.int32, len(pieces)),
                 np.fromiter(map(len, lines), np.int32, len(lines)),
                 array(
                     "i", (end + line for line, end in enumerate(itertools.accumulate(map(len, text.split("\n"))), 1))
                 ),
-                unlisted,
+                shared,
             )
             before = self._texts.pop(hash(text), None)
             self._texts[hash(text)] = added
@@ -192,7 +197,7 @@ class PieceCache(dict[str, str]):
     def texts(self) -> NumberedTexts:
         """The texts that were read last. Replaced by an empty object once its pieces exceed a limit."""
         texts = self._texts
-        if len(texts.pieces) > self._limits.pieces or texts.piece_chars > self._limits.text_bytes:
+        if len(texts.pieces) > self._limits.pieces or texts.piece_bytes > self._limits.text_bytes:
             self._texts = NumberedTexts(self._limits.text_bytes)
         return self._texts
 
@@ -212,10 +217,10 @@ class PieceCache(dict[str, str]):
         return tokens
 
     def add(self, pieces: Iterable[str]) -> dict[str, str]:
-        """Cache pieces as far as there is room; return the tokens of those of them that `by_token` does not have."""
+        """Cache pieces as far as there is room; return those that have tokens and are not in `by_token`, with them."""
         distinct = set(pieces)
         missing = {piece: self[piece] for piece in itertools.filterfalse(self.__contains__, distinct)}
-        unlisted = {piece: tokens for piece, tokens in missing.items() if piece not in self}
+        unlisted = {piece: tokens for piece, tokens in missing.items() if tokens and piece not in self}
         return unlisted | {piece: self[piece] for piece in self.unlisted.intersection(distinct)}
 
     def _tokens(self, piece: str) -> Iterator[str]:

@@ -270,3 +270,29 @@ def test_a_shutdown_of_a_daemon_executor_waits_for_no_call(gate):
     assert isinstance(calls.submit(print).exception(SOON), EmbeddingUnavailable)
     gate.set()
     wait_until(lambda: all(thread.name != "hanging" for thread in threading.enumerate()), SOON)
+
+
+def test_calls_after_a_shutdown_of_a_full_pool_are_cancelled(threads, gate):
+    share = threads.share()
+    at_work = [share.submit(gate.wait) for _ in range(2)]
+    threads.shutdown()
+    with pytest.raises(CancelledError):
+        share.submit(gate.wait).result(SOON)
+    gate.set()
+    wait(at_work, SOON)
+
+
+def test_a_daemon_executor_runs_calls_while_the_callback_of_another_blocks(gate):
+    calls, begun, called = DaemonExecutor(1, "test"), threading.Event(), threading.Event()
+
+    def block(_):
+        called.set()
+        gate.wait(SOON)
+
+    first = calls.submit(begun.wait, SOON)
+    first.add_done_callback(block)
+    begun.set()
+    assert called.wait(SOON)
+    assert calls.submit(lambda: 7).result(SOON) == 7
+    gate.set()
+    calls.shutdown()

@@ -25,6 +25,8 @@ TERMS = [*map(QueryTerm, WORDS), QueryTerm("成", prefix=True), QueryTerm("bird"
 def embedding(tmp_path_factory):
     """Files of all lengths, some words common and some rare, with headings for the second column."""
     index = IndexFixture(tmp_path_factory.mktemp("index")).open()
+    # The texts consist of few words, which they repeat.
+    index.reader_caches.scores.max_occurrences_per_chunk = 1_000
     choose = random.Random(1)
     weights = [1 / (place + 1) for place in range(len(WORDS))]
     for number in range(120):
@@ -40,14 +42,14 @@ def embedding(tmp_path_factory):
     index.close()
 
 
-def with_frequencies(reader, terms):
-    return [(term, reader.vocabulary.term_frequency(term)) for term in terms]
+def with_counts(reader, terms):
+    return [(term, reader.vocabulary.term_counts(term)) for term in terms]
 
 
 def kept(reader, terms):
     """Return the cached scores of these terms, after as many searches as are needed for the lengths to be read."""
-    while (found := reader.term_scores.get(with_frequencies(reader, terms))) is None:
-        reader.term_scores.get(with_frequencies(reader, TERMS))
+    while (found := reader.term_scores.get(with_counts(reader, terms))) is None:
+        reader.term_scores.get(with_counts(reader, TERMS))
     return found
 
 
@@ -103,11 +105,11 @@ class TestCache:
 
     def ask(self, index, *terms):
         with index.store.read() as reader:
-            return reader.term_scores.get(with_frequencies(reader, terms))
+            return reader.term_scores.get(with_counts(reader, terms))
 
     def look_up(self, index, *terms):
         with index.store.read() as reader:
-            return reader.term_scores.looked_up(with_frequencies(reader, terms))
+            return reader.term_scores.looked_up(with_counts(reader, terms))
 
     def names(self, index):
         return set(index.reader_caches.scores.current.terms)
@@ -127,7 +129,7 @@ class TestCache:
         assert self.look_up(index, self.COMMON, QueryTerm("bird2")) is None
 
     def test_fts5_looks_up_words_that_occur_in_too_many_chunks(self, index):
-        index.reader_caches.scores.max_chunks_read = 1
+        index.reader_caches.scores.max_occurrences_read_to_look_up = 1
         assert self.ask(index, QueryTerm("absent"), self.COMMON) is not None
         birds = [QueryTerm("bird1"), QueryTerm("bird2")]
         assert [self.look_up(index, *birds) for _ in range(5)] == [None] * 5
@@ -150,14 +152,14 @@ class TestCache:
 
     def test_terms_cached_first_are_evicted_if_the_cache_is_full(self, index):
         assert self.ask(index, self.COMMON) is not None
-        index.reader_caches.scores.max_bytes = 24
+        index.reader_caches.scores.max_bytes = 824
         for number in range(20):
             assert self.ask(index, QueryTerm(f"bird{number}")) is not None
         assert self.names(index) == {'"bird18"', '"bird19"'}
-        assert index.reader_caches.scores.current.bytes == 24
+        assert index.reader_caches.scores.current.bytes == 824
 
     def test_a_term_larger_than_the_cache_is_not_cached(self, index):
-        index.reader_caches.scores.max_bytes = 24
+        index.reader_caches.scores.max_bytes = 500
         with index.store.read() as reader:
             assert best(self.ask(index, self.COMMON), 99) == ranked(reader, [self.COMMON], 99)
         assert self.names(index) == set()
@@ -185,6 +187,16 @@ class TestCache:
         assert self.ask(index, self.COMMON) is None
         assert [self.look_up(index, self.COMMON) for _ in range(4)] == [None] * 4
 
+    def test_fts5_ranks_words_that_texts_repeat(self, index):
+        index.write("memory/wave.md", "gull " * 300)
+        index.sync()
+        assert [self.ask(index, QueryTerm("gull")) for _ in range(30)] == [None] * 30
+        index.reader_caches.scores.max_occurrences_per_chunk = 1_000
+        assert self.ask(index, QueryTerm("gull")) is not None
+        index.reader_caches.scores.max_occurrences_read = 19
+        assert self.ask(index, self.COMMON) is None
+        assert len(index.hits("gull", 5)) == 1
+
     def test_idle_agent_releases_the_cache(self, index):
         assert self.ask(index, self.COMMON) is not None
         index.store.release_memory()
@@ -197,6 +209,8 @@ class TestCache:
 )
 def test_scores_equal_those_of_fts5_after_every_change(tmp_path_factory, changes):
     index = IndexFixture(tmp_path_factory.mktemp("index")).open()
+    # The texts consist of few words, which they repeat.
+    index.reader_caches.scores.max_occurrences_per_chunk = 1_000
     for number, words in changes:
         path = index.workspace / f"memory/{number}.md"
         if words:

@@ -5,6 +5,7 @@ import math
 
 from index_fixture import connection_of
 from memoryd_server.sqlite.keyword import SymbolList
+from memoryd_server.text import QueryTerm
 
 
 def check(opened, expected):
@@ -49,7 +50,8 @@ def test_prefixes_are_counted_in_chunks(opened):
     opened.write("memory/b.md", "成功")
     opened.sync()
     with opened.store.read() as reader:
-        assert [reader.vocabulary.prefix_frequency(p) for p in ("成", "her", "zz", '"')] == [2, 1, 0, 0]
+        prefixes = [QueryTerm(prefix, prefix=True) for prefix in ("成", "her", "zz", '"')]
+        assert list(map(reader.vocabulary.term_frequency, prefixes)) == [2, 1, 0, 0]
         assert reader.vocabulary.frequency("成") == 0
 
 

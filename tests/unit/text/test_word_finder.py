@@ -1,5 +1,6 @@
 """WordFinder finds the same words as the analysis of each line, whatever the cache of pieces contains."""
 
+import sys
 import threading
 import tracemalloc
 
@@ -142,3 +143,42 @@ def test_caches_of_many_languages_are_within_the_limits_of_four():
         assert sizes.pieces <= 4 * limits.pieces + 90
         assert sizes.text_bytes <= 4 * limits.text_bytes + 10_000
     assert sizes.languages > 2
+
+
+@pytest.mark.parametrize("line", ["-" * 300, "\u2500" * 300, "\U0001f600" * 300], ids=["dashes", "rules", "emoji"])
+def test_long_pieces_without_words_are_not_kept_with_each_text(line):
+    analyzer = Analyzer()
+    texts = [f"heron {number}\n{line}" for number in range(2_000)]
+    tracemalloc.start()
+    try:
+        for text in texts:
+            (found,) = analyzer.finder(["heron"], []).lines([text])
+            assert found.words == {0: ["heron"]}
+        assert tracemalloc.get_traced_memory()[0] < 2_500_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_threads_that_search_many_languages_do_not_disturb_one_another():
+    analyzer, errors = Analyzer(CacheLimits(pieces=20, text_bytes=2_000)), []
+    before = sys.getswitchinterval()
+
+    def search(thread):
+        try:
+            for number in range(400):
+                word = f"word{number % 50}"
+                (found,) = analyzer.finder([word], [], f"language {(number + thread) % 15}").lines([f"{word} other"])
+                assert found.words == {0: [word]}
+        except Exception as error:  # noqa: BLE001 -- reported by the test
+            errors.append(error)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=search, args=(thread,)) for thread in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert errors == []

@@ -157,7 +157,7 @@ class IndexSearch:
             answer, impairments = await index.read(
                 lambda: self._consistent(partial(run_on, threads, finish)), query.deadline
             )
-        return replace(answer, degradations=(*answer.degradations, *impairments))
+        return replace(answer, degradations=(*answer.degradations, *impairments)) if impairments else answer
 
     async def _search_outside(
         self,

@@ -30,6 +30,7 @@ from memoryd_server.sqlite.outside_readers import NoOutsideReaders, OutsideReade
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.vector_index import VectorIndex
+from memoryd_server.sqlite.vector_rows import VectorObserver
 from memoryd_server.sqlite.writer import SqliteWriter
 from memoryd_server.store import (
     BuildIdentity,
@@ -184,7 +185,9 @@ class SqliteStore:
         Raises:
             IndexReadOnly, DiskFull: the index is open for reading only.
         """
-        observer = None if self._vectors is None else VectorObservers((self._vectors.resident, self._outside))
+        observer: VectorObserver | None = None if self._vectors is None else self._vectors.resident
+        if observer is not None and not isinstance(self._outside, NoOutsideReaders):
+            observer = VectorObservers((observer, self._outside))
         return SqliteWriter(self._write_connection, self._identity_json, observer)
 
     @property

@@ -3,11 +3,11 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-import mcp_types as types
 import pytest
 
 pytest.importorskip("mcp")
 
+import mcp_types as types
 from mcp.client.subscriptions import ResourcesListChanged, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 

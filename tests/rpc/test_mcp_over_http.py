@@ -4,12 +4,12 @@ import asyncio
 from contextlib import asynccontextmanager
 
 import anyio
-import mcp_types as types
 import pytest
 
 pytest.importorskip("mcp")
 
 import httpx2
+import mcp_types as types
 from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 

@@ -246,7 +246,7 @@ def is_damage(error: BaseException) -> bool:
         isinstance(error, apsw.CorruptError | apsw.NotADBError)
         or getattr(error, "extendedresult", None) in _DAMAGE
         # Every index has every table. A file truncated to 0 bytes has none, and SQLite treats it as a new database.
-        or (isinstance(error, apsw.SQLError) and str(error).startswith("no such table"))
+        or (isinstance(error, apsw.SQLError) and str(error).startswith(("no such table", "no such fts5 table")))
     )
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("psycopg")
+
 from memoryd_server.errors import InvalidRequest
 from memoryd_server.postgres import AppendKeyCopy, CopyOptions
 from memoryd_server.postgres.document_writer import KEPT_KEYS

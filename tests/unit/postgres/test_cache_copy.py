@@ -6,6 +6,8 @@ from hashlib import sha256
 import apsw
 import pytest
 
+pytest.importorskip("psycopg")
+
 from memoryd_server.postgres import CacheCopy, CopyOptions, PostgresEmbeddingCache, ProviderRecordCopy
 from memoryd_server.sqlite import EmbeddingCache, open_stored_cache
 from memoryd_server.store import BatchJob, CacheKey

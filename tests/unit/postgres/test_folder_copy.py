@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+pytest.importorskip("psycopg")
+
 from disks import small_disk, unwritable
 from memoryd_server.errors import DiskFull, FileBusy, FileNotFound, PathNotAllowed
 from memoryd_server.postgres import CopyOptions, FolderCopy, TranscriptCopy

@@ -7,6 +7,8 @@ from hashlib import sha256
 import apsw
 import pytest
 
+pytest.importorskip("psycopg")
+
 from memoryd_server.postgres import CopyOptions, HistoryCopy
 from memoryd_server.sqlite import SqliteWriteHistory, open_stored_history
 from memoryd_server.store import WriteKind, WriteRecord

@@ -4,6 +4,8 @@ from datetime import timedelta
 
 import pytest
 
+pytest.importorskip("psycopg")
+
 from imported import START, conversation, document
 from memoryd_server.imports import ImportOptions, NoteImport, NoteOptions, SessionImport, import_all
 from memoryd_server.imports.session_record import transcript

@@ -4,6 +4,8 @@ import os
 
 import pytest
 
+pytest.importorskip("psycopg")
+
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.postgres import CopyOptions, TranscriptCopy
 from memoryd_server.sources import MOST_LINE_BYTES

@@ -44,6 +44,7 @@ from word_provider import word_vector
 
 KEY = "main"
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
+FAR_DEADLINE = time.monotonic() + 3600
 WORDS = ("heron", "kestrel", "reeds", "river", "ticket", "E1042", "booking", "cache", "deploy", "lunch")
 
 
@@ -79,7 +80,7 @@ def query_of(text, **changes):
         max_snippet_chars=700,
         citations=True,
         max_total_chars=None,
-        deadline=time.monotonic() + 60,
+        deadline=FAR_DEADLINE,
         now=NOW,
     )
     return replace(query, **changes)

@@ -56,9 +56,10 @@ Notice = VectorsChanged | ResetVectors | ReleaseMemory
 class ReaderLimits:
     """How long a reader process may take, in seconds.
 
-    A process that works on one search for `stall_seconds` gets no further ones until it has answered, and after
-    `late_seconds` the daemon searches itself. A process is killed if it has not answered `grace_seconds` after the
-    deadline of a search, if it has not closed an index within `close_seconds`, or is not ready within `start_seconds`.
+    A process that works on one search for `stall_seconds` gets no further ones until it has answered. The daemon makes
+    that search itself after `late_seconds`, or as soon as less time is left than the process has taken. A process is
+    killed if it has not answered `grace_seconds` after the deadline of a search, if it has not closed an index within
+    `close_seconds`, or is not ready within `start_seconds`.
     """
 
     stall_seconds: float = 1.0
@@ -242,10 +243,13 @@ class ReaderHandle(asyncio.Protocol):
         seconds = now - self._answers_since
         self.is_stalled = self.is_stalled or seconds > limits.stall_seconds
         # The process runs the first one.
-        late = searches if seconds > limits.late_seconds else searches[1:] if self.is_stalled else ()
+        deadline = searches[0].message.query.deadline
+        late: Sequence[PassedSearch] = ()
+        if self.is_stalled:
+            late = searches if seconds > min(limits.late_seconds, deadline - now) else searches[1:]
         for search in (*late, *(each for each in searches if now > each.message.query.deadline)):
             search.end(None, "late")
-        if now > searches[0].message.query.deadline + limits.grace_seconds:
+        if now > deadline + limits.grace_seconds:
             self.kill()
 
     def kill(self) -> None:

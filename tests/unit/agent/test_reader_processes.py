@@ -149,6 +149,14 @@ async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_th
     assert [each["ended_with"] for each in started.logged("restart-reader")] == ["signal SIGKILL"]
 
 
+async def test_the_daemon_has_time_to_search_itself_before_the_deadline():
+    async with Started(SILENT, limits=ReaderLimits(stall_seconds=0.2, late_seconds=60)) as started:
+        began = time.monotonic()
+        assert await started.search(4.0) is None
+        assert 1.5 < time.monotonic() - began < 3
+    assert started.outcomes == {"late": 1}
+
+
 async def test_a_search_ends_at_its_deadline():
     async with Started(SILENT, limits=ReaderLimits(stall_seconds=60, late_seconds=60)) as started:
         began = time.monotonic()

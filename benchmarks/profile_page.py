@@ -57,7 +57,7 @@ def blocks(text: str) -> list[str]:
 def conditions(results: Results) -> str:
     """Return a list of the conditions under which the figures were measured."""
     lines = [
-        f"Machine: {results['machine']}, {results['processors']} processors, Python {results['python']}.",
+        f"Machine: {results['machine']}, {results['processors']} cores, Python {results['python']}.",
         f"Vectors: {results['dimensions']} dimensions.",
         *([f"{results['note'].rstrip('.')}."] if results["note"] else []),
     ]
@@ -76,7 +76,7 @@ def targets(results: Results) -> str:
             is_met = results["met"][run][key]
             measured = number(results["runs"][part][mode][key])
             rows.append((f"{titles[part]}, {mode}", TITLES[key], number(bound), measured, "yes" if is_met else "no"))
-    return table(("what", "figure", "target", "measured", "met"), rows)
+    return table(("what", "metric", "target", "measured", "met"), rows)
 
 
 def operation_table(operation: Operation) -> Callable[[Results], str]:
@@ -122,7 +122,7 @@ def load(results: Results) -> str:
         "searches per second",
         "median, ms",
         "99th percentile, ms",
-        "CPU ms per search, daemon",
+        "CPU ms per search, daemon and reader processes",
         "CPU ms per search, callers",
     )
     keys = ("searches_per_second", "p50_ms", "p99_ms", "cpu_ms", "client_cpu_ms")

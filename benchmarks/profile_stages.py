@@ -71,7 +71,7 @@ STAGES = (
     Stage(
         "snapshot",
         "snapshot and counts",
-        "Opening and closing a snapshot of the index, its counts, and the identity of its vectors.",
+        "Opening and closing a snapshot of the index, its counts, and the provider, model and dimensions of its vectors.",
         (
             "memoryd_server.sqlite.store:SqliteStore.read",
             "memoryd_server.sqlite.reader:SqliteReader.counts",
@@ -81,7 +81,7 @@ STAGES = (
     Stage(
         "analysis",
         "analysis of the query",
-        "The query's terms and the dates that it names.",
+        "The query's terms and the dates in its text.",
         ("memoryd_server.text.analyzer:Analyzer.query_terms", "memoryd_server.search.dates:dates_in"),
     ),
     Stage(
@@ -105,14 +105,14 @@ STAGES = (
     ),
     Stage(
         "keyword",
-        "keyword: rest",
-        "The choice of the terms that are searched, and the rest of keyword retrieval.",
+        "keyword: other",
+        "The choice of the terms that are searched, and everything else in keyword retrieval.",
         ("memoryd_server.search.keyword:search", "memoryd_server.search.retrieval:keyword_answer"),
     ),
     Stage(
         "vectors",
         "vector retrieval",
-        "The nearest chunks, the cosines of chunks that only keyword search found, and the scale of cosines.",
+        "The nearest chunks, the cosines of chunks that only keyword search found, and the typical cosines of the embedding model.",
         (
             "memoryd_server.sqlite.reader:SqliteReader.vector_hits",
             "memoryd_server.sqlite.reader:SqliteReader.cosines",
@@ -133,7 +133,7 @@ STAGES = (
     Stage(
         "rows",
         "rows",
-        "Reading the texts of candidates and the metadata of their files.",
+        "Reading the texts of candidates and the metadata of their files, of which most are cached.",
         (
             "memoryd_server.sqlite.reader:SqliteReader.chunks",
             "memoryd_server.sqlite.reader:SqliteReader.heads",
@@ -169,8 +169,8 @@ STAGES = (
     ),
     Stage(
         "engine",
-        "rest of the engine",
-        "The rest of the search on the worker thread: the objects that the stages exchange, and the confidence.",
+        "search engine: other",
+        "Everything else of the search on the worker thread: the objects that the stages exchange, and the confidence.",
         (
             "memoryd_server.search.engine:SearchEngine.search",
             "memoryd_server.search.engine:SearchEngine.prepare",
@@ -228,8 +228,8 @@ STAGES = (
     ),
     Stage(
         "prepare",
-        "rest of the preparation",
-        "The hash of the file, and the rest of its preparation.",
+        "preparation: other",
+        "The hash of the file, and everything else before its rows are written.",
         ("memoryd_server.sync.prepare:FilePreparer.prepare",),
     ),
     Stage(
@@ -287,15 +287,15 @@ STAGES = (
     ),
     Stage(
         "embedding",
-        "rest of the embedding",
-        "The rest of the embedding run: choosing the texts to send, and recording the state of the vectors.",
+        "embedding: other",
+        "Everything else of the embedding run: choosing the texts to send, and recording the state of the vectors.",
         ("memoryd_server.embedding.embedder:Embedder.run",),
         hybrid_only=True,
     ),
     Stage(
         "sync",
-        "rest of the sync",
-        "The rest of the run on the writer thread: its progress, and the repair and the counts of the index.",
+        "sync: other",
+        "Everything else on the writer thread: the progress of the sync, and the repair and the counts of the index.",
         ("memoryd_server.sync.engine:SyncEngine.run",),
     ),
 )

@@ -399,8 +399,8 @@ class ServiceSettings(SettingsBlock):
     """The local model."""
     readers: Annotated[int, IntRange(0, 64)] = 0
     """The number of [reader processes](operations.md#reader-processes), which search the indexes for the daemon, so
-    that concurrent searches use several cores. 0 means that the daemon searches itself. Each takes about 100 MiB for
-    15,000 chunks. Must be 0 if `store.url` is set. Processes, 0..64; default 0."""
+    that concurrent searches use several cores. 0 means that the daemon runs all searches itself. Each process takes
+    about 100 MiB for 15,000 chunks. Must be 0 if `store.url` is set. Processes, 0..64; default 0."""
     files_per_transaction: Annotated[int, IntRange(1, 10_000)] = 100
     """The number of whole files that a sync writes in one transaction. Files, 1..10000; default 100."""
 

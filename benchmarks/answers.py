@@ -3,13 +3,14 @@
     python benchmarks/answers.py record --data ../shared/eval/data --state DIR --out FILE [--mode hybrid] [--model GGUF]
     python benchmarks/answers.py compare OLD NEW
 
-Use it to check that a change, such as an optimization, changes no answer. `record` indexes the golden sets and two
-larger memories below DIR, and searches them over gRPC with different settings and requests, at a fixed time. Concurrent
-calls (`--callers 16`) must get the same answers. A second run with the same DIR reuses the indexes, unless `--rebuild`
-is given, and embeds only queries.
+Use it to check that a change, such as an optimization, changes no answer. `record` indexes the memories of the
+golden sets (docs/search-quality.md describes them) and two larger ones below DIR, and searches them over gRPC with
+different settings and requests, at a fixed time. Concurrent calls (`--callers 16`) must get the same answers. A second
+run with the same DIR reuses the indexes, unless `--rebuild` is given, and embeds only queries.
 
-Without `--mode hybrid`, only keyword search runs. In hybrid search, `--model` embeds the memories of `--model-for`, and
-a provider in this program embeds the others without a model: texts with the same words have similar vectors.
+Without `--mode hybrid`, only keyword search runs. In hybrid search, the memories that `--model-for` names are embedded
+by the GGUF model of `--model`, and the others by a provider in this program, which returns the mean of a random vector
+per word: texts with the same words have similar vectors.
 
 To record another version of memoryd with this program, set PYTHONPATH to that version's `service` and
 `clients/python/src`, and give each version its own DIR.
@@ -173,7 +174,7 @@ def _lines(
     if options.callers == 1:
         yield from (_line(client, profile, call) for call in wanted)
         return
-    # Concurrent calls are of different memories.
+    # In an order in which concurrent calls search different memories.
     order = sorted(range(len(wanted)), key=lambda place: _turn(place, options.callers, len(wanted)))
     with ThreadPoolExecutor(options.callers) as pool:
         running = {place: pool.submit(_line, client, profile, wanted[place]) for place in order}
@@ -203,7 +204,7 @@ def _provider(state: Path) -> Iterator[dict[str, Any]]:
 
 
 def word_vector_json(text: str) -> str:
-    """Return the mean of random vectors of the words as JSON; each other letter than a-z counts as a word."""
+    """Return the mean of random vectors of the words as JSON; every letter other than a-z is a word of its own."""
     total = np.zeros(_DIMENSIONS)
     for word in _WORD.findall(text.lower()) or [""]:
         total += _random_vector(word)
@@ -288,11 +289,11 @@ def main() -> int:
         nargs="+",
         default=_MODEL_FOR,
         metavar="NAME",
-        help=f"beginnings of the names of the memories that the model embeds (default: {' '.join(_MODEL_FOR)})",
+        help=f"first letters of the names of the memories that the model embeds (default: {' '.join(_MODEL_FOR)})",
     )
-    recorder.add_argument("--queries", type=int, default=300, help="most queries of each set (default: 300)")
+    recorder.add_argument("--queries", type=int, default=300, help="maximum number of queries per set (default: 300)")
     recorder.add_argument("--callers", type=int, default=1, help="concurrent calls (default: 1)")
-    recorder.add_argument("--only", nargs="+", help=f"beginnings of the names of memories, such as locomo or {PROSE}")
+    recorder.add_argument("--only", nargs="+", help=f"first letters of names of memories, such as locomo or {PROSE}")
     recorder.add_argument("--exhaustive", action="store_true", help="all kinds of requests for each query and setting")
     recorder.add_argument("--rebuild", action="store_true", help="build the indexes again")
     comparer = commands.add_parser("compare", help="print the first differences of two files")

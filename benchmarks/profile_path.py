@@ -238,7 +238,7 @@ class Profile:
         prose = Prose(77)
         questions = [prose.question() for _ in range(4 * QUESTIONS)]
         with self.indexes.served(LOAD_CHUNKS, mode, "plain", readers=readers) as (plain,):
-            # Each reader process gets to know the words of the questions.
+            # Fill the caches of each reader process.
             for question in questions * 2 * max(1, readers):
                 plain.client.search(query=question, timeout=60)
             request = {
@@ -273,9 +273,10 @@ class Profile:
         }
 
     def part(self, name: str, mode: str) -> dict[str, Any]:
-        """Measure a part by its name, up to `ATTEMPTS` times until its stages add up; return the attempt closest to it.
+        """Measure a part by its name, up to `ATTEMPTS` times, until its stages add up.
 
-        Other work of the machine can disturb an attempt.
+        Other work of the machine can disturb an attempt. If no attempt adds up, return the one with the smallest
+        difference.
         """
         if name in LOADS:
             return self.load(mode, LOADS[name])
@@ -305,11 +306,11 @@ def main() -> None:
     parts = [*(operation.name for operation in OPERATIONS), *LOADS]
     choices = [*parts, *(f"{part}/{mode}" for part in parts for mode in MODES)]
     parser.add_argument("--only", choices=choices, action="append", help="measure only this; can be repeated")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="number of rounds (default: 5)")
     parser.add_argument("--files", type=int, default=10_000, help="files of the first index")
     parser.add_argument("--seconds", type=float, default=8.0, help="duration of the load")
     parser.add_argument("--data", type=Path, help="keep the indexes in this folder for the next run")
-    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--out", type=Path, default=RESULTS, help="file of the results")
     parser.add_argument("--no-page", action="store_true", help="do not write the page")
     parser.add_argument("--note", default="", help="about the machine or the conditions, stored with the results")
     options = parser.parse_args()

@@ -157,8 +157,8 @@ def stages_of(
     wanted = {*names} - {"waits", *floors}
     if missing := wanted - {*call.stages}:
         raise RuntimeError(
-            f"no function of {', '.join(sorted(missing))} was called in {operation.name}/{mode}: name the functions "
-            "that do its work in benchmarks/profile_stages.py"
+            f"no timed function of {', '.join(sorted(missing))} ran in {operation.name}/{mode}: update its functions "
+            "in benchmarks/profile_stages.py"
         )
     # A smaller share is allowed, for example the search by which the daemon checks its health.
     other = {name for name in {*call.stages} - wanted if call.stages[name] > MOST_OF_OTHERS * call.wall_ms}

@@ -71,7 +71,7 @@ STAGES = (
     Stage(
         "snapshot",
         "snapshot and counts",
-        "Opening and closing a snapshot of the index, its counts, and the provider, model and dimensions of its vectors.",
+        "Opening and closing a snapshot of the index, and reading its counts and the model of its vectors.",
         (
             "memoryd_server.sqlite.store:SqliteStore.read",
             "memoryd_server.sqlite.reader:SqliteReader.counts",
@@ -112,7 +112,7 @@ STAGES = (
     Stage(
         "vectors",
         "vector retrieval",
-        "The nearest chunks, the cosines of chunks that only keyword search found, and the typical cosines of the embedding model.",
+        "The nearest chunks, the cosines of chunks that only keyword search found, and the model's typical cosines.",
         (
             "memoryd_server.sqlite.reader:SqliteReader.vector_hits",
             "memoryd_server.sqlite.reader:SqliteReader.cosines",

@@ -25,8 +25,8 @@ def memory_mib(pid: int) -> dict[str, float]:
 
 def vectors_in_memory(index: Path, dimensions: int) -> dict[str, Any]:
     """Return the memory that the vectors of an index take, and by how much each of two processes grows, in MiB."""
-    # Imported here, because the spawned processes import this module and do not need `reader_server`.
-    from reader_server import ReadingStore, VectorIndex  # noqa: PLC0415
+    # Imported here, because the spawned processes import this module and do not need `reader_prototype_server`.
+    from reader_prototype_server import ReadingStore, VectorIndex  # noqa: PLC0415
 
     vectors = VectorIndex(sqlite_vec=False, extension_path=None, memory_budget_bytes=2**30)
     store = ReadingStore(index, BuildIdentity(str(CHUNKER_VERSION), 0, 0), vectors)

@@ -12,7 +12,7 @@ from typing import Final
 
 from memoryd_server.search.query import Candidate, fused_score
 from memoryd_server.store import ChunkRow
-from memoryd_server.text import Analyzer, FoundLines, WordFinder
+from memoryd_server.text import Analyzer, LineMatches, WordFinder
 
 MIN_CHARS: Final = 250
 """A window has the fewest lines with at least this many characters, from a line with a word of the query on."""
@@ -34,7 +34,7 @@ class LineMatcher:
         self.prefixes = prefixes
         self._analyzer = analyzer
         self._finders: dict[str, WordFinder] = {}
-        self._found: dict[tuple[str, str], FoundLines] = {}
+        self._found: dict[tuple[str, str], LineMatches] = {}
 
     def finder(self, language: str) -> WordFinder:
         """Return the finder of the words in texts of this language."""
@@ -43,11 +43,11 @@ class LineMatcher:
             finder = self._finders[language] = self._analyzer.finder(self.words, self.prefixes, language)
         return finder
 
-    def lines(self, row: ChunkRow) -> FoundLines:
+    def lines(self, row: ChunkRow) -> LineMatches:
         """Return the words of the query in each line of a chunk that has any."""
         return self.lines_of([row])[0]
 
-    def lines_of(self, rows: Sequence[ChunkRow]) -> list[FoundLines]:
+    def lines_of(self, rows: Sequence[ChunkRow]) -> list[LineMatches]:
         """Return what `lines` returns for each of these chunks, at less cost."""
         missing: dict[str, dict[str, None]] = {}
         for row in rows:
@@ -108,7 +108,7 @@ class _KnownTerms:
         return exact + [prefix for prefix in self._prefixes for word in words if word.startswith(prefix)]
 
 
-def _windows(found: FoundLines, known: _KnownTerms) -> list[tuple[int, dict[str, int]]]:
+def _windows(found: LineMatches, known: _KnownTerms) -> list[tuple[int, dict[str, int]]]:
     """Return the length and the terms of the window that begins at each line with a term.
 
     Each line is added to the counts and removed from them once.

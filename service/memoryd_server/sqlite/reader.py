@@ -22,7 +22,7 @@ from memoryd_server.sqlite.connection import scalar, snapshot, translated
 from memoryd_server.sqlite.filter_cache import IN_MASK, ChunkSet, FilterCache, file_keys
 from memoryd_server.sqlite.keyword import SharedVocabulary, TermCounts, Vocabulary, any_of
 from memoryd_server.sqlite.readers import ReaderPool, id_list
-from memoryd_server.sqlite.recent_rows import RecentRows
+from memoryd_server.sqlite.row_cache import ChunkRowCache
 from memoryd_server.sqlite.term_scores import BM25, SharedScores, TermScoreCache, best, scores_of
 from memoryd_server.sqlite.vector_rows import VectorRows, parse_identity
 from memoryd_server.store import (
@@ -120,12 +120,12 @@ class ReaderCaches:
     vocabulary: SharedVocabulary = field(default_factory=SharedVocabulary)
     scores: SharedScores = field(default_factory=SharedScores)
     filters: FilterCache = field(default_factory=FilterCache)
-    rows: RecentRows = field(default_factory=RecentRows)
+    rows: ChunkRowCache = field(default_factory=ChunkRowCache)
 
     def release_memory(self) -> None:
         """Drop the keyword caches, the filters and the rows."""
         self.filters.clear()
-        self.rows = RecentRows()
+        self.rows = ChunkRowCache()
         self.vocabulary = SharedVocabulary()
         self.scores = SharedScores()
 
@@ -264,7 +264,7 @@ class SqliteReader(VectorRows):
 
         Costs a fifth of a search.
         """
-        scores = self.term_scores.looked_up(self._with_counts(terms))
+        scores = self.term_scores.get_for_lookup(self._with_counts(terms))
         if scores is not None:
             return scores_of(scores, ids)
         matches = self.scores_of_matches(any_of(terms), ids)

@@ -1,6 +1,6 @@
 """A cache of BM25 scores per term, computed from the postings and chunk lengths of the FTS5 index.
 
-FTS5's BM25 is a sum over the terms of a query, and the share of one term does not depend on the others
+FTS5's BM25 is a sum over the terms of a query, and the contribution of a term does not depend on the others
 (`fts5Bm25Function` in SQLite's fts5_aux.c). Therefore the scores of a single term can be cached for as long as the
 index does not change. If they are added in the order of the terms, as FTS5 adds them, the sum is FTS5's score.
 
@@ -43,7 +43,7 @@ MAX_OCCURRENCES_READ_TO_LOOK_UP = 30_000
 # The most occurrences that one search reads to rank chunks, in about 50 ms and 20 MB.
 MAX_OCCURRENCES_READ = 500_000
 
-# FTS5 takes about as long to rank one chunk. Texts that repeat a word have more occurrences than that.
+# If chunks contain a term more often than this on average, FTS5 ranks them faster than its occurrences can be read.
 MAX_OCCURRENCES_PER_CHUNK = 4
 
 # The most bytes cached per index: about 1,300 terms of a thousand chunks each. The terms cached first are evicted.
@@ -72,7 +72,7 @@ class TermScores:
 
 @dataclass(frozen=True, slots=True)
 class ChunkLengths:
-    """The lengths of all chunks in tokens, including their headings, in the form in which BM25 uses them.
+    """The lengths of all chunks in tokens, including the context column, in the form in which BM25 uses them.
 
     `ids` are ascending. `factors` has for each of them the part of BM25's denominator that does not depend on the
     term; `count` is the number of chunks. If FTS5 does not store the lengths as expected, `are_known` is false and
@@ -152,7 +152,7 @@ class TermScoreCache:
                 return None
         return self._all(terms)
 
-    def looked_up(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> list[TermScores] | None:
+    def get_for_lookup(self, terms: Sequence[tuple[QueryTerm, TermCounts]]) -> list[TermScores] | None:
         """Return the scores of terms, in this order, for the lookup of a few chunks.
 
         None means that FTS5 should look the chunks up: it is faster, or the lengths are not known.

@@ -4,12 +4,12 @@ from memoryd_server.text.analyzer import ANALYZER_VERSION, Analyzer
 from memoryd_server.text.languages import stop_words
 from memoryd_server.text.stemming import normalized
 from memoryd_server.text.terms import QueryTerm, TermKind
-from memoryd_server.text.word_finder import FoundLines, WordFinder
+from memoryd_server.text.word_finder import LineMatches, WordFinder
 
 __all__ = [
     "ANALYZER_VERSION",
     "Analyzer",
-    "FoundLines",
+    "LineMatches",
     "QueryTerm",
     "TermKind",
     "WordFinder",

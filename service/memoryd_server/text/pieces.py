@@ -1,8 +1,8 @@
 """Pieces: the parts of a text between white space and punctuation; caches of their tokens, and of texts as pieces.
 
 Most pieces of a text occur in earlier texts too, so their tokens are looked up instead of being computed. A search
-reads the texts of twenty chunks; the texts read last are kept as the numbers of their pieces, in which numpy finds the
-words of a query.
+reads the texts of twenty chunks; these texts are cached as the numbers of their pieces, in which numpy finds the words
+of a query.
 """
 
 import itertools
@@ -58,9 +58,11 @@ class CacheLimits:
     """The limits of the caches of one language.
 
     `pieces` is the maximum number of pieces, and of distinct tokens. A search analyzes the texts of twenty chunks, so
-    the pieces of a large memory should fit: about 30 MB. `text_bytes` limits the memory of the texts that are kept as
-    numbers; a chunk of mean length takes 1,500 bytes. A piece of more than `chars` characters is not cached. A piece is
-    not listed by its tokens if it has more than `tokens` distinct ones, or if one of them has `pieces_by_token` pieces.
+    the pieces of a large memory should fit: about 30 MB. `text_bytes` limits the memory of the texts that are cached as
+    numbers; a chunk of mean length takes 1,500 bytes. A piece of more than `chars` characters is not cached.
+
+    `PieceCache.by_token` maps a token to the pieces that contain it. A piece is in `PieceCache.unlisted` instead if it
+    has more than `tokens` distinct tokens, or if one of them has `pieces_by_token` pieces already.
     """
 
     pieces: int = 100_000
@@ -70,8 +72,8 @@ class CacheLimits:
     pieces_by_token: int = 500
 
 
-# The caches of all languages together take at most the memory of this number of full ones.
-_MOST_FULL_CACHES = 4
+# All languages together may use this many times the limits of one language.
+_MAX_FULL_CACHES = 4
 _MAX_LANGUAGES = 24
 
 
@@ -87,8 +89,8 @@ class CacheSizes:
         """Return whether the caches are too many or too large; `limits` are those of one language."""
         return (
             self.languages > _MAX_LANGUAGES
-            or self.pieces > _MOST_FULL_CACHES * limits.pieces
-            or self.text_bytes > _MOST_FULL_CACHES * limits.text_bytes
+            or self.pieces > _MAX_FULL_CACHES * limits.pieces
+            or self.text_bytes > _MAX_FULL_CACHES * limits.text_bytes
         )
 
 
@@ -97,7 +99,7 @@ class TextPieces:
     """The pieces of a text as numbers, in order.
 
     `pieces_by_line` has the number of pieces in each line, `line_ends` the offset in the text after each line and its
-    line feed. `unlisted` has the tokens of each distinct piece that `PieceCache.by_token` does not have.
+    line feed. `unlisted` maps each distinct piece that is not in `PieceCache.by_token` to its tokens.
     """
 
     numbers: NDArray[np.int32]
@@ -113,8 +115,8 @@ class TextPieces:
         return self.numbers.nbytes + lines + tokens + _BYTES_PER_TEXT
 
 
-class NumberedTexts:
-    """Texts as the numbers of their pieces; the texts added first are evicted. `pieces` has the piece of each number.
+class TextCache:
+    """Texts as the numbers of their pieces. If full, it evicts the oldest texts. `pieces` has the piece of each number.
 
     A number is never used for another piece. Once the pieces take too much memory (`piece_bytes`), or there are
     too many of them, the owner replaces the object; a search in another thread may still be using it.
@@ -168,16 +170,16 @@ class NumberedTexts:
 class PieceCache(dict[str, str]):
     """The tokens of pieces of texts in one language.
 
-    `by_token` lists the pieces that contain a token, except those in `unlisted`, which have many tokens or a token of
-    many pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` before it is added here, so
-    another thread that finds it here also finds it in one of the two.
+    `by_token` maps a token to the pieces that contain it, except those in `unlisted`, which have many tokens or a
+    token of many pieces. Entries are never removed. A piece is added to `by_token` or `unlisted` before
+    it is added here, so another thread that finds it here also finds it in one of the two.
     """
 
     def __init__(self, shapes: ShapeTable, stemmers: Stemmers, language: str, limits: CacheLimits) -> None:
         super().__init__()
         self.by_token: dict[str, list[str]] = {}
         self.unlisted: set[str] = set()
-        self._texts = NumberedTexts(limits.text_bytes)
+        self._texts = TextCache(limits.text_bytes)
         self._shapes = shapes
         self._stemmers = stemmers
         self._language = language
@@ -185,20 +187,20 @@ class PieceCache(dict[str, str]):
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is cached."""
+        """Whether the cache is full: further pieces are not cached."""
         return max(len(self), len(self.by_token)) >= self._limits.pieces
 
     @property
     def text_bytes(self) -> int:
-        """The memory of the texts that were read last, approximately."""
+        """The memory of the cached texts, approximately, in bytes."""
         return self._texts.bytes
 
     @property
-    def texts(self) -> NumberedTexts:
-        """The texts that were read last. Replaced by an empty object once its pieces exceed a limit."""
+    def texts(self) -> TextCache:
+        """The cached texts. Replaced by an empty cache once its pieces exceed a limit."""
         texts = self._texts
         if len(texts.pieces) > self._limits.pieces or texts.piece_bytes > self._limits.text_bytes:
-            self._texts = NumberedTexts(self._limits.text_bytes)
+            self._texts = TextCache(self._limits.text_bytes)
         return self._texts
 
     def __missing__(self, piece: str) -> str:
@@ -217,7 +219,7 @@ class PieceCache(dict[str, str]):
         return tokens
 
     def add(self, pieces: Iterable[str]) -> dict[str, str]:
-        """Cache pieces as far as there is room; return those that have tokens and are not in `by_token`, with them."""
+        """Cache pieces until the cache is full. Return the tokens of those pieces that are not in `by_token`."""
         distinct = set(pieces)
         missing = {piece: self[piece] for piece in itertools.filterfalse(self.__contains__, distinct)}
         unlisted = {piece: tokens for piece, tokens in missing.items() if tokens and piece not in self}

@@ -11,8 +11,8 @@ from memoryd_server.text.stemming import LONGEST_WORD
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLines:
-    """The wanted words of each line that has any, as often as they occur, by the line's number from 0.
+class LineMatches:
+    """The wanted words of each line that has any, with repetitions, by the number of the line, from 0.
 
     `line_ends` has the offset in the text after each line and its line feed.
     """
@@ -24,7 +24,7 @@ class FoundLines:
 class WordFinder:
     """Finds the wanted words in many texts: those in `words`, and those that begin with one of `prefixes`.
 
-    Words are in the index's spelling. Each piece of text is analyzed once, however often it occurs.
+    Words are tokens as in the index: stemmed. Each piece of text is analyzed once, however often it occurs.
     """
 
     def __init__(self, cache: PieceCache, words: frozenset[str], prefixes: tuple[str, ...]) -> None:
@@ -36,17 +36,17 @@ class WordFinder:
         self._prefixed: set[str] = set()
         self._tokens_seen = 0
         self._found: dict[str, list[str]] = {}
-        # The beginnings of pieces with wanted words: a part of a text may contain only the beginning of a long word.
-        self._beginnings: list[str] = []
+        # The starts of pieces with wanted words: a part of a text may contain only the start of a long word.
+        self._piece_starts: list[str] = []
 
     def __call__(self, text: str) -> list[str]:
-        """Return the wanted words of `text` in order, as often as they occur."""
+        """Return the wanted words of `text` in order, with repetitions."""
         pieces = pieces_of(text)
         self._find(self._cache.add(pieces))
         wanted = self._wanted
         return [word for piece in pieces if piece in wanted for word in self._words_in(piece)]
 
-    def lines(self, texts: Sequence[str]) -> list[FoundLines]:
+    def lines(self, texts: Sequence[str]) -> list[LineMatches]:
         """Return the wanted words of each line of these texts, in the order of the texts."""
         known, read = self._cache.texts, []
         for text in texts:
@@ -78,11 +78,11 @@ class WordFinder:
                 in_text[line_of_text] += words
             else:
                 in_text[line_of_text] = [*words]
-        return [FoundLines(words, pieces.line_ends) for words, pieces in zip(found, read, strict=True)]
+        return [LineMatches(words, pieces.line_ends) for words, pieces in zip(found, read, strict=True)]
 
     def in_part(self, text: str) -> list[str]:
         """Return the wanted words of a part of a text that was searched before. Fast if the part has none."""
-        return self(text) if any(map(text.__contains__, self._beginnings)) else []
+        return self(text) if any(map(text.__contains__, self._piece_starts)) else []
 
     def _find(self, unlisted: Mapping[str, str]) -> None:
         """Add the pieces that have wanted words to `_wanted`: those of these, and all that the cache lists.
@@ -116,5 +116,5 @@ class WordFinder:
             found = [token for token in each if token in self._words or token.startswith(self._prefixes)]
             self._found[piece] = found
             if found:
-                self._beginnings.append(piece[:LONGEST_WORD])
+                self._piece_starts.append(piece[:LONGEST_WORD])
         return found

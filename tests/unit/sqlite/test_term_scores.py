@@ -109,7 +109,7 @@ class TestCache:
 
     def look_up(self, index, *terms):
         with index.store.read() as reader:
-            return reader.term_scores.looked_up(with_counts(reader, terms))
+            return reader.term_scores.get_for_lookup(with_counts(reader, terms))
 
     def names(self, index):
         return set(index.reader_caches.scores.current.terms)

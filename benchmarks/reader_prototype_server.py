@@ -1,11 +1,11 @@
-"""A process that only searches the index of a running daemon: `reader_server.py`, which reader_processes.py starts.
+"""A process that only searches the index of a running daemon. reader_prototypes.py starts it.
 
-Reads one JSON object from standard input and prints a line when it is ready. Each part has the daemon's own rpc layer,
-agents and SearchEngine. `reader` opens the daemon's index for reading, and serves gRPC at a socket of its own and at a
-TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: it answers frames
-on Unix sockets. `front` serves gRPC at a socket, and passes the bytes of each search to the worker with the fewest
-unanswered searches. `workers` handles each call itself and passes only the query to a worker, through a search
-backend; query and answer are pickled.
+Reads one JSON object from standard input and prints a line when it is ready. Each kind of process has the daemon's own
+rpc layer, agents and SearchEngine. `reader` opens the daemon's index for reading, and serves gRPC at a socket of its
+own and at a TCP port that it shares with the other readers (SO_REUSEPORT). `worker` does the same without gRPC: it
+answers frames on Unix sockets. `front` serves gRPC at a socket, and passes the bytes of each search to the worker with
+the fewest unanswered searches. `workers` handles each call itself and passes only the query to a worker, through a
+search backend; query and answer are pickled.
 
 The process ends when its standard input is closed. It is only for measurements: it does not notice a rebuild, a repair
 or a change of the settings.
@@ -69,7 +69,7 @@ from memoryd_server.vectors import use_calling_thread_only
 
 # The header of a frame: the number of the request, and the size of the body in bytes.
 FRAME = struct.Struct("<II")
-PART = "/memoryd.v1.MemoryService/MemorySearch"
+SEARCH_METHOD = "/memoryd.v1.MemoryService/MemorySearch"
 
 
 class ReadingStore(SqliteStore):
@@ -96,8 +96,8 @@ def reading_storage(config: AgentConfig, identity: BuildIdentity) -> AgentStorag
     return AgentStorage(store, lambda now_ms: EmbeddingCache(None, 0, now_ms, store.journal), lambda: 0)
 
 
-class Parts:
-    """The parts of a daemon between its listener and the index, without background work."""
+class Components:
+    """The components of a daemon between its listener and the index, without background work."""
 
     def __init__(self, state: Path, workspace: Path, backend: Any) -> None:
         limit_free_memory()
@@ -148,34 +148,34 @@ class Parts:
         )
 
 
-async def serve_reader(told: dict[str, Any], parts: Parts) -> list[Any]:
-    await parts.agents.start(background=False)
-    own, shared = parts.server(over_tcp=False), parts.server(over_tcp=True)
+async def serve_reader(options: dict[str, Any], components: Components) -> list[Any]:
+    await components.agents.start(background=False)
+    own, shared = components.server(over_tcp=False), components.server(over_tcp=True)
     for server in (own, shared):
-        add_MemoryServiceServicer_to_server(parts.service, server)
-    own.add_insecure_port(told["own"])
-    for address in told["shared"]:
+        add_MemoryServiceServicer_to_server(components.service, server)
+    own.add_insecure_port(options["own"])
+    for address in options["shared"]:
         shared.add_insecure_port(address)
     await own.start()
     await shared.start()
     return [own, shared]
 
 
-async def serve_worker(told: dict[str, Any], parts: Parts) -> list[Any]:
+async def serve_worker(options: dict[str, Any], components: Components) -> list[Any]:
     """Answer frames with requests and responses at the socket, and frames with queries and answers at `.queries`."""
-    await parts.agents.start(background=False)
+    await components.agents.start(background=False)
     caller: Any = LocalCaller(None)
 
     async def respond(data: bytes) -> bytes:
-        response = await parts.service.MemorySearch(pb.MemorySearchRequest.FromString(data), caller)
+        response = await components.service.MemorySearch(pb.MemorySearchRequest.FromString(data), caller)
         return bytes(response.SerializeToString())
 
     async def answer(data: bytes) -> bytes:
-        async with parts.agents.use("") as agent:
+        async with components.agents.use("") as agent:
             query = pickle.loads(data)
             return pickle.dumps(await agent.search_builtin(query, session_key="", min_revision=None), 5)
 
-    path = told["own"].removeprefix("unix:")
+    path = options["own"].removeprefix("unix:")
     return [
         await asyncio.start_unix_server(partial(serve_frames, respond), path),
         await asyncio.start_unix_server(partial(serve_frames, answer), f"{path}.queries"),
@@ -241,9 +241,9 @@ class Workers:
         return await min(self._workers, key=lambda each: len(each.unanswered)).ask(data)
 
 
-async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
+async def serve_front(options: dict[str, Any], components: Components) -> list[Any]:
     """Serve searches at the socket. Only the request is parsed, to check its agent; the response is passed as bytes."""
-    workers = await Workers.connect(told["workers"])
+    workers = await Workers.connect(options["workers"])
 
     async def search(request: pb.MemorySearchRequest, _: Any) -> bytes:
         return await workers.ask(request.SerializeToString())
@@ -251,10 +251,10 @@ async def serve_front(told: dict[str, Any], parts: Parts) -> list[Any]:
     handler = grpc.unary_unary_rpc_method_handler(
         search, request_deserializer=pb.MemorySearchRequest.FromString, response_serializer=lambda data: data
     )
-    server = parts.server(over_tcp=False)
-    service, method = PART.removeprefix("/").split("/")
+    server = components.server(over_tcp=False)
+    service, method = SEARCH_METHOD.removeprefix("/").split("/")
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
-    server.add_insecure_port(told["own"])
+    server.add_insecure_port(options["own"])
     await server.start()
     return [server, workers]
 
@@ -281,24 +281,24 @@ class WorkerBackend:
         return outcome
 
 
-async def serve_daemon(told: dict[str, Any], parts: Parts) -> list[Any]:
+async def serve_daemon(options: dict[str, Any], components: Components) -> list[Any]:
     """Serve every call at the socket as the daemon does, except that workers answer the queries of searches."""
-    await parts.agents.start(background=False)
-    server = parts.server(over_tcp=False)
-    add_MemoryServiceServicer_to_server(parts.service, server)
-    server.add_insecure_port(told["own"])
+    await components.agents.start(background=False)
+    server = components.server(over_tcp=False)
+    add_MemoryServiceServicer_to_server(components.service, server)
+    server.add_insecure_port(options["own"])
     await server.start()
     return [server]
 
 
 async def main() -> None:
-    told = json.loads(sys.stdin.readline())
-    part, addresses = told["part"], told.get("workers", [])
-    backend = WorkerBackend(addresses) if part == "workers" else None
-    parts = Parts(Path(told["state"]), Path(told["workspace"]), backend)
-    serve = {"reader": serve_reader, "worker": serve_worker, "front": serve_front, "workers": serve_daemon}[part]
+    options = json.loads(sys.stdin.readline())
+    kind, addresses = options["kind"], options.get("workers", [])
+    backend = WorkerBackend(addresses) if kind == "workers" else None
+    components = Components(Path(options["state"]), Path(options["workspace"]), backend)
+    serve = {"reader": serve_reader, "worker": serve_worker, "front": serve_front, "workers": serve_daemon}[kind]
     # A server ends when nothing refers to it.
-    kept = await serve(told, parts)
+    kept = await serve(options, components)
     print("ready", flush=True)
     await asyncio.to_thread(sys.stdin.read)
     del kept

@@ -6,7 +6,7 @@ import pytest
 
 from memoryd_server.errors import SyncCancelled
 from memoryd_server.model import Chunk, Source
-from memoryd_server.sqlite.recent_rows import RecentRows
+from memoryd_server.sqlite.row_cache import ChunkRowCache
 from memoryd_server.store import ChunkRow
 
 
@@ -15,14 +15,14 @@ def row(chunk_id, text="text", line_numbers=()):
 
 
 def test_rows_are_returned_in_the_state_in_which_they_were_added():
-    rows = RecentRows()
+    rows = ChunkRowCache()
     rows.add((7, 0), {1: row(1), 2: row(2)})
     assert rows.get((7, 0), [2, 3]) == {2: row(2)}
     assert rows.get((7, 1), [2]) == rows.get((8, 0), [2]) == {}
 
 
 def test_rows_of_an_earlier_state_do_not_replace_later_ones():
-    rows = RecentRows()
+    rows = ChunkRowCache()
     rows.add((7, 1), {1: row(1, "new")})
     rows.add((7, 0), {1: row(1, "old"), 2: row(2)})
     assert rows.get((7, 1), [1, 2]) == {1: row(1, "new")}
@@ -32,7 +32,7 @@ def test_rows_of_an_earlier_state_do_not_replace_later_ones():
 
 @pytest.mark.parametrize(("text", "line_numbers"), [("x" * 5_000, ()), ("x", tuple(range(150)))])
 def test_the_rows_added_first_are_evicted(text, line_numbers):
-    rows = RecentRows(max_bytes=20_000)
+    rows = ChunkRowCache(max_bytes=20_000)
     for chunk_id in range(50):
         rows.add((1, 0), {chunk_id: row(chunk_id, text, line_numbers)})
     kept = rows.get((1, 0), range(50))

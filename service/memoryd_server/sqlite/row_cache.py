@@ -1,4 +1,4 @@
-"""RecentRows: the chunks that searches read last, for one state of the index."""
+"""ChunkRowCache: rows of chunks that searches have read, for one state of the index."""
 
 import sys
 import threading
@@ -8,7 +8,7 @@ from typing import Final
 from memoryd_server.store import ChunkRow
 
 MAX_BYTES: Final = 4 * 2**20
-"""The limit of a cache: a byte per character of text, and `_BYTES_PER_ROW` per row for its other fields."""
+"""The limit of a cache, in bytes: the texts in memory, and for each row `_BYTES_PER_ROW` and its line numbers."""
 
 _BYTES_PER_ROW = 600
 _BYTES_PER_LINE_NUMBER = 36
@@ -17,8 +17,8 @@ State = tuple[int, int]
 """The revision, and how often file times changed without a new revision (`schema.TOUCHES`)."""
 
 
-class RecentRows:
-    """Rows by id, each valid for the state in which it was read. Thread-safe; the rows added first are evicted."""
+class ChunkRowCache:
+    """Rows by id, each valid for the state in which it was read. Thread-safe. If full, it evicts the oldest entries."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         self._max_bytes = max_bytes

@@ -1,13 +1,15 @@
-"""Measure searches of one daemon and of several processes that read the same SQLite index: `reader_processes.py`.
+"""Compare designs for searching one SQLite index with several processes (decision 52): `reader_prototypes.py`.
 
-    python benchmarks/reader_processes.py [--rounds 5] [--seconds 6] [--chunks 15000] [--only keyword] [--note TEXT]
+The processes are prototypes. `profile_path.py` measures the reader processes of `memoryd.readers`.
+
+    python benchmarks/reader_prototypes.py [--rounds 5] [--seconds 6] [--chunks 15000] [--only keyword] [--note TEXT]
 
 64 callers, keyword search, and hybrid search with cached query vectors. The callers run in a process of their own on
 the same cores; it is benchmarks/load/client.py or, if Go is installed, the cheaper benchmarks/load/go_client. Servers:
 
 - `daemon`: `memoryd serve`, one process.
-- `readers_N`: processes of reader_server.py, while the daemon is idle. `tcp`: one port for all (SO_REUSEPORT).
-  `sockets`: each has its own socket, and the caller distributes its connections evenly.
+- `readers_N`: processes of reader_prototype_server.py, while the daemon is idle. `tcp`: one port for all
+  (SO_REUSEPORT). `sockets`: each has its own socket, and the caller distributes its connections evenly.
 - `front_2`: one process accepts the calls and passes each to one of two workers, so that one socket and one connection
   suffice.
 - `workers_2`: the same, but the first process passes on only the query and gets back its answer; it does the rest of
@@ -18,7 +20,7 @@ median of the ratios of the rounds. `other_cores` is the number of cores that al
 the figures are valid only if it is about zero. `bound` is the number of searches per second that all cores could
 answer if they were always busy, computed from the CPU time of a search.
 
-Prints JSON and writes it to benchmarks/results/reader_processes.json. With `--only`, the other parts are kept.
+Prints JSON and writes it to benchmarks/results/reader_prototypes.json. With `--only`, the other parts are kept.
 """
 
 import argparse
@@ -48,7 +50,7 @@ from search_path import CHUNK_BYTES, CHUNKS_A_FILE, DIMENSIONS, settings
 from memoryd.client import MemorydClient, connect
 
 HERE = Path(__file__).parent
-RESULT = HERE / "results" / "reader_processes.json"
+RESULT = HERE / "results" / "reader_prototypes.json"
 CALLERS = 64
 QUESTIONS = 400
 WARM_SECONDS = 3.0
@@ -68,18 +70,22 @@ PAIRS = (
 PYTHON_PAIRS = PAIRS[:2]
 
 
-class Reader:
-    """A process of reader_server.py, ready when the constructor returns."""
+class ServerProcess:
+    """A process of reader_prototype_server.py, ready when the constructor returns."""
 
-    def __init__(self, **told: Any) -> None:
-        self.part, self.address = told["part"], told["own"]
+    def __init__(self, **options: Any) -> None:
+        self.kind, self.address = options["kind"], options["own"]
         self._process = subprocess.Popen(
-            [sys.executable, HERE / "reader_server.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            [sys.executable, HERE / "reader_prototype_server.py"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
-        self._process.stdin.write(json.dumps(told) + "\n")
+        self._process.stdin.write(json.dumps(options) + "\n")
         self._process.stdin.flush()
         if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError("the reader did not start")
+            status = self._process.wait(20)
+            raise RuntimeError(f"the process {self.kind!r} exited with {status}: see its standard error")
         self.pid = self._process.pid
 
     def stop(self) -> None:
@@ -114,9 +120,9 @@ class Servers:
         self._ports = [f"127.0.0.1:{port}" for port in free_ports(4)]
         self.daemon = DaemonProcess(self._workspace, self._state, listen=(self._ports[3],))
         self.questions = [self._prose.question() for _ in range(QUESTIONS)]
-        self.readers: list[Reader] = []
-        self.workers: list[Reader] = []
-        self.fronts: list[Reader] = []
+        self.readers: list[ServerProcess] = []
+        self.workers: list[ServerProcess] = []
+        self.fronts: list[ServerProcess] = []
 
     def __enter__(self) -> Self:
         client = self.daemon.start()
@@ -136,13 +142,13 @@ class Servers:
     def index(self) -> Path:
         return self._state / "memory" / "main.memoryd.sqlite"
 
-    def _start(self, part: str, name: str, **told: Any) -> Reader:
-        reader = Reader(
-            part=part,
+    def _start(self, kind: str, name: str, **options: Any) -> ServerProcess:
+        reader = ServerProcess(
+            kind=kind,
             own=f"unix:{self._state}/{name}.sock",
             state=str(self._state),
             workspace=str(self._workspace),
-            **told,
+            **options,
         )
         self._stack.callback(reader.stop)
         return reader
@@ -158,11 +164,11 @@ class Servers:
         """Start two workers, and the processes of `front_2` and `workers_2`, which pass searches to them."""
         self.workers = [self._start("worker", f"worker-{number}") for number in range(2)]
         addresses = [worker.address for worker in self.workers]
-        self.fronts = [self._start(part, part, workers=addresses) for part in ("front", "workers")]
+        self.fronts = [self._start(kind, kind, workers=addresses) for kind in ("front", "workers")]
         for front in self.fronts:
             self._warm(front)
 
-    def _warm(self, reader: Reader) -> None:
+    def _warm(self, reader: ServerProcess) -> None:
         with connect(reader.address) as client:
             search_times(client, self.questions * 2)
             if answers(client, self.questions) != self._answers:
@@ -177,7 +183,7 @@ class Servers:
         }
         workers = [worker.pid for worker in self.workers]
         for front in self.fronts:
-            found[f"{front.part}_2_socket_1"] = Variant([front.address], 1, [front.pid, *workers])
+            found[f"{front.kind}_2_socket_1"] = Variant([front.address], 1, [front.pid, *workers])
         two = self.readers[:2]
         return found | {
             "daemon_tcp_64": Variant([self._ports[3]], 64, own, self._token),

@@ -57,7 +57,7 @@ class ReaderLimits:
     """How long a reader process may take, in seconds.
 
     A process that works on one search for `stall_seconds` gets no further ones until it has answered. The daemon makes
-    that search itself after `late_seconds`, or as soon as less time is left than the process has taken. A process is
+    that search too after `late_seconds`, or as soon as less time is left than the process has taken. A process is
     killed if it has not answered `grace_seconds` after the deadline of a search, if it has not closed an index within
     `close_seconds`, or is not ready within `start_seconds`.
     """
@@ -73,19 +73,30 @@ class ReaderLimits:
 class PassedSearch:
     """A search on its way to a reader process and back.
 
-    `answer` becomes None if the daemon has to search itself. `outcome` then says why.
+    `answer` becomes None if the daemon has to search itself. `outcome` then says why. If the process is still at work,
+    `late_answer` becomes its answer, or None if there is none.
     """
 
     options: IndexOptions
     message: Search
     answer: asyncio.Future[SearchAnswer | None]
     outcome: str = ""
+    late_answer: asyncio.Future[SearchAnswer | None] | None = None
 
     def end(self, answer: SearchAnswer | None, outcome: str) -> None:
-        """Set the answer. Ignored if it is set, or if the caller has left."""
+        """Set the answer, or the late one. Ignored if it is set, or if the caller has left."""
         if not self.answer.done():
             self.outcome = outcome
             self.answer.set_result(answer)
+        elif self.late_answer is not None and not self.late_answer.done():
+            self.late_answer.set_result(answer)
+
+    def overtake(self) -> None:
+        """Let the daemon search, too. Ignored if the answer is set, or if the caller has left."""
+        if not self.answer.done():
+            self.late_answer = self.answer.get_loop().create_future()
+            self.outcome = "late"
+            self.answer.set_result(None)
 
 
 class ReaderHandle(asyncio.Protocol):
@@ -242,11 +253,11 @@ class ReaderHandle(asyncio.Protocol):
             return
         seconds = now - self._answers_since
         self.is_stalled = self.is_stalled or seconds > limits.stall_seconds
-        # The process runs the first one.
+        # The process runs the first one, and may answer before the daemon: the daemon also needs the time that it took.
         deadline = searches[0].message.query.deadline
-        late: Sequence[PassedSearch] = ()
-        if self.is_stalled:
-            late = searches if seconds > min(limits.late_seconds, deadline - now) else searches[1:]
+        if self.is_stalled and seconds > min(limits.late_seconds, deadline - now):
+            searches[0].overtake()
+        late = searches[1:] if self.is_stalled else ()
         for search in (*late, *(each for each in searches if now > each.message.query.deadline)):
             search.end(None, "late")
         if now > deadline + limits.grace_seconds:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from memoryd_server.agent.reader_processes import ReaderProcesses
+from memoryd_server.agent.reader_processes import OwnSearch, ReaderProcesses
 from memoryd_server.readers import IndexOptions, ReleaseMemory, ResetVectors, Search, VectorsChanged
 from memoryd_server.search import RankingConfig, SearchAnswer, SearchQuery
 from memoryd_server.store import VectorIdentity
@@ -46,12 +46,13 @@ class ReaderIndex:
         *,
         identity: VectorIdentity | None,
         ranking: RankingConfig,
-    ) -> SearchAnswer | None:
-        """Return the answer of a process as `SearchEngine.search` does; None if the daemon has to search itself."""
+        own: OwnSearch,
+    ) -> SearchAnswer:
+        """Return the answer of a process as `SearchEngine.search` does, or that of `own`, the daemon's own search."""
         # Nothing is awaited until the search is passed: `close` follows it then.
         file = self._file
         if file is None:
-            return None
+            return await own()
         options = self._options
         if (options.path, options.file_id) != file or options.ranking is not ranking:
             path, file_id = file
@@ -59,7 +60,7 @@ class ReaderIndex:
         vector_bytes = None if vector is None else vector.tobytes()
         message = Search(self._processes.new_number(), self._key, query, vector_bytes, no_vector, identity)
         try:
-            return await self._processes.search(options, message)
+            return await self._processes.search(options, message, own)
         finally:
             # Not before: the memory may be released while the search waits.
             self._is_idle = False

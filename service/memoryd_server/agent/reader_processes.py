@@ -9,10 +9,10 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from memoryd_server.agent.reader_handle import (
     MOST_UNANSWERED,
@@ -34,6 +34,9 @@ STEADY_SECONDS = 60.0
 """A process that has run for this time is restarted at once when it ends."""
 
 MOST_PAUSE_SECONDS = 60.0
+
+OwnSearch = Callable[[], Coroutine[Any, Any, SearchAnswer]]
+"""The daemon's own search for what was passed to the processes."""
 
 _CHECK_SECONDS = 0.1
 _KILLED_SECONDS = 2.0
@@ -176,8 +179,8 @@ class ReaderProcesses:
         """Return the number of the next message that is answered."""
         return next(self._numbers)
 
-    async def search(self, options: IndexOptions, message: Search) -> SearchAnswer | None:
-        """Return the answer of a process; None if the daemon has to search itself.
+    async def search(self, options: IndexOptions, message: Search, own: OwnSearch) -> SearchAnswer:
+        """Return the answer of a process, or that of `own`, which is the daemon's own search. Raises as `own`.
 
         `options` are those of the message's index. The same object has to be passed until they change.
         """
@@ -188,7 +191,22 @@ class ReaderProcesses:
             self._check = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check_deadlines)
         answer = await search.answer
         self._searches[search.outcome] += 1
-        return answer
+        if answer is not None:
+            return answer
+        if search.late_answer is not None:
+            return await self._first_of(search.late_answer, own)
+        return await own()
+
+    async def _first_of(self, late: "asyncio.Future[SearchAnswer | None]", own: OwnSearch) -> SearchAnswer:
+        """Return the late answer of a process, or that of `own` if it comes first or the process gives none."""
+        searching = self._tasks.spawn("search that a reader process answers late", own(), expected=(Exception,))
+        try:
+            await asyncio.wait((searching, late), return_when=asyncio.FIRST_COMPLETED)
+            answer = late.result() if late.done() else None
+            return await searching if answer is None else answer
+        finally:
+            searching.cancel()
+            late.cancel()
 
     def _distribute(self) -> None:
         """Pass waiting searches to the processes that have room; end them if no process is expected to answer."""

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from memoryd_server.agent.coordinator import SyncRunner
-from memoryd_server.agent.embedding import QueryVector
 from memoryd_server.agent.files import FileRange
 from memoryd_server.agent.index import AgentIndex, run_on
 from memoryd_server.agent.reader_index import ReaderIndex
@@ -143,10 +142,10 @@ class IndexSearch:
         early = _early_hits(keyword_searches)
         arguments = (query, vector.vector, vector.reason, early, vector.identity)
         if reranker is None:
-            search: Callable[[], Awaitable[SearchAnswer]]
             search = partial(run_on, threads, partial(engine.search, *arguments, trace=trace))
             if readers is not None:
-                search = partial(self._search_outside, readers, query, vector, search)
+                passed = partial(readers.search, query, vector.vector, vector.reason, identity=vector.identity)
+                search = partial(passed, ranking=index.config.ranking, own=search)
             answer, impairments = await index.read(lambda: self._consistent(search), query.deadline)
         else:
             most = reranker.candidates
@@ -158,19 +157,6 @@ class IndexSearch:
                 lambda: self._consistent(partial(run_on, threads, finish)), query.deadline
             )
         return replace(answer, degradations=(*answer.degradations, *impairments)) if impairments else answer
-
-    async def _search_outside(
-        self,
-        readers: ReaderIndex,
-        query: SearchQuery,
-        vector: QueryVector,
-        search: Callable[[], Awaitable[SearchAnswer]],
-    ) -> SearchAnswer:
-        """Return the answer of a reader process, or else that of `search`."""
-        answer = await readers.search(
-            query, vector.vector, vector.reason, identity=vector.identity, ranking=self._index.config.ranking
-        )
-        return await search() if answer is None else answer
 
     async def _consistent(self, work: Callable[[], Awaitable[_T]]) -> tuple[_T, tuple[Degradation, ...]]:
         """Return the result of `work` on an index that was not rebuilt during it, and what impairs the index."""

@@ -14,6 +14,7 @@ import pytest
 from memoryd_server.agent.reader_handle import PassedSearch, ReaderLimits
 from memoryd_server.agent.reader_index import MOST_CHANGED_VECTORS, ReaderIndex
 from memoryd_server.agent.reader_processes import ReaderProcesses, WaitingSearches
+from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import make_log
 from memoryd_server.readers import IndexOptions, Search
 from memoryd_server.search import RankingConfig, SearchMode, SearchQuery
@@ -53,6 +54,9 @@ while data := connection.recv(65536):
             number += 1
             connection.sendall(encode(Answer(message.number, NO_ANSWER)))
 """
+ENDS_AT_ITS_FIRST_SEARCH = """
+connection.recv(65536)
+"""
 GARBAGE = """
 connection.recv(65536)
 connection.sendall(bytes([255]) * 64)
@@ -66,6 +70,10 @@ def query(seconds=60.0):
     return SearchQuery(
         "heron", 6, None, False, (), SearchMode.KEYWORD, 700, False, None, deadline=time.monotonic() + seconds
     )
+
+
+async def no_answer():
+    return None
 
 
 class Started:
@@ -91,8 +99,10 @@ class Started:
     async def __aexit__(self, *_):
         await self.processes.stop()
 
-    async def search(self, seconds=60.0, ranking=RankingConfig(), index=None):  # noqa: B008 -- it is frozen
-        return await (index or self.index).search(query(seconds), None, "", identity=None, ranking=ranking)
+    async def search(self, seconds=60.0, ranking=RankingConfig(), index=None, own=no_answer):  # noqa: B008 -- it is frozen
+        """Return the answer of a process, or that of `own`, which is None by default."""
+        index = index or self.index
+        return await index.search(query(seconds), None, "", identity=None, ranking=ranking, own=own)
 
     def logged(self, event):
         return [line for line in map(json.loads, self._log.getvalue().splitlines()) if line["event"] == event]
@@ -149,12 +159,54 @@ async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_th
     assert [each["ended_with"] for each in started.logged("restart-reader")] == ["signal SIGKILL"]
 
 
-async def test_the_daemon_has_time_to_search_itself_before_the_deadline():
+async def test_the_daemon_searches_too_when_half_of_the_time_has_passed():
     async with Started(SILENT, limits=ReaderLimits(stall_seconds=0.2, late_seconds=60)) as started:
         began = time.monotonic()
-        assert await started.search(4.0) is None
-        assert 1.5 < time.monotonic() - began < 3
+        assert await started.search(3.0) is None
+        assert 1.2 < time.monotonic() - began < 2.6
     assert started.outcomes == {"late": 1}
+
+
+async def test_a_process_that_is_late_may_answer_before_the_daemon():
+    cancelled = asyncio.Event()
+
+    async def own():
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with Started(ONLY_ITS_FIRST_SEARCH_IS_LATE) as started:
+        assert await started.search(own=own) is not None
+        await cancelled.wait()
+        assert started.outcomes == {"late": 1}
+
+
+@pytest.mark.parametrize("program", [SILENT, ENDS_AT_ITS_FIRST_SEARCH], ids=["late", "ended"])
+async def test_an_error_of_the_daemons_own_search_is_that_of_the_call(program):
+    async def own():
+        raise IndexUnavailable("of this test")
+
+    async with Started(program) as started:
+        with pytest.raises(IndexUnavailable, match="of this test"):
+            await started.search(own=own)
+
+
+async def test_a_caller_who_leaves_ends_the_daemons_own_search():
+    began, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def own():
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    async with Started(SILENT) as started:
+        search = asyncio.ensure_future(started.search(own=own))
+        await began.wait()
+        search.cancel()
+        await cancelled.wait()
 
 
 async def test_a_search_ends_at_its_deadline():

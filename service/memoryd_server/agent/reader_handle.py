@@ -44,6 +44,7 @@ _MOST_UNSENT_BYTES = 8 * 2**20
 # A process that has lost its connection ends by itself, after the search that it runs.
 _ENDING_SECONDS = 0.5
 _KILL_SECONDS = 2.0
+_NO_THREAD_SECONDS = 0.5
 _MOST_ERROR_BYTES = 4_096
 
 _LATE = DeadlineTooShort.__name__
@@ -134,7 +135,7 @@ class ReaderHandle(asyncio.Protocol):
         """Start a process and return its handle; `began` is set when it is ready or has ended.
 
         Raises:
-            OSError: the system cannot start it.
+            OSError, RuntimeError: the system cannot start it, or the thread that starts it.
         """
         process, errors, connection = await asyncio.to_thread(_start, command)
         handle = cls(process, errors, on_change, on_failure)
@@ -276,7 +277,14 @@ class ReaderHandle(asyncio.Protocol):
     async def end(self) -> str:
         """Disconnect, wait for the end of the process, and return how it ended. To be called once."""
         self.disconnect()
-        how = await asyncio.to_thread(self._wait)
+        while True:
+            try:
+                how = await asyncio.to_thread(self._wait)
+                break
+            except RuntimeError:
+                # The system starts no thread at the moment. The process, killed, holds nothing but its id.
+                self.kill()
+                await asyncio.sleep(_NO_THREAD_SECONDS)
         closings, self._closings = self._closings, {}
         for closing in closings.values():
             if not closing.done():

@@ -153,7 +153,7 @@ class ReaderProcesses:
         """Start one process, wait for its end, and return how it ended."""
         try:
             handle = await ReaderHandle.start(self._command, self._distribute, self._report)
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
             return f"{type(error).__name__}: {error}"
         self._handles = (*self._handles, handle)
         try:

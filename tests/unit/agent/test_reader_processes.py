@@ -6,6 +6,7 @@ import json
 import math
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -269,6 +270,30 @@ async def test_a_command_that_does_not_exist_is_reported():
     processes.start()
     await eventually(lambda: "FileNotFoundError" in log.getvalue())
     await processes.stop()
+
+
+async def test_a_process_is_replaced_although_the_system_starts_no_thread_at_first():
+    class Threads(ThreadPoolExecutor):
+        def __init__(self):
+            super().__init__()
+            self.refuses = iter(())
+
+        def submit(self, *work):
+            if next(self.refuses, False):
+                raise RuntimeError("no thread")
+            return super().submit(*work)
+
+    threads = Threads()
+    asyncio.get_running_loop().set_default_executor(threads)
+    async with Started(RECORDING) as started:
+        # One thread waits for the end of the process, then one starts another.
+        threads.refuses = iter([True, False, True])
+        psutil.Process(started.processes.pids[0]).kill()
+        await eventually(lambda: len(started.logged("restart-reader")) == 2)
+        await eventually(lambda: started.processes.pids)
+        assert await started.search() is not None
+    ends = [each["ended_with"] for each in started.logged("restart-reader")]
+    assert ends == ["signal SIGKILL", "RuntimeError: no thread"]
 
 
 async def test_a_caller_who_leaves_takes_no_place():

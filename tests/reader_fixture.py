@@ -14,21 +14,16 @@ from memoryd_server.model import Source
 from memoryd_server.readers.messages import CloseIndex, FrameDecoder, IndexOptions, Ready, Search, encode
 from memoryd_server.search.query import RankingConfig
 from memoryd_server.sources.folder_corpus import FolderCorpus
+from memoryd_server.sqlite.connection import file_ids
 
 MOST_SECONDS = 30
-
-
-def file_id(path):
-    """Return the device and inode of a file."""
-    stat = path.stat()
-    return stat.st_dev, stat.st_ino
 
 
 def options_of(index, **changes):
     """Return the options of the index of an `IndexFixture`."""
     options = {
         "path": index.path,
-        "file_id": file_id(index.path),
+        "file_ids": file_ids(index.path),
         "corpus": FolderCorpus(index.roots),
         "sources": (Source.MEMORY,),
         "ranking": RankingConfig(),

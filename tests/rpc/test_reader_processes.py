@@ -268,6 +268,24 @@ async def test_an_idle_agent_has_no_file_open_in_the_processes(running):
     assert paths(await running.search("heron")) == ["memory/heron.md"]
 
 
+@pytest.mark.parametrize("suffix", ["-wal", "-shm"])
+async def test_processes_that_would_not_see_later_commits_do_not_answer(running, suffix):
+    await running.search("heron")
+    # The processes open the index again without the file that the daemon has open.
+    await running.release_memory()
+    path = running.daemon.agents.configs()["main"].index_path
+    path.with_name(path.name + suffix).unlink()
+    await running.search("heron")
+    for number in range(4):
+        path = f"memory/new{number}.md"
+        await running.append(f"a stork{number} builds a nest", path=path)
+        assert paths(await running.search(f"stork{number}")) == [path]
+    before = outcomes(running)["answered"]
+    await running.synced(mode=FULL)
+    assert "memory/heron.md" in paths(await running.search("heron"))
+    assert outcomes(running)["answered"] > before
+
+
 async def test_a_stop_ends_the_processes_soon(running):
     pids = running.daemon.readers.pids
     os.kill(pids[0], signal.SIGSTOP)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.agent.reader_processes import OwnSearch, ReaderProcesses
-from memoryd_server.readers import IndexOptions, ReleaseMemory, ResetVectors, Search, VectorsChanged
+from memoryd_server.readers import FileIds, IndexOptions, ReleaseMemory, ResetVectors, Search, VectorsChanged
 from memoryd_server.search import RankingConfig, SearchAnswer, SearchQuery
 from memoryd_server.store import VectorIdentity
 
@@ -19,19 +19,19 @@ MOST_CHANGED_VECTORS = 10_000
 class ReaderIndex:
     """The index `key` for `processes`, which search it while the store has it open for writing.
 
-    `options` are complete except for the file, which `opened` sets. `search` and `answers` are for the event loop's
+    `options` are complete except for the files, which `opened` sets. `search` and `answers` are for the event loop's
     thread; the other methods are for the writer thread of the store.
     """
 
     def __init__(self, processes: ReaderProcesses, key: str, options: IndexOptions) -> None:
         self._processes, self._key, self._options = processes, key, options
-        self._file: tuple[Path, tuple[int, int] | None] | None = None
+        self._files: tuple[Path, FileIds] | None = None
         self._is_idle = True
 
     @property
     def answers(self) -> bool:
         """Whether a process is expected to answer a search."""
-        return self._file is not None and self._processes.answers
+        return self._files is not None and self._processes.answers
 
     @property
     def is_idle(self) -> bool:
@@ -50,13 +50,13 @@ class ReaderIndex:
     ) -> SearchAnswer:
         """Return the answer of a process as `SearchEngine.search` does, or that of `own`, the daemon's own search."""
         # Nothing is awaited until the search is passed: `close` follows it then.
-        file = self._file
-        if file is None:
+        files = self._files
+        if files is None:
             return await own()
         options = self._options
-        if (options.path, options.file_id) != file or options.ranking is not ranking:
-            path, file_id = file
-            options = self._options = replace(options, path=path, file_id=file_id, ranking=ranking)
+        if (options.path, options.file_ids) != files or options.ranking is not ranking:
+            path, ids = files
+            options = self._options = replace(options, path=path, file_ids=ids, ranking=ranking)
         vector_bytes = None if vector is None else vector.tobytes()
         message = Search(self._processes.new_number(), self._key, query, vector_bytes, no_vector, identity)
         try:
@@ -65,14 +65,14 @@ class ReaderIndex:
             # Not before: the memory may be released while the search waits.
             self._is_idle = False
 
-    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
-        """Let the processes search this file."""
-        self._file = path, file_id
+    def opened(self, path: Path, ids: FileIds) -> None:
+        """Let the processes search this index."""
+        self._files = path, ids
 
     def close(self) -> None:
         """Wait until no process has the file or its log open. No process opens it again until `opened` is called."""
-        if self._file is not None:
-            self._file = None
+        if self._files is not None:
+            self._files = None
             self._processes.close_index(self._key)
             self._is_idle = True
 

@@ -167,7 +167,7 @@ def _reader_index(config: AgentConfig, processes: ReaderProcesses) -> ReaderInde
         return None
     options = IndexOptions(
         path=config.index_path,
-        file_id=None,
+        file_ids=None,
         corpus=_folder_corpus(config),
         sources=tuple(config.sources),
         ranking=config.ranking,

@@ -29,17 +29,22 @@ _LENGTH = struct.Struct("<I")
 _PROTOCOL = 5
 
 
+FileIds = tuple[tuple[int, int] | None, ...]
+"""The device and inode of each file of an index; None for a missing one."""
+
+
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
     """Where an index is that the daemon has open for writing, and how it is searched.
 
-    `file_id` is the device and inode of the file that the daemon has open; a file with other numbers is not searched.
-    None means that only the existence of the file is checked, as on a network file system. `corpus` checks the files of
-    hits. `sources` are those that the index contains. The last three are the options of `VectorIndex`.
+    `file_ids` are the device and inode of the index that the daemon has open, of its log and of its shared memory; an
+    index with other numbers is not searched. None means that only the existence of the index is checked. `corpus`
+    checks the files of hits. `sources` are those that the index contains. The last three are the options of
+    `VectorIndex`.
     """
 
     path: Path
-    file_id: tuple[int, int] | None
+    file_ids: FileIds | None
     corpus: FolderCorpus
     sources: tuple[Source, ...]
     ranking: RankingConfig
@@ -50,7 +55,7 @@ class IndexOptions:
     @property
     def file_and_vectors(self) -> tuple[object, ...]:
         """The options on which depends what a process has in memory of the index."""
-        return (self.path, self.file_id, self.sqlite_vec, self.extension_path, self.memory_budget_bytes)
+        return (self.path, self.file_ids, self.sqlite_vec, self.extension_path, self.memory_budget_bytes)
 
 
 @dataclass(frozen=True, slots=True)

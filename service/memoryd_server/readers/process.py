@@ -60,7 +60,7 @@ class SearchedIndex:
             extension_path=options.extension_path,
             memory_budget_bytes=options.memory_budget_bytes,
         )
-        self.snapshots = IndexSnapshots(options.path, options.file_id, vectors)
+        self.snapshots = IndexSnapshots(options.path, options.file_ids, vectors)
         self._analyzer = analyzer
         self.use(options)
 

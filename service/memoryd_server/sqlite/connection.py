@@ -338,6 +338,18 @@ class FileIdentity:
         return self.is_gone(path) or (self.log is not None and _identity(_log(path)) != self.log)
 
 
+FileIds = tuple[tuple[int, int] | None, ...]
+"""The device and inode of each file of an open index; None for a missing one."""
+
+
+def file_ids(path: Path) -> FileIds:
+    """Return the ids of an index, of its log, and of the file through which its connections share memory.
+
+    Connections of several processes see the same commits only if they have all three files in common.
+    """
+    return _identity(path), _identity(f"{path}-wal"), _identity(f"{path}-shm")
+
+
 def impaired(wanted: object, used: object, reason: str) -> Degradation:
     """Return the degradation that `used` is in use instead of `wanted`; both are paths or words."""
     return Degradation(DegradationKind.INDEX_IMPAIRED, str(wanted), str(used), reason)
@@ -359,7 +371,7 @@ def _log(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
+def _identity(path: Path | str) -> tuple[int, int] | None:
     try:
         stat = os.stat(path)  # noqa: PTH116 -- a search does this, and Path.stat costs three times as much
     except OSError:

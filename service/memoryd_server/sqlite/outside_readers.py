@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from memoryd_server.sqlite.connection import FileIds
 from memoryd_server.sqlite.vector_rows import VectorObserver
 
 
@@ -17,8 +18,8 @@ class OutsideReaders(VectorObserver, Protocol):
     def is_idle(self) -> bool:
         """Whether no reader is open."""
 
-    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
-        """Let readers open this file. `file_id` is its device and inode, None if they are not compared."""
+    def opened(self, path: Path, ids: FileIds) -> None:
+        """Let readers open this index, as long as the files at its path have these ids."""
 
     def close(self) -> None:
         """Wait until every reader is closed; none is opened before `opened` is called again. Idempotent."""
@@ -32,7 +33,7 @@ class NoOutsideReaders:
 
     is_idle = True
 
-    def opened(self, path: Path, file_id: tuple[int, int] | None) -> None:
+    def opened(self, path: Path, ids: FileIds) -> None:
         """Ignored."""
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.errors import MemorydError
-from memoryd_server.sqlite.connection import FileIdentity, file_lost, open_present_reader
+from memoryd_server.sqlite.connection import FileIds, file_ids, file_lost, open_present_reader
 from memoryd_server.sqlite.reader import ReaderCaches, SqliteReader, reading
 from memoryd_server.sqlite.readers import ReaderPool
 from memoryd_server.sqlite.resident import PAGE_ROWS
@@ -27,15 +27,16 @@ _PROBE_SECONDS = 2.0
 class IndexSnapshots:
     """Snapshots of the index at `path`, whose writer is another process. Every method is for the same thread.
 
-    `file_id` is the device and inode of the writer's file; None means that only its existence is checked. The file is
-    opened by the first `read`, and again by the first `read` after `close`. The writer's process reports each commit
+    `ids` are those of the writer's files. If those at the path have others, nothing is read: without the writer's log,
+    for example, later commits would not be seen. None means that only the existence of the index is checked. The file
+    is opened by the first `read`, and again by the first `read` after `close`. The writer's process reports each commit
     that changes vectors by `vectors_changed` or `reset_vectors`. Which engine scans stored vectors is determined by the
     first search for vectors.
     """
 
-    def __init__(self, path: Path, file_id: tuple[int, int] | None, vectors: VectorIndex) -> None:
+    def __init__(self, path: Path, ids: FileIds | None, vectors: VectorIndex) -> None:
         self._path = path
-        self._file = FileIdentity(file_id, None)
+        self._ids = ids
         self._vectors = vectors
         self._caches = ReaderCaches()
         self._pool = ReaderPool(path, 1, _open)
@@ -47,11 +48,11 @@ class IndexSnapshots:
 
         Raises:
             DeadlineTooShort: the deadline passed during the read.
-            IndexDamaged: the index is damaged, gone or replaced.
+            IndexDamaged: the index is damaged, or one of its files is gone or replaced.
             IndexUnavailable: the index cannot be read.
         """
         with reading(self._pool, self._caches, deadline, self._nearest) as reader:
-            if self._file.is_gone(self._path):
+            if not self._path.exists() if self._ids is None else file_ids(self._path) != self._ids:
                 raise file_lost(self._path)
             yield reader
 

@@ -19,6 +19,7 @@ from memoryd_server.sqlite import maintenance, opening, schema
 from memoryd_server.sqlite.connection import (
     FileIdentity,
     JournalMode,
+    file_ids,
     file_lost,
     impaired,
     journal_for,
@@ -141,7 +142,7 @@ class SqliteStore:
             self.health.record_incident(opened.incident)
         if self.journal is JournalMode.LOG:
             # With the other journal, a commit would wait for readers.
-            self._outside.opened(self.path, self._file_identity.index)
+            self._outside.opened(self.path, file_ids(self.path))
 
     def _set_facts(self, facts: IndexFacts) -> None:
         self.keyword_outdated = facts.keyword_outdated

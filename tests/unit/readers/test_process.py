@@ -289,7 +289,16 @@ def copied(index):
     copy.replace(index.path)
 
 
-@pytest.mark.parametrize("change", [copied, lambda index: index.path.unlink()], ids=["replaced", "removed"])
+def without(suffix):
+    """Return a function that removes a file of an index."""
+    return lambda index: index.path.with_name(index.path.name + suffix).unlink()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [copied, without(""), without("-wal"), without("-shm")],
+    ids=["replaced", "removed", "without its log", "without its shared memory"],
+)
 def test_an_index_that_was_replaced_or_removed_is_not_searched(process, index, change):
     process.send(OpenIndex(KEY, options_of(index)))
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
@@ -312,8 +321,8 @@ def test_a_replaced_index_is_searched_with_the_options_of_the_new_file(process, 
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
 
 
-def test_without_a_file_id_only_a_missing_file_is_refused(process, index):
-    process.send(OpenIndex(KEY, options_of(index, file_id=None)))
+def test_without_file_ids_only_a_missing_file_is_refused(process, index):
+    process.send(OpenIndex(KEY, options_of(index, file_ids=None)))
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
     index.close()
     copied(index)

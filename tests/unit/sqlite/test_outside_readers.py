@@ -3,7 +3,7 @@
 import pytest
 
 from index_fixture import IDENTITY
-from memoryd_server.sqlite.connection import FileIdentity
+from memoryd_server.sqlite.connection import file_ids
 from memoryd_server.sqlite.store import SqliteStore
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store import VectorIdentity
@@ -21,15 +21,15 @@ class RecordingReaders:
         self.calls = []
         self.changes = []
 
-    def _file(self):
-        return FileIdentity.of(self._path, is_local=True).index
+    def _files(self):
+        return file_ids(self._path)
 
-    def opened(self, path, file_id):
-        assert (path, file_id) == (self._path, self._file())
-        self.calls.append(("opened", file_id))
+    def opened(self, path, ids):
+        assert (path, ids) == (self._path, self._files())
+        self.calls.append(("opened", ids))
 
     def close(self):
-        self.calls.append(("close", self._file()))
+        self.calls.append(("close", self._files()))
 
     def release_memory(self):
         self.calls.append(("release", None))
@@ -76,8 +76,8 @@ def test_readers_close_the_old_file_before_a_repair_replaces_it(store, readers, 
     (tmp_path / "main.sqlite").unlink()
     assert store.repair()
     (closed, old), (opened, new) = readers.calls
-    assert (closed, old, opened) == ("close", None, "opened")
-    assert new is not None
+    assert (closed, old[0], opened) == ("close", None, "opened")
+    assert None not in new
 
 
 def test_readers_do_not_open_an_index_with_a_rollback_journal(tmp_path, readers):

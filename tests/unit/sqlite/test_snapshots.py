@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from memoryd_server.errors import DeadlineTooShort, IndexDamaged
+from memoryd_server.sqlite.connection import file_ids
 from memoryd_server.sqlite.resident import PAGE_ROWS
 from memoryd_server.sqlite.snapshots import IndexSnapshots
 from memoryd_server.sqlite.vector_index import VectorIndex
@@ -109,8 +110,7 @@ def fixture(tmp_path):
 
 
 def snapshots_of(fixture, **options):
-    stat = fixture.path.stat()
-    return IndexSnapshots(fixture.path, (stat.st_dev, stat.st_ino), vectors_in(**options))
+    return IndexSnapshots(fixture.path, file_ids(fixture.path), vectors_in(**options))
 
 
 def test_a_reported_commit_changes_the_vectors_in_memory_without_a_new_load(fixture):

@@ -11,13 +11,14 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 
-from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.errors import FileNotFound, IndexUnavailable, PathNotAllowed
 from memoryd_server.foreign_text import shown_path
 from memoryd_server.model import FileStat, SourceFile, as_signed
 from memoryd_server.sources.roots import Location
 
 RE_READS = 3
 
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO without a writer would otherwise block forever.
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -121,6 +122,9 @@ def stat_files(files: Sequence[Location]) -> list[FileStat | None]:
 
     A folder is opened once for all its files, because a thread waits for the interpreter lock after every system call.
     Only the folders above one file are open at a time.
+
+    Raises:
+        IndexUnavailable: the system has no descriptor or no memory for a folder.
     """
     places: dict[tuple[str, ...], list[int]] = {}
     for place, file in enumerate(files):
@@ -171,9 +175,13 @@ class _OpenFolders:
 
 
 def _folder_or_none(name: str, above: int | None) -> int | None:
-    with suppress(OSError):
+    try:
         return os.open(name, _FOLDER) if above is None else _enter(above, name, create=False)
-    return None
+    except OSError as error:
+        if error.errno in _SHORTAGES:
+            # The files may exist. A search that took them for missing would have no hits, and would not say why.
+            raise IndexUnavailable(f"the indexed files cannot be checked: {error.strerror}") from error
+        return None
 
 
 def _regular_stat(parent: int, name: str) -> FileStat | None:

@@ -4,12 +4,13 @@ import socket
 import stat
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from deep_folders import MORE_THAN_RECURSION, deep_folders
-from memoryd_server.errors import FileNotFound, PathNotAllowed
+from memoryd_server.errors import FileNotFound, IndexUnavailable, PathNotAllowed
 from memoryd_server.sources.discover import discover_files
 from memoryd_server.sources.files import (
     FileTooLarge,
@@ -23,6 +24,19 @@ from memoryd_server.sources.files import (
 from memoryd_server.sources.roots import Location, Roots, resolve_for_append, resolve_path
 
 LIMIT = 1 << 20
+
+
+@contextmanager
+def more_descriptors(count):
+    """Let this process open at most `count` further files until the block ends."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open("/", os.O_RDONLY)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + count, most[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
 
 
 def read(roots: Roots, path: str, limit: int = LIMIT) -> bytes:
@@ -75,13 +89,16 @@ def test_a_look_at_files_of_many_deep_folders_holds_few_descriptors(workspace):
         folder.mkdir(parents=True)
         (folder / "x.md").touch()
         files.append(Location("x", os.fspath(workspace), (*folder.relative_to(workspace).parts, "x.md")))
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (len(list(Path("/proc/self/fd").iterdir())) + 20, most[1]))
-    try:
+    with more_descriptors(20):
         found = stat_files(files)
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, most)
     assert None not in found
+
+
+@pytest.mark.faults
+def test_files_are_not_taken_for_missing_because_descriptors_ran_out(workspace, roots):
+    (workspace / "memory" / "a.md").touch()
+    with more_descriptors(0), pytest.raises(IndexUnavailable, match="Too many open files"):
+        stat_files([resolve_path(roots, "memory/a.md")])
 
 
 def test_many_files_are_looked_at_as_one_is(workspace, outside, roots):

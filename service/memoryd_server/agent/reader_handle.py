@@ -1,13 +1,14 @@
 """ReaderHandle: one reader process as the daemon sees it, from its start to its end."""
 
 import asyncio
+import os
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import IO, Self
 
@@ -317,24 +318,29 @@ def _signal_name(number: int) -> str:
         return str(number)
 
 
+def _file_for_errors() -> IO[bytes]:
+    """Return a file without a name, which the caller closes."""
+    if sys.platform == "linux":
+        # In memory, because a container may have no folder that can be written except that of the state.
+        return os.fdopen(os.memfd_create("memoryd-reader-errors"), "w+b")
+    return tempfile.TemporaryFile()
+
+
 def _start(command: Sequence[str]) -> tuple["subprocess.Popen[bytes]", IO[bytes], socket.socket]:
     """Start a process; return it, its standard error, and the daemon's end of the socket pair. Blocks."""
-    ours, theirs = socket.socketpair()
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 -- closed when the process has ended
-    try:
-        with theirs:
-            process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
-                [*command, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                pass_fds=[theirs.fileno()],
-                # A separate session: Ctrl-C at the terminal must reach only the daemon, which then ends its processes.
-                start_new_session=True,
-            )
-    except BaseException:
-        ours.close()
-        errors.close()
-        raise
-    ours.setblocking(False)
+    with ExitStack() as opened:
+        errors = opened.enter_context(_file_for_errors())
+        ours, theirs = (opened.enter_context(each) for each in socket.socketpair())
+        process = subprocess.Popen(  # noqa: S603 -- our own interpreter and module
+            [*command, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            pass_fds=[theirs.fileno()],
+            # A separate session: Ctrl-C at the terminal must reach only the daemon, which then ends its processes.
+            start_new_session=True,
+        )
+        theirs.close()
+        ours.setblocking(False)
+        opened.pop_all()
     return process, errors, ours

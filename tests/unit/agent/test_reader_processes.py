@@ -5,6 +5,7 @@ import io
 import json
 import math
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -262,6 +263,22 @@ async def test_a_process_that_ends_at_its_start_is_started_again_after_longer_an
     await eventually(lambda: len(started.logged("restart-reader")) == 3)
     await started.processes.stop()
     assert [each["pause_s"] for each in started.logged("restart-reader")] == [0, 1, 2]
+
+
+@pytest.fixture
+def no_temporary_files():
+    folder = tempfile.gettempdir()
+    tempfile.tempdir = "/no/such/folder"
+    yield
+    tempfile.tempdir = folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems have no files in memory")
+@pytest.mark.usefixtures("no_temporary_files")
+async def test_a_process_starts_without_a_folder_for_temporary_files():
+    async with Started(RECORDING) as started:
+        assert await started.search() is not None
+    assert started.logged("restart-reader") == []
 
 
 async def test_a_command_that_does_not_exist_is_reported():

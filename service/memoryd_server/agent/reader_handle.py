@@ -321,8 +321,10 @@ def _signal_name(number: int) -> str:
 def _file_for_errors() -> IO[bytes]:
     """Return a file without a name, which the caller closes."""
     if sys.platform == "linux":
-        # In memory, because a container may have no folder that can be written except that of the state.
-        return os.fdopen(os.memfd_create("memoryd-reader-errors"), "w+b")
+        # In memory, because a container may have no folder that can be written except that of the state. A hardened
+        # kernel may refuse such a file.
+        with suppress(OSError):
+            return os.fdopen(os.memfd_create("memoryd-reader-errors"), "w+b")
     return tempfile.TemporaryFile()
 
 

@@ -39,7 +39,7 @@ class IndexSnapshots:
         self._ids = ids
         self._vectors = vectors
         self._caches = ReaderCaches()
-        self._pool = ReaderPool(path, 1, _open)
+        self._pool = ReaderPool(path, 1, self._open)
         self._is_probed = False
 
     @contextmanager
@@ -52,9 +52,19 @@ class IndexSnapshots:
             IndexUnavailable: the index cannot be read.
         """
         with reading(self._pool, self._caches, deadline, self._nearest) as reader:
-            if not self._path.exists() if self._ids is None else file_ids(self._path) != self._ids:
-                raise file_lost(self._path)
+            self._check_files()
             yield reader
+
+    def _check_files(self) -> None:
+        if not self._path.exists() if self._ids is None else file_ids(self._path) != self._ids:
+            raise file_lost(self._path)
+
+    def _open(self, path: Path) -> apsw.Connection:
+        # Without one of the files, SQLite would create another, and read the whole log for it.
+        self._check_files()
+        connection = open_present_reader(path)
+        connection.execute(_PAGE_CACHE).fetchall()
+        return connection
 
     def _nearest(
         self, reader: SqliteReader, query: NDArray[np.float32], limit: int, among: ChunkFilter
@@ -97,9 +107,3 @@ class IndexSnapshots:
         self._vectors.reset()
         self._caches = ReaderCaches()
         self._pool.release()
-
-
-def _open(path: Path) -> apsw.Connection:
-    connection = open_present_reader(path)
-    connection.execute(_PAGE_CACHE).fetchall()
-    return connection

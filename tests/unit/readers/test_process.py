@@ -310,6 +310,14 @@ def test_an_index_that_was_replaced_or_removed_is_not_searched(process, index, c
     assert not is_open(process, index.path)
 
 
+@pytest.mark.parametrize("suffix", ["", "-wal", "-shm"])
+def test_a_file_that_an_index_lacks_is_not_created(process, index, suffix):
+    process.send(OpenIndex(KEY, options_of(index)))
+    without(suffix)(index)
+    assert isinstance(process.ask(KEY, query_of("heron")), Failed)
+    assert not index.path.with_name(index.path.name + suffix).exists()
+
+
 def test_a_replaced_index_is_searched_with_the_options_of_the_new_file(process, index):
     process.send(OpenIndex(KEY, options_of(index)))
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]

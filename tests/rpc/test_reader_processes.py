@@ -207,6 +207,7 @@ async def test_reloaded_settings_apply_to_the_next_search(running, home):
     assert list(report.awaiting_restart) == ["memoryd.readers"]
 
 
+@pytest.mark.slow
 async def test_the_daemon_searches_itself_while_the_processes_hang(running):
     assert paths(await running.search("heron")) == ["memory/heron.md"]
     stopped = running.daemon.readers.pids

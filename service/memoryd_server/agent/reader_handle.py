@@ -17,10 +17,9 @@ from memoryd_server.errors import DeadlineTooShort
 from memoryd_server.readers import (
     Answer,
     CloseIndex,
-    Done,
-    Failed,
     FrameDecoder,
     FrameError,
+    IndexClosed,
     IndexOptions,
     Message,
     OpenIndex,
@@ -28,7 +27,8 @@ from memoryd_server.readers import (
     ReleaseMemory,
     ResetVectors,
     Search,
-    VectorsChanged,
+    SearchFailure,
+    VectorChanges,
     encode,
 )
 from memoryd_server.search import SearchAnswer
@@ -50,7 +50,7 @@ _MOST_ERROR_BYTES = 4_096
 
 _LATE = DeadlineTooShort.__name__
 
-Notice = VectorsChanged | ResetVectors | ReleaseMemory
+Notice = VectorChanges | ResetVectors | ReleaseMemory
 """A message without an answer. It matters only to a process that has the index open."""
 
 
@@ -72,10 +72,10 @@ class ReaderLimits:
 
 
 @dataclass(slots=True, eq=False)
-class PassedSearch:
-    """A search on its way to a reader process and back.
+class PendingSearch:
+    """A search that waits for the answer of a reader process.
 
-    `answer` becomes None if the daemon has to search itself. `outcome` then says why. If the process is still at work,
+    `answer` becomes None if the daemon has to run the search. `outcome` then says why. If the process is still at work,
     `late_answer` becomes its answer, or None if there is none.
     """
 
@@ -94,7 +94,7 @@ class PassedSearch:
             self.late_answer.set_result(answer)
 
     def overtake(self) -> None:
-        """Let the daemon search, too. Ignored if the answer is set, or if the caller has left."""
+        """Let the daemon run the search, too. Ignored if the answer is set, or if the caller has left."""
         if not self.answer.done():
             self.late_answer = self.answer.get_loop().create_future()
             self.outcome = "late"
@@ -113,27 +113,27 @@ class ReaderHandle(asyncio.Protocol):
         process: subprocess.Popen[bytes],
         errors: IO[bytes],
         on_change: Callable[[], None],
-        on_failure: Callable[[Failed], None],
+        on_failure: Callable[[SearchFailure], None],
     ) -> None:
         self._process, self._errors = process, errors
         self._on_change, self._on_failure = on_change, on_failure
         self._decoder = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._opened: dict[str, IndexOptions] = {}
-        self._unanswered: dict[int, PassedSearch] = {}
+        self._unanswered: dict[int, PendingSearch] = {}
         self._closings: dict[int, asyncio.Future[None]] = {}
-        self._answers_since = 0.0
-        self._has_begun = False
+        self._last_answer_time = 0.0
+        self._has_started = False
         self.is_ready = False
         self.is_stalled = False
         """Whether the process has worked on one search for so long that it gets no further ones."""
-        self.began, self.ended = asyncio.Event(), asyncio.Event()
+        self.started, self.ended = asyncio.Event(), asyncio.Event()
 
     @classmethod
     async def start(
-        cls, command: Sequence[str], on_change: Callable[[], None], on_failure: Callable[[Failed], None]
+        cls, command: Sequence[str], on_change: Callable[[], None], on_failure: Callable[[SearchFailure], None]
     ) -> Self:
-        """Start a process and return its handle; `began` is set when it is ready or has ended.
+        """Start a process and return its handle; `started` is set when it is ready or has ended.
 
         Raises:
             OSError, RuntimeError: the system cannot start it, or the thread that starts it.
@@ -154,7 +154,7 @@ class ReaderHandle(asyncio.Protocol):
         return self._process.pid
 
     @property
-    def answers(self) -> bool:
+    def is_available(self) -> bool:
         """Whether the process is expected to answer searches soon."""
         return self.is_ready and not self.is_stalled
 
@@ -179,21 +179,21 @@ class ReaderHandle(asyncio.Protocol):
     def _receive(self, message: Message) -> None:
         if isinstance(message, Answer):
             self._end_search(message.number, message.answer, "answered")
-        elif isinstance(message, Failed):
+        elif isinstance(message, SearchFailure):
             self._on_failure(message)
             self._end_search(message.number, None, "late" if message.kind == _LATE else "failed")
-        elif isinstance(message, Done):
+        elif isinstance(message, IndexClosed):
             closing = self._closings.pop(message.number, None)
             if closing is not None and not closing.done():
                 closing.set_result(None)
         elif isinstance(message, Ready):
-            self.is_ready = self._has_begun = True
-            self.began.set()
+            self.is_ready = self._has_started = True
+            self.started.set()
             self._on_change()
 
     def _end_search(self, number: int, answer: SearchAnswer | None, outcome: str) -> None:
         search = self._unanswered.pop(number, None)
-        self._answers_since = asyncio.get_running_loop().time()
+        self._last_answer_time = asyncio.get_running_loop().time()
         self.is_stalled = False
         if search is not None:
             search.end(answer, outcome)
@@ -202,14 +202,14 @@ class ReaderHandle(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 -- the protocol
         """Implement `asyncio.Protocol`."""
         self.is_ready = False
-        self.began.set()
+        self.started.set()
         self.ended.set()
         unanswered, self._unanswered = self._unanswered, {}
         for search in unanswered.values():
             search.end(None, "ended")
         self._on_change()
 
-    def pass_on(self, search: PassedSearch) -> None:
+    def pass_on(self, search: PendingSearch) -> None:
         """Send a search, with the options of its index if the process does not have them."""
         key = search.message.key
         try:
@@ -220,7 +220,7 @@ class ReaderHandle(asyncio.Protocol):
             search.end(None, "unavailable")
             return
         if not self._unanswered:
-            self._answers_since = asyncio.get_running_loop().time()
+            self._last_answer_time = asyncio.get_running_loop().time()
         self._opened[key] = search.options
         self._unanswered[search.message.number] = search
         self._send(frames)
@@ -231,7 +231,10 @@ class ReaderHandle(asyncio.Protocol):
             self._send(encode(notice))
 
     def close_index(self, number: int, key: str) -> "asyncio.Future[None] | None":
-        """Close an index, and return a future that is done when the process has, or has ended; None if it is closed."""
+        """Ask the process to close an index; return a future that completes when it has, or has ended.
+
+        None means that the process does not have the index open.
+        """
         if self._opened.pop(key, None) is None:
             return None
         closing = self._closings[number] = asyncio.get_running_loop().create_future()
@@ -253,7 +256,7 @@ class ReaderHandle(asyncio.Protocol):
         searches = tuple(self._unanswered.values())
         if not searches:
             return
-        seconds = now - self._answers_since
+        seconds = now - self._last_answer_time
         self.is_stalled = self.is_stalled or seconds > limits.stall_seconds
         # The process runs the first one, and may answer before the daemon: the daemon also needs the time that it took.
         deadline = searches[0].message.query.deadline
@@ -266,24 +269,24 @@ class ReaderHandle(asyncio.Protocol):
             self.kill()
 
     def kill(self) -> None:
-        """Kill the process, from any thread. Its connection is lost soon."""
+        """Kill the process, from any thread. `connection_lost` is called when it has ended."""
         with suppress(OSError):
             self._process.kill()
 
     def disconnect(self) -> None:
-        """Close the connection, at which the process ends after the search that it runs."""
+        """Close the connection. The process then ends after its current search."""
         if self._transport is not None:
             self._transport.abort()
 
     async def end(self) -> str:
-        """Disconnect, wait for the end of the process, and return how it ended. To be called once."""
+        """Disconnect, wait for the end of the process, and return how it ended. Must be called exactly once."""
         self.disconnect()
         while True:
             try:
                 how = await asyncio.to_thread(self._wait)
                 break
             except RuntimeError:
-                # The system starts no thread at the moment. The process, killed, holds nothing but its id.
+                # The system cannot start a thread at the moment. A killed process keeps nothing but its id.
                 self.kill()
                 await asyncio.sleep(_NO_THREAD_SECONDS)
         closings, self._closings = self._closings, {}
@@ -300,10 +303,10 @@ class ReaderHandle(asyncio.Protocol):
             try:
                 code = self._process.wait(_KILL_SECONDS)
             except subprocess.TimeoutExpired:
-                return "the system has not ended it yet"
+                return "it did not exit after SIGKILL"
         with self._errors:
             how = f"signal {_signal_name(-code)}" if code < 0 else f"exit code {code}"
-            if self._has_begun:
+            if self._has_started:
                 # An error may quote the text of a search.
                 return how
             self._errors.seek(0)

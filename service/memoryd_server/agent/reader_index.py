@@ -1,4 +1,4 @@
-"""ReaderIndex: one SQLite index for the reader processes. The store tells it what happens to the file."""
+"""ReaderIndex: one SQLite index for the reader processes. The store reports to it what it does with the file."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from memoryd_server.agent.reader_processes import OwnSearch, ReaderProcesses
-from memoryd_server.readers import FileIds, IndexOptions, ReleaseMemory, ResetVectors, Search, VectorsChanged
+from memoryd_server.readers import FileIds, IndexOptions, ReleaseMemory, ResetVectors, Search, VectorChanges
 from memoryd_server.search import RankingConfig, SearchAnswer, SearchQuery
 from memoryd_server.store import VectorIdentity
 
@@ -19,8 +19,8 @@ MOST_CHANGED_VECTORS = 10_000
 class ReaderIndex:
     """The index `key` for `processes`, which search it while the store has it open for writing.
 
-    `options` are complete except for the files, which `opened` sets. `search` and `answers` are for the event loop's
-    thread; the other methods are for the writer thread of the store.
+    `options` are complete except for the files, which `opened` sets. `search` and `is_available` are for the event
+    loop's thread; the other methods are for the writer thread of the store.
     """
 
     def __init__(self, processes: ReaderProcesses, key: str, options: IndexOptions) -> None:
@@ -29,13 +29,13 @@ class ReaderIndex:
         self._is_idle = True
 
     @property
-    def answers(self) -> bool:
+    def is_available(self) -> bool:
         """Whether a process is expected to answer a search."""
-        return self._files is not None and self._processes.answers
+        return self._files is not None and self._processes.is_available
 
     @property
     def is_idle(self) -> bool:
-        """Whether no process has searched the index since its memory was released."""
+        """Whether no process has used the index since its memory was released or it was closed."""
         return self._is_idle
 
     async def search(
@@ -49,7 +49,7 @@ class ReaderIndex:
         own: OwnSearch,
     ) -> SearchAnswer:
         """Return the answer of a process as `SearchEngine.search` does, or that of `own`, the daemon's own search."""
-        # Nothing is awaited until the search is passed: `close` follows it then.
+        # No `await` before the search is passed: a later `close` is then sent after it.
         files = self._files
         if files is None:
             return await own()
@@ -62,7 +62,7 @@ class ReaderIndex:
         try:
             return await self._processes.search(options, message, own)
         finally:
-            # Not before: the memory may be released while the search waits.
+            # Set after the search: `release_memory` may be called while it waits.
             self._is_idle = False
 
     def opened(self, path: Path, ids: FileIds) -> None:
@@ -81,7 +81,7 @@ class ReaderIndex:
         if len(added) + len(removed) > MOST_CHANGED_VECTORS:
             self.reset()
         else:
-            self._processes.notify(VectorsChanged(self._key, tuple(added), tuple(removed)))
+            self._processes.notify(VectorChanges(self._key, tuple(added), tuple(removed)))
 
     def reset(self) -> None:
         """Pass on that a commit has replaced the vectors."""

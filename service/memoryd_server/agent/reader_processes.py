@@ -2,7 +2,7 @@
 
 A search waits in the daemon until a process has room for it. The order of messages to one process is that of the calls
 here, so a search that follows a commit finds the vectors of the commit. Whatever goes wrong with a process, its
-searches end without an answer, and the daemon searches itself.
+searches end without an answer, and the daemon runs them.
 """
 
 import asyncio
@@ -18,20 +18,20 @@ from memoryd_server.agent.reader_handle import (
     MOST_UNANSWERED,
     READER_COMMAND,
     Notice,
-    PassedSearch,
+    PendingSearch,
     ReaderHandle,
     ReaderLimits,
 )
 from memoryd_server.background_tasks import BackgroundTasks, TaskFailures
 from memoryd_server.observe import Log, ReaderMetrics
-from memoryd_server.readers import INTERNAL, Failed, IndexOptions, Search
+from memoryd_server.readers import INTERNAL, IndexOptions, Search, SearchFailure
 from memoryd_server.search import SearchAnswer
 
 OUTCOMES: Final = ("answered", "failed", "late", "ended", "unavailable")
-"""How passed searches end. After all but the first, the daemon searches itself."""
+"""How searches of reader processes end. For all outcomes except the first, the daemon runs the search."""
 
 STEADY_SECONDS = 60.0
-"""A process that has run for this time is restarted at once when it ends."""
+"""A process that runs at least this long resets the pause before the next restart."""
 
 MOST_PAUSE_SECONDS = 60.0
 
@@ -42,23 +42,23 @@ _CHECK_SECONDS = 0.1
 _KILLED_SECONDS = 2.0
 
 
-class WaitingSearches:
+class SearchQueue:
     """The searches that no process has room for. The indexes take turns, each with its searches in order."""
 
     def __init__(self) -> None:
-        self._by_key: dict[str, deque[PassedSearch]] = {}
+        self._by_key: dict[str, deque[PendingSearch]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._by_key)
 
-    def __iter__(self) -> Iterator[PassedSearch]:
+    def __iter__(self) -> Iterator[PendingSearch]:
         return itertools.chain.from_iterable(self._by_key.values())
 
-    def add(self, search: PassedSearch) -> None:
+    def add(self, search: PendingSearch) -> None:
         """Append a search to those of its index."""
         self._by_key.setdefault(search.message.key, deque()).append(search)
 
-    def take(self) -> PassedSearch:
+    def take(self) -> PendingSearch:
         """Remove and return the search whose turn it is."""
         key, searches = next(iter(self._by_key.items()))
         del self._by_key[key]
@@ -94,7 +94,7 @@ class ReaderProcesses:
         self._log, self._command, self._limits = log, command, limits
         self._tasks = BackgroundTasks(failures)
         self._numbers = itertools.count(1)
-        self._waiting = WaitingSearches()
+        self._waiting = SearchQueue()
         self._notices: deque[Notice] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping = asyncio.Event()
@@ -111,7 +111,7 @@ class ReaderProcesses:
             self._tasks.spawn("reader process", self._keep())
 
     async def stop(self) -> None:
-        """End every process. Later searches are not answered."""
+        """End every process. Later searches are run by the daemon."""
         self._stopping.set()
         self._waiting.end("unavailable")
         for handle in self._handles:
@@ -119,9 +119,9 @@ class ReaderProcesses:
         await self._tasks.wait()
 
     @property
-    def answers(self) -> bool:
+    def is_available(self) -> bool:
         """Whether a process is expected to answer searches soon."""
-        return any(handle.answers for handle in self._handles)
+        return any(handle.is_available for handle in self._handles)
 
     def measured(self) -> ReaderMetrics | None:
         """Return the current metrics; None if `count` is 0. May be called on any thread."""
@@ -168,7 +168,7 @@ class ReaderProcesses:
     async def _follow(self, handle: ReaderHandle) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._limits.start_seconds):
-                await handle.began.wait()
+                await handle.started.wait()
         if handle.is_ready:
             self._log.info("start-reader", pid=handle.pid)
         else:
@@ -184,7 +184,7 @@ class ReaderProcesses:
 
         `options` are those of the message's index. The same object has to be passed until they change.
         """
-        search = PassedSearch(options, message, asyncio.get_running_loop().create_future())
+        search = PendingSearch(options, message, asyncio.get_running_loop().create_future())
         self._waiting.add(search)
         self._distribute()
         if self._check is None:
@@ -211,15 +211,15 @@ class ReaderProcesses:
     def _distribute(self) -> None:
         """Pass waiting searches to the processes that have room; end them if no process is expected to answer."""
         while self._waiting:
-            free = [each for each in self._handles if each.answers and each.unanswered < MOST_UNANSWERED]
+            free = [each for each in self._handles if each.is_available and each.unanswered < MOST_UNANSWERED]
             if not free:
                 break
             search = self._waiting.take()
-            # The caller of a search that is done has left.
+            # Skip searches whose caller has left or whose deadline has passed.
             if not search.answer.done():
                 self._send_notices()
                 min(free, key=lambda each: each.unanswered).pass_on(search)
-        if self._waiting and not self.answers:
+        if self._waiting and not self.is_available:
             self._waiting.end("unavailable")
 
     def _check_deadlines(self) -> None:
@@ -234,7 +234,7 @@ class ReaderProcesses:
         busy = self._waiting or any(handle.unanswered for handle in self._handles)
         self._check = asyncio.get_running_loop().call_later(_CHECK_SECONDS, self._check_deadlines) if busy else None
 
-    def _report(self, failed: Failed) -> None:
+    def _report(self, failed: SearchFailure) -> None:
         """Log the first failure of each kind that is a bug. The message may quote texts."""
         if failed.kind == INTERNAL and (error := failed.error.partition(":")[0]) not in self._reported:
             self._reported.add(error)
@@ -268,8 +268,8 @@ class ReaderProcesses:
     def close_index(self, key: str) -> None:
         """Close an index in every process. Blocks; not for the event loop's thread.
 
-        A process that has not closed it within some seconds is killed. The caller passes no search of this index until
-        it may be opened again.
+        A process that has not closed it within `close_seconds` is killed. The caller passes no search of this index
+        until it may be opened again.
         """
         closed: Future[None] = Future()
         if not self._call(lambda: self._begin_close(key, closed)):
@@ -301,7 +301,7 @@ class ReaderProcesses:
             await asyncio.wait(closings.values(), timeout=self._limits.close_seconds)
             late = {handle: closing for handle, closing in closings.items() if not closing.done()}
             for handle in late:
-                self._log.warning("kill-reader", pid=handle.pid, reason="it does not close an index")
+                self._log.warning("kill-reader", pid=handle.pid, reason="close-timeout")
                 handle.kill()
             if late:
                 await asyncio.wait(late.values(), timeout=_KILLED_SECONDS)

@@ -119,7 +119,8 @@ class IndexSearch:
         if query.mode is SearchMode.UNSPECIFIED and index.embedding.is_configured:
             query = replace(query, mode=SearchMode.HYBRID)
         reranker = self._reranking.current if query.rerank else None
-        if reranker is not None or trace is not None or query.explain or (readers is not None and not readers.answers):
+        only_daemon = reranker is not None or trace is not None or query.explain
+        if only_daemon or (readers is not None and not readers.is_available):
             readers = None
         keyword_searches: list[asyncio.Future[EarlyKeywordHits | None]] = []
 

@@ -2,7 +2,7 @@
 
 `memoryd.readers` is their number. The daemon passes the query of a builtin search, with its vector, to one of them over
 a socket pair, and gets the answer back; it does everything else itself. If a reader process fails in any way, the
-daemon searches itself.
+daemon runs the search.
 
 `messages` has what the two ends send each other, and `process` is the program of a reader process. It imports this
 package too, so nothing is exported here that only the daemon needs: the daemon's end is in `agent.reader_processes`.
@@ -12,11 +12,10 @@ from memoryd_server.readers.messages import (
     INTERNAL,
     Answer,
     CloseIndex,
-    Done,
-    Failed,
     FileIds,
     FrameDecoder,
     FrameError,
+    IndexClosed,
     IndexOptions,
     Message,
     OpenIndex,
@@ -24,7 +23,8 @@ from memoryd_server.readers.messages import (
     ReleaseMemory,
     ResetVectors,
     Search,
-    VectorsChanged,
+    SearchFailure,
+    VectorChanges,
     encode,
 )
 
@@ -32,11 +32,10 @@ __all__ = [
     "INTERNAL",
     "Answer",
     "CloseIndex",
-    "Done",
-    "Failed",
     "FileIds",
     "FrameDecoder",
     "FrameError",
+    "IndexClosed",
     "IndexOptions",
     "Message",
     "OpenIndex",
@@ -44,6 +43,7 @@ __all__ = [
     "ReleaseMemory",
     "ResetVectors",
     "Search",
-    "VectorsChanged",
+    "SearchFailure",
+    "VectorChanges",
     "encode",
 ]

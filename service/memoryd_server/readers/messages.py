@@ -23,7 +23,7 @@ from memoryd_server.sources import FolderCorpus
 from memoryd_server.store import FileFilter, VectorIdentity
 
 MAX_BODY_BYTES = 64 * 2**20
-"""The longest body of a frame. A longer one means that the stream is not one of frames."""
+"""The longest body of a frame. A longer one means that the stream is corrupt."""
 
 _LENGTH = struct.Struct("<I")
 _PROTOCOL = 5
@@ -35,7 +35,7 @@ FileIds = tuple[tuple[int, int] | None, ...]
 
 @dataclass(frozen=True, slots=True)
 class IndexOptions:
-    """Where an index is that the daemon has open for writing, and how it is searched.
+    """The location and the search options of an index that the daemon has open for writing.
 
     `file_ids` are the device and inode of the index that the daemon has open, of its log and of its shared memory; an
     index with other numbers is not searched. None means that only the existence of the index is checked. `corpus`
@@ -54,7 +54,7 @@ class IndexOptions:
 
     @property
     def file_and_vectors(self) -> tuple[object, ...]:
-        """The options on which depends what a process has in memory of the index."""
+        """The options that determine the caches and vectors in memory. If one changes, these are dropped."""
         return (self.path, self.file_ids, self.sqlite_vec, self.extension_path, self.memory_budget_bytes)
 
 
@@ -62,7 +62,7 @@ class IndexOptions:
 class OpenIndex:
     """Use these options for the index `key` from now on. No answer; the next search opens the file.
 
-    What the process has in memory of the index is kept if only the ranking, the sources or the corpus differ.
+    Its caches and vectors stay in memory if only the ranking, the sources or the corpus differ.
     """
 
     key: str
@@ -71,10 +71,10 @@ class OpenIndex:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Search an index. The answer is `Answer` or `Failed`.
+    """Search an index. The answer is `Answer` or `SearchFailure`.
 
     `vector` is the query's vector as float32 in native byte order, made by the provider and model of `identity`; None
-    if there is none because of `no_vector`.
+    if the query has no vector, for the reason in `no_vector`.
     """
 
     number: int
@@ -87,7 +87,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class CloseIndex:
-    """Close every connection of an index, and drop what is in memory of it. The answer is `Done`.
+    """Close every connection of an index, and drop what is in memory of it. The answer is `IndexClosed`.
 
     The next search of the index opens it again.
     """
@@ -97,7 +97,7 @@ class CloseIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class VectorsChanged:
+class VectorChanges:
     """A commit stored the vectors of the chunks `added`, and deleted those of the chunks `removed`. No answer."""
 
     key: str
@@ -133,7 +133,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class SearchFailure:
     """A search failed. `kind` is the name of the class of a `MemorydError`, or INTERNAL."""
 
     number: int
@@ -146,21 +146,21 @@ INTERNAL = "internal"
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
-    """A request without a result was carried out."""
+class IndexClosed:
+    """The answer of `CloseIndex`: every connection of the index is closed."""
 
     number: int
 
 
-ToProcess = OpenIndex | Search | CloseIndex | VectorsChanged | ResetVectors | ReleaseMemory
-FromProcess = Ready | Answer | Failed | Done
+ToProcess = OpenIndex | Search | CloseIndex | VectorChanges | ResetVectors | ReleaseMemory
+FromProcess = Ready | Answer | SearchFailure | IndexClosed
 Message = ToProcess | FromProcess
 
 
 def _by_fields(kind: type) -> Callable[[Any], tuple[type, tuple[Any, ...]]]:
     """Return a function that pickles a dataclass as a call with its fields.
 
-    What a dataclass with slots does by itself takes twice as long.
+    The default of dataclasses with slots takes twice as long.
     """
     values = attrgetter(*(field.name for field in fields(kind)))
     return lambda value: (kind, values(value))
@@ -208,7 +208,7 @@ class FrameDecoder:
         """Return the messages that are complete with `data`, in order.
 
         Raises:
-            FrameError: the stream is not one of messages.
+            FrameError: the bytes are not frames of messages.
         """
         received = self._received
         received += data
@@ -231,7 +231,7 @@ def _decoded(body: bytes) -> Message:
     try:
         message = pickle.loads(body)  # noqa: S301 -- from a process of memoryd, over a pair that no other can open
     except Exception as error:
-        raise FrameError(f"a frame holds no message: {type(error).__name__}: {error}") from error
+        raise FrameError(f"cannot decode a frame: {type(error).__name__}: {error}") from error
     if not isinstance(message, Message):
         raise FrameError(f"a frame holds a {type(message).__name__} instead of a message")
     return message

@@ -1,7 +1,7 @@
 """The program of a reader process: `python -P -m memoryd_server.readers.process VERSION FD`.
 
 VERSION is that of the daemon, and FD the process's end of a socket pair. The process handles the messages that it
-receives one after another, and ends when the daemon's end is closed, also because the daemon was killed.
+receives one after another, and ends when the daemon's end is closed, including when the daemon is killed.
 """
 
 import gc
@@ -18,11 +18,10 @@ from memoryd_server.readers.messages import (
     INTERNAL,
     Answer,
     CloseIndex,
-    Done,
-    Failed,
     FrameDecoder,
     FrameError,
     FromProcess,
+    IndexClosed,
     IndexOptions,
     Message,
     OpenIndex,
@@ -30,7 +29,8 @@ from memoryd_server.readers.messages import (
     ReleaseMemory,
     ResetVectors,
     Search,
-    VectorsChanged,
+    SearchFailure,
+    VectorChanges,
     encode,
 )
 from memoryd_server.search import SearchAnswer, SearchEngine, check_files
@@ -40,18 +40,18 @@ from memoryd_server.text import Analyzer
 from memoryd_server.vectors import use_calling_thread_only
 
 HEAP_BYTES = 128 * 2**20
-"""The soft limit of SQLite's heap without the part of each index. The daemon, with more connections, has twice that."""
+"""The soft heap limit of SQLite, to which a share per open index is added. That of the daemon is 256 MiB."""
 
 _RECEIVED_BYTES = 256 * 1024
 
 BAD_STREAM = 3
-"""The exit status after something else than a message."""
+"""The exit status after bytes that are not a message."""
 
 OTHER_VERSION = 4
 """The exit status if the daemon has another version."""
 
 
-class SearchedIndex:
+class IndexSearcher:
     """An index with the options that the daemon sent last. Opens the file at the first search."""
 
     def __init__(self, options: IndexOptions, analyzer: Analyzer) -> None:
@@ -65,7 +65,7 @@ class SearchedIndex:
         self.use(options)
 
     def use(self, options: IndexOptions) -> None:
-        """Search with these options from now on, which are of the same file and the same vectors."""
+        """Apply options with the same `file_and_vectors`."""
         self._options = options
         self._engine = SearchEngine(
             self.snapshots,
@@ -75,7 +75,7 @@ class SearchedIndex:
             ranking=options.ranking,
         )
 
-    def suits(self, options: IndexOptions) -> bool:
+    def has_same_file_and_vectors(self, options: IndexOptions) -> bool:
         """Return whether `use` may be called with these options."""
         return self._options.file_and_vectors == options.file_and_vectors
 
@@ -90,7 +90,7 @@ class ReaderProcess:
 
     def __init__(self) -> None:
         self._analyzer = Analyzer()
-        self._indexes: dict[str, SearchedIndex] = {}
+        self._indexes: dict[str, IndexSearcher] = {}
 
     def handle(self, message: Message) -> FromProcess | None:
         """Carry out a message; return its answer, or None if it has none.
@@ -106,10 +106,10 @@ class ReaderProcess:
             case CloseIndex(number):
                 if (index := self._indexes.get(message.key)) is not None:
                     index.snapshots.close()
-                return Done(number)
+                return IndexClosed(number)
             case OpenIndex(key, options):
                 self._open(key, options)
-            case VectorsChanged() | ResetVectors() | ReleaseMemory():
+            case VectorChanges() | ResetVectors() | ReleaseMemory():
                 if (index := self._indexes.get(message.key)) is not None:
                     _notify(index.snapshots, message)
             case _:
@@ -118,29 +118,29 @@ class ReaderProcess:
 
     def _open(self, key: str, options: IndexOptions) -> None:
         index = self._indexes.get(key)
-        if index is not None and index.suits(options):
+        if index is not None and index.has_same_file_and_vectors(options):
             index.use(options)
             return
         if index is not None:
             index.snapshots.close()
-        self._indexes[key] = SearchedIndex(options, self._analyzer)
+        self._indexes[key] = IndexSearcher(options, self._analyzer)
         bound_page_caches(len(self._indexes), shared_bytes=HEAP_BYTES)
 
-    def _search(self, request: Search) -> Answer | Failed:
+    def _search(self, request: Search) -> Answer | SearchFailure:
         index = self._indexes.get(request.key)
         if index is None:
-            return Failed(request.number, f"the index {request.key!r} was not opened", INTERNAL)
+            return SearchFailure(request.number, f"the index {request.key!r} was not opened", INTERNAL)
         try:
             return Answer(request.number, index.search(request))
         except MemorydError as error:
-            return Failed(request.number, error.message, type(error).__name__)
-        except Exception as error:  # noqa: BLE001 -- the daemon logs the reason, and searches itself
-            return Failed(request.number, f"{type(error).__name__}: {error}", INTERNAL)
+            return SearchFailure(request.number, error.message, type(error).__name__)
+        except Exception as error:  # noqa: BLE001 -- the daemon logs the reason, and runs the search
+            return SearchFailure(request.number, f"{type(error).__name__}: {error}", INTERNAL)
 
 
-def _notify(snapshots: IndexSnapshots, message: VectorsChanged | ResetVectors | ReleaseMemory) -> None:
+def _notify(snapshots: IndexSnapshots, message: VectorChanges | ResetVectors | ReleaseMemory) -> None:
     match message:
-        case VectorsChanged():
+        case VectorChanges():
             snapshots.vectors_changed(message.added, message.removed)
         case ResetVectors():
             snapshots.reset_vectors()
@@ -153,11 +153,11 @@ def serve(connection: socket.socket) -> None:
     """Answer the messages of a connection until its other end is closed. Blocks.
 
     Raises:
-        FrameError: the other end sent something else than messages.
+        FrameError: the other end sent bytes that are not messages.
         OSError: the other end was closed before it received an answer.
     """
     process, decoder = ReaderProcess(), FrameDecoder()
-    # What exists now stays until the end, so that no collection visits it.
+    # The objects created so far are never freed. Garbage collections need not visit them.
     gc.freeze()
     connection.sendall(encode(Ready()))
     while data := connection.recv(_RECEIVED_BYTES):
@@ -174,7 +174,7 @@ def main(arguments: list[str]) -> int:
         # The two do not agree on the fields of messages. The package was updated while the daemon was running.
         sys.stderr.write(f"memoryd {__version__} cannot search for a daemon of version {version}; restart the daemon\n")
         return OTHER_VERSION
-    # Ctrl-C in a terminal reaches every process of its group; the daemon ends this one.
+    # Ctrl-C is for the daemon, which ends this process, also if it was started without a session of its own.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     limit_free_memory()
     use_calling_thread_only()

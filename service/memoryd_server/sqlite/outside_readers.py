@@ -1,4 +1,4 @@
-"""OutsideReaders: the readers of an index in other processes, which have to close the file before it is replaced."""
+"""OutsideReaders: the reader processes of an index, which have to close the file before it is replaced."""
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -9,23 +9,23 @@ from memoryd_server.sqlite.vector_rows import VectorObserver
 
 
 class OutsideReaders(VectorObserver, Protocol):
-    """The readers of one index in other processes. For the writer thread of the index.
+    """The reader processes of one index. For the writer thread of the index.
 
     As a `VectorObserver`, it is told about each commit that changes vectors.
     """
 
     @property
     def is_idle(self) -> bool:
-        """Whether no reader is open."""
+        """Whether no process has used the index since its memory was released or it was closed."""
 
     def opened(self, path: Path, ids: FileIds) -> None:
-        """Let readers open this index, as long as the files at its path have these ids."""
+        """Let the processes open this index, as long as the files at its path have these ids."""
 
     def close(self) -> None:
-        """Wait until every reader is closed; none is opened before `opened` is called again. Idempotent."""
+        """Wait until every process has closed it; none opens it before `opened` is called again. Idempotent."""
 
     def release_memory(self) -> None:
-        """Release what idle readers hold in memory."""
+        """Release the memory of the index in the processes."""
 
 
 class NoOutsideReaders:

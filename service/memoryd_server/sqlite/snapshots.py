@@ -16,11 +16,12 @@ from memoryd_server.sqlite.resident import PAGE_ROWS
 from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store import ChunkFilter, VectorHit
 
-# Half of that of the writer's process, because there may be several processes: with 15,000 chunks and their vectors,
-# each takes 27 MB less, and searches take the same processor time.
+# The page cache: half of that of the writer's process, because there may be several processes. With 15,000 chunks and
+# their vectors, each takes 27 MiB less, and searches take the same CPU time.
 _PAGE_CACHE = "PRAGMA cache_size=-24000"
 
-# A search waits for the probe. Without sqlite-vec, it has the same answer.
+# The timeout of the probe of sqlite-vec, for which the first vector search waits. Without sqlite-vec, numpy returns the
+# same results.
 _PROBE_SECONDS = 2.0
 
 
@@ -89,7 +90,7 @@ class IndexSnapshots:
                 for first in range(0, len(added), PAGE_ROWS):
                     resident.apply(dict(reader.embeddings_of(added[first : first + PAGE_ROWS])), ())
         except MemorydError:
-            # The next search reports the error, or loads all vectors if it meets none.
+            # The next search reports the error, or else loads all vectors again.
             resident.reset()
 
     def reset_vectors(self) -> None:

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from memoryd_server.agent.reader_handle import PassedSearch, ReaderLimits
+from memoryd_server.agent.reader_handle import PendingSearch, ReaderLimits
 from memoryd_server.agent.reader_index import MOST_CHANGED_VECTORS, ReaderIndex
-from memoryd_server.agent.reader_processes import ReaderProcesses, WaitingSearches
+from memoryd_server.agent.reader_processes import ReaderProcesses, SearchQueue
 from memoryd_server.errors import IndexUnavailable
 from memoryd_server.observe.log import make_log
 from memoryd_server.readers import IndexOptions, Search
@@ -40,7 +40,7 @@ while data := connection.recv(65536):
             answer = dataclasses.replace(NO_ANSWER, backend=" ".join(received))
             connection.sendall(encode(Answer(message.number, answer)))
         elif isinstance(message, CloseIndex):
-            connection.sendall(encode(Done(message.number)))
+            connection.sendall(encode(IndexClosed(message.number)))
 """
 SILENT = """
 while connection.recv(65536):
@@ -131,7 +131,7 @@ async def test_messages_arrive_in_the_order_of_the_calls():
         await started.search(ranking=ranking)
         answer = await started.search(ranking=RankingConfig(mmr=True))
     expected = (
-        "OpenIndex Search VectorsChanged Search ResetVectors ResetVectors ReleaseMemory CloseIndex OpenIndex Search"
+        "OpenIndex Search VectorChanges Search ResetVectors ResetVectors ReleaseMemory CloseIndex OpenIndex Search"
     )
     assert answer.backend == f"{expected} OpenIndex Search"
 
@@ -144,7 +144,7 @@ async def test_a_change_on_another_thread_is_ahead_of_a_search_that_follows_it()
             # The event loop does nothing between the change and the search.
             started.index.apply({1: b""}, ())
             answer = await started.search(ranking=ranking)
-            assert answer.backend == "OpenIndex Search" + " VectorsChanged Search" * number
+            assert answer.backend == "OpenIndex Search" + " VectorChanges Search" * number
 
 
 async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_the_deadline():
@@ -153,7 +153,7 @@ async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_th
         began = time.monotonic()
         assert await asyncio.gather(*(started.search(1.5) for _ in range(5))) == [None] * 5
         assert QUICK.stall_seconds <= time.monotonic() - began < 1.4
-        assert not started.processes.answers
+        assert not started.processes.is_available
         assert await started.search() is None
         await eventually(lambda: not psutil.pid_exists(pid))
         await eventually(lambda: started.processes.pids)
@@ -222,7 +222,7 @@ async def test_a_search_ends_at_its_deadline():
 async def test_a_process_that_answers_again_gets_searches_again():
     async with Started(ONLY_ITS_FIRST_SEARCH_IS_LATE) as started:
         assert await started.search() is None
-        await eventually(lambda: started.processes.answers)
+        await eventually(lambda: started.processes.is_available)
         assert await started.search() is not None
     assert started.outcomes == {"answered": 1, "late": 1}
     assert started.logged("restart-reader") == []
@@ -324,10 +324,10 @@ async def test_a_caller_who_leaves_takes_no_place():
 
 
 async def test_indexes_take_turns():
-    loop, waiting = asyncio.get_running_loop(), WaitingSearches()
+    loop, waiting = asyncio.get_running_loop(), SearchQueue()
     for number, key in enumerate("aaabbc"):
         message = Search(number, key, query(math.inf))
-        waiting.add(PassedSearch(None, message, loop.create_future()))
+        waiting.add(PendingSearch(None, message, loop.create_future()))
     order = []
     while waiting:
         order.append(waiting.take().message)

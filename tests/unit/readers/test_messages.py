@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from memoryd_server.readers.messages import (
     MAX_BODY_BYTES,
     CloseIndex,
-    Done,
-    Failed,
     FrameDecoder,
     FrameError,
+    IndexClosed,
     Ready,
     ReleaseMemory,
     ResetVectors,
-    VectorsChanged,
+    SearchFailure,
+    VectorChanges,
     encode,
 )
 from properties import examples
@@ -27,10 +27,10 @@ NUMBERS = st.integers(0, 2**63)
 IDS = st.lists(NUMBERS, max_size=5).map(tuple)
 MESSAGES = st.one_of(
     st.builds(Ready),
-    st.builds(Done, NUMBERS),
-    st.builds(Failed, NUMBERS, st.text(), st.text()),
+    st.builds(IndexClosed, NUMBERS),
+    st.builds(SearchFailure, NUMBERS, st.text(), st.text()),
     st.builds(CloseIndex, NUMBERS, st.text()),
-    st.builds(VectorsChanged, st.text(), IDS, IDS),
+    st.builds(VectorChanges, st.text(), IDS, IDS),
     st.builds(ResetVectors, st.text()),
     st.builds(ReleaseMemory, st.text()),
 )
@@ -61,7 +61,7 @@ def test_a_message_is_complete_only_with_its_last_byte(message, data):
 @given(garbage=st.binary(min_size=1, max_size=200))
 @settings(max_examples=examples(300), deadline=None)
 def test_a_body_without_a_message_is_refused(garbage):
-    with pytest.raises(FrameError, match="a frame holds"):
+    with pytest.raises(FrameError, match="cannot decode a frame"):
         FrameDecoder().feed(struct.pack("<I", len(garbage)) + garbage)
 
 
@@ -84,4 +84,4 @@ def test_a_length_above_the_limit_is_refused_before_its_body_arrives():
 
 def test_a_message_above_the_limit_is_not_sent():
     with pytest.raises(FrameError, match="longer than"):
-        encode(Failed(1, "x" * (MAX_BODY_BYTES + 1), "internal"))
+        encode(SearchFailure(1, "x" * (MAX_BODY_BYTES + 1), "internal"))

@@ -21,14 +21,14 @@ from memoryd_server.readers.messages import (
     INTERNAL,
     Answer,
     CloseIndex,
-    Done,
-    Failed,
+    IndexClosed,
     OpenIndex,
     Ready,
     ReleaseMemory,
     ResetVectors,
     Search,
-    VectorsChanged,
+    SearchFailure,
+    VectorChanges,
     encode,
 )
 from memoryd_server.readers.process import BAD_STREAM, OTHER_VERSION
@@ -156,7 +156,7 @@ def test_a_vector_of_another_identity_is_ignored(process, embedded):
     hybrid = process.ask(KEY, query_of("heron"), word_vector("heron"), other)
     assert (hybrid.answer.served_mode, hybrid.answer.vector_candidates) == (SearchMode.KEYWORD, 0)
     by_vector = process.ask(KEY, query_of("heron", mode=SearchMode.VECTOR), word_vector("heron"), other)
-    assert isinstance(by_vector, Failed)
+    assert isinstance(by_vector, SearchFailure)
     assert by_vector.kind == "EmbeddingUnavailable"
 
 
@@ -188,12 +188,12 @@ def test_vectors_of_a_commit_are_found_when_the_process_was_told_of_it(process, 
     before = vector_ids(embedded)
     embedded.write(new="zeppelin harbour")
     embedded.sync()
-    process.send(VectorsChanged(KEY, tuple(vector_ids(embedded) - before), ()))
+    process.send(VectorChanges(KEY, tuple(vector_ids(embedded) - before), ()))
     assert nearest(process, embedded, "zeppelin harbour")[0] == "memory/new.md"
     with_it = vector_ids(embedded)
     embedded.remove("new")
     embedded.sync()
-    process.send(VectorsChanged(KEY, (), tuple(with_it - vector_ids(embedded))))
+    process.send(VectorChanges(KEY, (), tuple(with_it - vector_ids(embedded))))
     assert "memory/new.md" not in nearest(process, embedded, "zeppelin harbour")
 
 
@@ -238,26 +238,26 @@ def test_a_closed_index_has_no_open_file_and_the_next_search_opens_it(process, i
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
     assert is_open(process, index.path)
     done, number = process.close_index(KEY)
-    assert done == Done(number)
+    assert done == IndexClosed(number)
     assert not is_open(process, index.path)
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
 
 
 def test_an_index_that_was_not_opened_can_be_closed_and_cannot_be_searched(process):
-    process.send(VectorsChanged("other", (1,), ()))
+    process.send(VectorChanges("other", (1,), ()))
     process.send(ResetVectors("other"))
     process.send(ReleaseMemory("other"))
     done, number = process.close_index("other")
-    assert done == Done(number)
+    assert done == IndexClosed(number)
     answer = process.ask("other", query_of("heron"))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, SearchFailure)
     assert answer.kind == INTERNAL
     assert "'other'" in answer.error
 
 
 def test_a_report_of_changed_vectors_opens_no_file_before_a_search(process, embedded):
     process.send(OpenIndex(KEY, options_of(embedded.index)))
-    process.send(VectorsChanged(KEY, tuple(vector_ids(embedded)), ()))
+    process.send(VectorChanges(KEY, tuple(vector_ids(embedded)), ()))
     process.close_index("other")
     assert not is_open(process, embedded.index.path)
 
@@ -304,7 +304,7 @@ def test_an_index_that_was_replaced_or_removed_is_not_searched(process, index, c
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
     change(index)
     answer = process.ask(KEY, query_of("heron"))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, SearchFailure)
     assert answer.kind == "IndexDamaged"
     assert "was removed or replaced" in answer.error
     assert not is_open(process, index.path)
@@ -314,7 +314,7 @@ def test_an_index_that_was_replaced_or_removed_is_not_searched(process, index, c
 def test_a_file_that_an_index_lacks_is_not_created(process, index, suffix):
     process.send(OpenIndex(KEY, options_of(index)))
     without(suffix)(index)
-    assert isinstance(process.ask(KEY, query_of("heron")), Failed)
+    assert isinstance(process.ask(KEY, query_of("heron")), SearchFailure)
     assert not index.path.with_name(index.path.name + suffix).exists()
 
 
@@ -323,7 +323,7 @@ def test_a_replaced_index_is_searched_with_the_options_of_the_new_file(process, 
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
     index.close()
     copied(index)
-    assert isinstance(process.ask(KEY, query_of("heron")), Failed)
+    assert isinstance(process.ask(KEY, query_of("heron")), SearchFailure)
     index.open()
     process.send(OpenIndex(KEY, options_of(index)))
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
@@ -352,7 +352,7 @@ def test_damage_fails_the_search_and_no_other_index(process, embedded, tmp_path)
     process.send(OpenIndex("second", options))
     process.send(OpenIndex(KEY, options_of(embedded.index)))
     answer = process.ask("second", query_of("heron"))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, SearchFailure)
     assert answer.kind == "IndexDamaged"
     assert found(process.ask(KEY, query_of("heron")))
 
@@ -360,7 +360,7 @@ def test_damage_fails_the_search_and_no_other_index(process, embedded, tmp_path)
 def test_a_search_fails_when_its_deadline_has_passed(process, index):
     process.send(OpenIndex(KEY, options_of(index)))
     answer = process.ask(KEY, query_of("heron", deadline=time.monotonic() - 1))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, SearchFailure)
     assert answer.kind == "DeadlineTooShort"
     assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
 
@@ -368,7 +368,7 @@ def test_a_search_fails_when_its_deadline_has_passed(process, index):
 def test_an_error_that_is_no_error_of_memoryd_fails_one_search(process, embedded):
     process.send(OpenIndex(KEY, options_of(embedded.index)))
     answer = process.ask(KEY, query_of("heron"), np.zeros(16, np.float32), identity_of(embedded))
-    assert isinstance(answer, Failed)
+    assert isinstance(answer, SearchFailure)
     assert answer.kind == INTERNAL
     assert answer.error == "InvalidVector: the vector is zero"
     assert found(process.ask(KEY, query_of("heron")))
@@ -381,7 +381,7 @@ def test_messages_sent_together_are_handled_in_order(process, index):
     process.socket.sendall(b"".join(map(encode, together)))
     answers = [process.receive() for _ in range(6)]
     assert [answer.number for answer in answers] == [1, 2, 3, 4, 5, 6]
-    assert [type(answer) for answer in answers] == [Failed, Failed, Answer, Answer, Answer, Done]
+    assert [type(answer) for answer in answers] == [SearchFailure, SearchFailure, Answer, Answer, Answer, IndexClosed]
 
 
 def test_the_process_ends_when_the_other_end_is_closed(process, index):
@@ -411,7 +411,7 @@ def test_the_process_ignores_the_interrupt_of_a_terminal(process, index):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (struct.pack("<I", 5) + b"hello", "a frame holds no message"),
+        (struct.pack("<I", 5) + b"hello", "cannot decode a frame"),
         (b"\xff" * 64, "longer than"),
         (encode(Ready()), "Ready is not a message to a reader process"),
     ],

@@ -26,6 +26,7 @@ def readers(served):
     return [each for each in psutil.Process(served.process.pid).children() if MODULE in each.cmdline()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_no_process_outlives_the_daemon(daemons, served, number):
     wait_until(lambda: len(daemons.events("start-reader")) == 2)

@@ -147,6 +147,7 @@ async def test_a_change_on_another_thread_is_ahead_of_a_search_that_follows_it()
             assert answer.backend == "OpenIndex Search" + " VectorChanges Search" * number
 
 
+@pytest.mark.slow
 async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_the_deadline():
     async with Started(SILENT) as started:
         pid = started.processes.pids[0]
@@ -219,6 +220,7 @@ async def test_a_search_ends_at_its_deadline():
     assert started.outcomes == {"late": 5}
 
 
+@pytest.mark.slow
 async def test_a_process_that_answers_again_gets_searches_again():
     async with Started(ONLY_ITS_FIRST_SEARCH_IS_LATE) as started:
         assert await started.search() is None
@@ -257,6 +259,7 @@ async def test_a_process_that_sends_something_else_is_replaced():
     assert started.outcomes == {"ended": 1}
 
 
+@pytest.mark.slow
 async def test_a_process_that_ends_at_its_start_is_started_again_after_longer_and_longer_pauses():
     started = Started("raise ValueError('of this test')")
     started.processes.start()

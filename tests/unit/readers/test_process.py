@@ -48,8 +48,17 @@ FAR_DEADLINE = time.monotonic() + 3600
 WORDS = ("heron", "kestrel", "reeds", "river", "ticket", "E1042", "booking", "cache", "deploy", "lunch")
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def process():
+    """A process that the tests share; none of them ends it."""
+    started = StartedProcess().start()
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def own_process():
+    """A process of one test, which may end it."""
     started = StartedProcess().start()
     yield started
     started.stop()
@@ -374,32 +383,32 @@ def test_an_error_that_is_no_error_of_memoryd_fails_one_search(process, embedded
     assert found(process.ask(KEY, query_of("heron")))
 
 
-def test_messages_sent_together_are_handled_in_order(process, index):
+def test_messages_sent_together_are_handled_in_order(own_process, index):
     messages = [Search(number, KEY, query_of("heron")) for number in range(1, 6)]
     before, after = messages[:2], messages[2:]
     together = [*before, OpenIndex(KEY, options_of(index)), *after, CloseIndex(6, KEY)]
-    process.socket.sendall(b"".join(map(encode, together)))
-    answers = [process.receive() for _ in range(6)]
+    own_process.socket.sendall(b"".join(map(encode, together)))
+    answers = [own_process.receive() for _ in range(6)]
     assert [answer.number for answer in answers] == [1, 2, 3, 4, 5, 6]
     assert [type(answer) for answer in answers] == [SearchFailure, SearchFailure, Answer, Answer, Answer, IndexClosed]
 
 
-def test_the_process_ends_when_the_other_end_is_closed(process, index):
-    process.send(OpenIndex(KEY, options_of(index)))
-    assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
-    process.socket.close()
-    assert process.wait() == (0, "")
+def test_the_process_ends_when_the_other_end_is_closed(own_process, index):
+    own_process.send(OpenIndex(KEY, options_of(index)))
+    assert found(own_process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
+    own_process.socket.close()
+    assert own_process.wait() == (0, "")
 
 
 @pytest.mark.parametrize("answers_read", [False, True])
-def test_the_process_ends_when_the_other_end_is_closed_before_an_answer_is_read(process, index, answers_read):
-    process.send(OpenIndex(KEY, options_of(index)))
+def test_the_process_ends_when_the_other_end_is_closed_before_an_answer_is_read(own_process, index, answers_read):
+    own_process.send(OpenIndex(KEY, options_of(index)))
     for number in range(20):
-        process.send(Search(number, KEY, query_of("heron")))
+        own_process.send(Search(number, KEY, query_of("heron")))
     if answers_read:
-        assert found(process.receive()) == ["memory/a.md"]
-    process.socket.close()
-    assert process.wait() == (0, "")
+        assert found(own_process.receive()) == ["memory/a.md"]
+    own_process.socket.close()
+    assert own_process.wait() == (0, "")
 
 
 def test_the_process_ignores_the_interrupt_of_a_terminal(process, index):
@@ -417,13 +426,13 @@ def test_the_process_ignores_the_interrupt_of_a_terminal(process, index):
     ],
     ids=["no pickle", "a long frame", "a message from a process"],
 )
-def test_anything_but_messages_ends_the_process(process, data, words):
-    process.socket.sendall(data)
-    status, errors = process.wait()
+def test_anything_but_messages_ends_the_process(own_process, data, words):
+    own_process.socket.sendall(data)
+    status, errors = own_process.wait()
     assert status == BAD_STREAM
     assert words in errors
     with pytest.raises((EOFError, ConnectionResetError)):
-        process.receive()
+        own_process.receive()
 
 
 def test_a_process_of_another_version_than_the_daemon_does_not_start():
@@ -442,11 +451,11 @@ def test_the_program_imports_no_library_that_only_the_daemon_needs():
     assert not loaded & {"asyncio", "grpc", "google", "httpx", "pydantic", "rich", "starlette", "psycopg", "lancedb"}
 
 
-def test_a_killed_process_leaves_an_index_that_another_one_searches(process, index):
-    process.send(OpenIndex(KEY, options_of(index)))
-    assert found(process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
-    process.process.kill()
-    process.wait()
+def test_a_killed_process_leaves_an_index_that_another_one_searches(own_process, index):
+    own_process.send(OpenIndex(KEY, options_of(index)))
+    assert found(own_process.ask(KEY, query_of("heron"))) == ["memory/a.md"]
+    own_process.process.kill()
+    own_process.wait()
     index.write("memory/b.md", "a kestrel")
     index.sync()
     another = StartedProcess().start()

@@ -145,6 +145,7 @@ def test_caches_of_many_languages_are_within_the_limits_of_four():
     assert sizes.languages > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["-" * 300, "\u2500" * 300, "\U0001f600" * 300], ids=["dashes", "rules", "emoji"])
 def test_long_pieces_without_words_are_not_kept_with_each_text(line):
     analyzer = Analyzer()

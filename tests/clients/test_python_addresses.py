@@ -75,6 +75,9 @@ def is_closed(channel):
         MemorydClient(channel).list_agents()
     except ValueError:
         return True
+    except MemorydError:
+        # The channel was closed during the call.
+        return False
     return False
 
 
@@ -180,6 +183,35 @@ def test_changed_ip_addresses_are_used_by_the_next_calls_and_running_streams_go_
             wait_until(lambda: is_closed(opened[0]))
             assert not is_closed(opened[1])
             assert client.list_agents().next_page_token == "127.0.0.2"
+
+
+class Channel:
+    """A channel of gRPC whose `close` waits until `may_close` is set."""
+
+    def __init__(self, target, may_close):
+        self._channel, self._may_close = grpc.insecure_channel(target), may_close
+        self.unary_unary, self.unary_stream = self._channel.unary_unary, self._channel.unary_stream
+
+    def close(self):
+        assert self._may_close.wait(30)
+        self._channel.close()
+
+
+def test_stream_ends_and_calls_go_on_while_grpc_closes_the_channel():
+    hosts, may_close = Hosts(a=["127.0.0.1"], b=["127.0.0.1"]), threading.Event()
+    with serving("127.0.0.1", "127.0.0.2") as (port, daemons):
+        channel = ListChannel(Lookup([f"a:{port}", f"b:{port}"], hosts), lambda to: Channel(to, may_close), 0.0)
+        client = MemorydClient(channel)
+        with client.watch() as stream:
+            assert next(stream).agent_id == "127.0.0.1"
+            hosts.ips = {"a": ["127.0.0.2"], "b": ["127.0.0.2"]}
+            wait_until(lambda: client.list_agents().next_page_token == "127.0.0.2")
+            daemons[0].ended.set()
+            assert [event.agent_id for event in stream] == ["127.0.0.1"]
+            for _ in range(3):
+                assert client.list_agents().next_page_token == "127.0.0.2"
+        may_close.set()
+        client.close()
 
 
 def test_names_are_looked_up_again_only_after_a_while():

@@ -10,6 +10,7 @@ import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -150,7 +151,10 @@ class ListChannel(_Channels[grpc.Channel]):
             self._release(opened)
 
     def _close_channel(self, channel: grpc.Channel) -> None:
-        channel.close()
+        # On another thread: `close` waits for gRPC's thread, which may be the current one, at the end of a stream.
+        with suppress(RuntimeError):
+            # The interpreter starts no thread while it ends; the channel then ends with the process.
+            threading.Thread(target=channel.close, name="memoryd-close", daemon=True).start()
 
 
 class AsyncListChannel(_Channels[grpc.aio.Channel]):

@@ -1,6 +1,7 @@
 """The server itself: health, reflection, request ids, and how it starts and stops."""
 
 import asyncio
+import io
 import json
 import threading
 
@@ -11,6 +12,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from memoryd.v1 import memory_service_pb2 as pb
 from memoryd.v1 import memory_service_pb2_grpc as stubs
+from memoryd_server.app.daemon import Daemon
+from memoryd_server.errors import MemorydError
+from memoryd_server.observe import make_log
 from rpc.callers import SERVICE, health, listed
 from rpc.wire import TIMEOUT, check_refused, refusal, refused
 from waiting import eventually
@@ -224,3 +228,15 @@ async def test_streams_that_are_left_leave_nothing_behind(serve, home):
             stream.cancel()
     await eventually(lambda: len(asyncio.all_tasks()) <= before + 2)
     assert all(run.followers == 0 for run in running.runs())
+
+
+async def test_a_daemon_that_cannot_listen_ends_its_thread_pools(home, tmp_path):
+    """The process would wait for idle threads before it exits."""
+    home.write(a="a note")
+    (tmp_path / "file").touch()
+    settings = home.settings(listen=[f"unix:{tmp_path}/file/socket"])
+    daemon = Daemon(settings, make_log("error", "json", io.StringIO()), background=False)
+    with pytest.raises(MemorydError):
+        await daemon.start()
+    assert daemon.resources.quick.closed
+    assert daemon.resources.slow.closed

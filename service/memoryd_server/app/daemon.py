@@ -266,7 +266,7 @@ class Daemon:
         try:
             await self.agents.start(background=self._background)
         except BaseException:
-            self._fault_log.stop()
+            self._end_threads()
             raise
         try:
             await self.server.start()
@@ -282,7 +282,7 @@ class Daemon:
             await self._stop_edges()
             await self.agents.stop()
             await asyncio.to_thread(self._backends.close)
-            self._fault_log.stop()
+            self._end_threads()
             raise
         if self._background:
             self.readers.start()
@@ -403,10 +403,14 @@ class Daemon:
         await asyncio.to_thread(self._backends.close)
         await asyncio.to_thread(self._providers.close)
         await asyncio.to_thread(self.resources.reranking.close)
+        await self._collections.stop()
+        self._end_threads()
+
+    def _end_threads(self) -> None:
+        # The process waits for idle threads of these pools, for `IDLE_SECONDS`.
         self.resources.quick.shutdown()
         self.resources.standby.shutdown()
         self.resources.slow.shutdown()
-        await self._collections.stop()
         self._fault_log.stop()
 
     async def _stop_edges(self) -> None:

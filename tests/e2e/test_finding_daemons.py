@@ -65,6 +65,7 @@ def test_a_command_without_flags_calls_the_daemon_of_another_state_directory(hom
     assert not (home / ".openclaw").exists(), "no command did the work itself"
 
 
+@pytest.mark.slow
 def test_of_several_daemons_the_last_started_one_is_called_and_the_others_are_named(home, tmp_path, ferry, crane):
     first, second = tmp_path / "first", tmp_path / "second"
     with serving(ferry, first, home=home), serving(crane, second, home=home):
@@ -86,6 +87,7 @@ def test_the_daemon_of_the_own_state_directory_is_preferred(home, tmp_path, ferr
         assert f"calling the one of {own}. Others: --state-dir {other}" in found.stderr
 
 
+@pytest.mark.slow
 def test_the_own_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, ferry):
     own, state = home / ".openclaw", tmp_path / "the state"
     (own / "workspace").mkdir(parents=True)
@@ -121,6 +123,7 @@ def test_a_killed_daemon_is_not_called_and_the_next_start_removes_it(home, tmp_p
         wait_until(lambda: registered(home) == [str(tmp_path / "state")])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["variable", "flag", "workspace"])
 def test_a_selected_memory_is_not_replaced_by_a_running_daemon(home, tmp_path, ferry, crane, how):
     flags = {"flag": ["--state-dir", tmp_path / "own"], "workspace": ["--workspace", crane], "variable": []}[how]

@@ -47,6 +47,7 @@ def init(*arguments, home, variables=()):
     )
 
 
+@pytest.mark.slow
 def test_a_folder_of_notes_is_found_indexed_and_searched(home, notes):
     done = init(notes, "--query", "when do tomatoes need water?", home=home)
     assert (done.returncode, done.stderr) == (0, "")

@@ -177,6 +177,7 @@ def test_twenty_sessions_share_one_daemon_and_one_model(mcp, model_path):
     assert max(session.rss_mib() for session in sessions) < 100
 
 
+@pytest.mark.slow
 def test_a_daemon_that_is_not_started_is_reported(mcp):
     session = mcp.session("--no-start")
     message = session.call("initialize", HANDSHAKE)["error"]["message"]
@@ -198,6 +199,7 @@ def test_settings_that_cannot_be_used_are_reported_to_the_client(mcp):
     wait_until(lambda: "result" in session.call("initialize", HANDSHAKE))
 
 
+@pytest.mark.slow
 def test_a_killed_daemon_is_an_error_of_the_call_and_then_replaced(mcp):
     session = mcp.session()
     session.initialize()

@@ -64,6 +64,7 @@ FILTERS = {
 }
 
 
+@pytest.mark.slow
 def test_a_search_and_a_list_are_narrowed_by_the_filters(served):
     for options, expected in FILTERS.items():
         assert found(served.memoryd("search", "--json", *options, "invoices")) == expected, options

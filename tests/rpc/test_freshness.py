@@ -184,6 +184,7 @@ async def test_a_workspace_deleted_and_made_again_is_watched_again(begin, home):
     await check_new_file_found(running, home, "stork")
 
 
+@pytest.mark.slow
 async def test_another_folder_in_its_place_is_the_workspace_now(begin, home):
     running = await begin()
     home.workspace.rename(home.root / "away")
@@ -318,6 +319,7 @@ async def test_a_file_that_is_gone_waits_too(serve, home):
     assert 0 <= index.oldest_unindexed_age.ToMilliseconds() < 60_000
 
 
+@pytest.mark.slow
 async def test_a_failed_pass_is_reported_and_the_next_one_makes_up_for_it(begin, home, monkeypatch):
     running = await begin()
     monkeypatch.setattr(the_watcher(running), "check", lambda: 1 / 0)

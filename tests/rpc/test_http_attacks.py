@@ -159,6 +159,7 @@ async def test_malformed_bodies_after_valid_headers_are_refused(serve, home):
     assert not running.logged("fail-background-task")
 
 
+@pytest.mark.slow
 async def test_slow_requests_are_ended(serve, home):
     running = await serve(http_settings())
     server = limited(running, header_seconds=0.2, body_seconds=0.2, keep_alive_seconds=0.2)

@@ -154,6 +154,7 @@ async def test_forgotten_text_is_not_found_afterwards(running, home):
     assert_answered(running)
 
 
+@pytest.mark.slow
 async def test_searches_find_what_was_just_appended(home, serve, provider):
     home.write(heron="the grey heron waits in the reeds")
     running = await started(serve, by_meaning(provider))

@@ -416,6 +416,7 @@ async def test_a_limited_token_learns_nothing_of_reloads():
     assert shared_apart(pb.StatusResponse(service=service)).service == memory_pb2.ServiceStatus()
 
 
+@pytest.mark.slow
 async def test_a_provider_that_hangs_does_not_hold_a_reload_up(home, serve):
     home.write(a=NOTE)
     with embedding_server() as server:

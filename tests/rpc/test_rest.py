@@ -32,6 +32,7 @@ def passes_of(running):
     return passes
 
 
+@pytest.mark.slow
 async def test_an_agent_at_rest_holds_no_reader_and_answers_when_asked(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
@@ -62,6 +63,7 @@ async def test_memory_freed_by_an_agent_is_returned_to_the_system_once(serve, ho
     assert len(returned) == before, "an agent that rests already has nothing to return"
 
 
+@pytest.mark.slow
 async def test_an_agent_at_rest_follows_its_files(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(RESTING, background=True)
@@ -74,6 +76,7 @@ async def test_an_agent_at_rest_follows_its_files(serve, home):
     await eventually(lambda: running.memory().index.monitor.current.files == 1)
 
 
+@pytest.mark.slow
 async def test_an_agent_that_is_asked_keeps_what_it_holds(serve, home):
     home.write(a="the red ferry sails at dawn")
     running = await serve(AWAKE, background=True)

@@ -181,6 +181,7 @@ async def test_an_expired_token_opens_nothing(over_tcp, home, name):
     await check_refused(CALLS[name](over_tcp, **bearer(token)), "UNAUTHENTICATED", "TOKEN_INVALID")
 
 
+@pytest.mark.slow
 async def test_a_token_opens_until_it_expires(over_tcp, home):
     _, token = new_token(home, age=timedelta(hours=1), expires=timedelta(hours=1, seconds=3))
     await check_open(over_tcp, token)

@@ -237,7 +237,7 @@ def _end(text: str, size: int) -> str:
     at = len(text) - size
     space = text.find(" ", at, at + size // 2)
     if space > 0:
-        return text[space + 1 :]
+        at = space + 1
     while at < len(text) and _joins_on(text, at):
         at += 1
     return text[at:]

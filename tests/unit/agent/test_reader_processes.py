@@ -162,6 +162,7 @@ async def test_a_process_that_does_not_answer_is_passed_over_and_killed_after_th
     assert [each["ended_with"] for each in started.logged("restart-reader")] == ["signal SIGKILL"]
 
 
+@pytest.mark.slow
 async def test_the_daemon_searches_too_when_half_of_the_time_has_passed():
     async with Started(SILENT, limits=ReaderLimits(stall_seconds=0.2, late_seconds=60)) as started:
         began = time.monotonic()
@@ -170,6 +171,7 @@ async def test_the_daemon_searches_too_when_half_of_the_time_has_passed():
     assert started.outcomes == {"late": 1}
 
 
+@pytest.mark.slow
 async def test_a_process_that_is_late_may_answer_before_the_daemon():
     cancelled = asyncio.Event()
 
@@ -292,6 +294,7 @@ async def test_a_command_that_does_not_exist_is_reported():
     await processes.stop()
 
 
+@pytest.mark.slow
 async def test_a_process_is_replaced_although_the_system_starts_no_thread_at_first():
     class Threads(ThreadPoolExecutor):
         def __init__(self):

@@ -145,6 +145,7 @@ def test_a_signal_is_a_negative_code(guard, tmp_path):
     assert (done.ending, done.code) == (ExitKind.EXITED, -signal.SIGSEGV)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["time", "cancel"])
 def test_a_command_that_hangs_ends_with_its_whole_group(guard, tmp_path, started, how):
     run = CommandRun(

@@ -200,6 +200,7 @@ def clusters(text):
     return found
 
 
+@example("aaaa \ufe0faaaaaaaaaaaaaaaaa", 49)
 @given(LETTERS, st.integers(30, 80))
 def test_a_long_line_is_never_shown_from_inside_a_character(letters, most):
     text = f"a{letters}{WORD} {letters}"

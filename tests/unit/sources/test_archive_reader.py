@@ -70,6 +70,7 @@ def test_a_bomb_of_lines_that_are_no_events_is_refused_within_little_memory(read
         reader(stream, STAT, "s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reader", "line", "wanted"),
     [

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from peers.page import number, table
+from peers.page import number, render_blocks, table
 from profile_stages import BY_NAME, LOADS, MODES, OPERATIONS, STAGES, TARGETS, Operation
 
 REPOSITORY = Path(__file__).parents[1]
@@ -34,24 +34,8 @@ Results = Mapping[str, Any]
 
 
 def render(text: str, results: Results) -> str:
-    """Return the text of a page with the lines of all its blocks.
-
-    Raises:
-        ValueError: if a block has an unknown name.
-    """
-
-    def block(match: re.Match[str]) -> str:
-        start, name, end = match.groups()
-        if name not in BLOCKS:
-            raise ValueError(f"unknown block {name!r}: use one of {', '.join(BLOCKS)}")
-        return f"{start}\n{BLOCKS[name](results)}\n\n{end}"
-
-    return BLOCK.sub(block, text)
-
-
-def blocks(text: str) -> list[str]:
-    """Return the names of the blocks of a page."""
-    return [match[2] for match in BLOCK.finditer(text)]
+    """Return the text of a page with the lines of all its blocks; see `render_blocks`."""
+    return render_blocks(text, BLOCK, BLOCKS, results)
 
 
 def conditions(results: Results) -> str:

@@ -47,7 +47,14 @@ Results = Mapping[str, Any]
 
 
 def render(text: str, results: Results) -> str:
-    """Return the text of a page with the lines of all its blocks.
+    """Return the text of a page with the lines of all its blocks; see `render_blocks`."""
+    return render_blocks(text, BLOCK, BLOCKS, results)
+
+
+def render_blocks(
+    text: str, pattern: re.Pattern[str], renderers: Mapping[str, Callable[[Any], str]], results: Any
+) -> str:
+    """Return the text of a page with the lines of all blocks; `pattern` matches a block's start, name and end.
 
     Raises:
         ValueError: if a block has an unknown name.
@@ -55,16 +62,16 @@ def render(text: str, results: Results) -> str:
 
     def block(match: re.Match[str]) -> str:
         start, name, end = match.groups()
-        if name not in BLOCKS:
-            raise ValueError(f"unknown block {name!r}: use one of {', '.join(sorted(BLOCKS))}")
-        return start + "\n" + BLOCKS[name](results).strip("\n") + "\n\n" + end
+        if name not in renderers:
+            raise ValueError(f"unknown block {name!r}: use one of {', '.join(sorted(renderers))}")
+        return start + "\n" + renderers[name](results).strip("\n") + "\n\n" + end
 
-    return BLOCK.sub(block, text)
+    return pattern.sub(block, text)
 
 
-def blocks(text: str) -> list[str]:
+def blocks(text: str, pattern: re.Pattern[str] = BLOCK) -> list[str]:
     """Return the names of the blocks of a page."""
-    return [match[2] for match in BLOCK.finditer(text)]
+    return [match[2] for match in pattern.finditer(text)]
 
 
 def conditions(results: Results) -> str:

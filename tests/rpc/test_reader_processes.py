@@ -73,7 +73,7 @@ class Callers:
             self.answers.append(paths(await self._running.search(self._query, **self._request)))
 
     async def more(self, count):
-        """Wait for so many further answers."""
+        """Wait for `count` further answers."""
         wanted = len(self.answers) + count
         await eventually(lambda: len(self.answers) >= wanted or self._callers.done())
 

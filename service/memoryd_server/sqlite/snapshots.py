@@ -17,7 +17,7 @@ from memoryd_server.sqlite.vector_index import VectorIndex
 from memoryd_server.store import ChunkFilter, VectorHit
 
 # The page cache: half of that of the writer's process, because there may be several processes. With 15,000 chunks and
-# their vectors, each takes 27 MiB less, and searches take the same CPU time.
+# their vectors, each takes 27 MB less, and searches take the same CPU time.
 _PAGE_CACHE = "PRAGMA cache_size=-24000"
 
 # The timeout of the probe of sqlite-vec, for which the first vector search waits. Without sqlite-vec, numpy returns the

@@ -228,7 +228,7 @@ CLIENT_TESTS ?=
 
 .PHONY: clients
 clients: setup $(CLIENTS) ## Build and test the clients whose toolchain is installed; report the skipped ones
-	$(BIN)/pytest -q -rs -n 3 --dist loadgroup --durations=10 $(CLIENT_TESTS) tests/clients
+	$(PYTEST) -rs $(CLIENT_TESTS) tests/clients
 
 .PHONY: test-browser
 test-browser: setup setup-http browser ## Test the inspector in a headless Chromium

@@ -26,9 +26,8 @@ class Language:
 
     @property
     def marks(self):
-        """Those of other languages are run by `make clients`; one worker runs all of one language."""
-        others = [] if self.name.partition("-")[0] == OWN else [pytest.mark.clients]
-        return [pytest.mark.xdist_group(self.name), *others]
+        """The tests of other languages are run by `make clients`."""
+        return [] if self.name.partition("-")[0] == OWN else [pytest.mark.clients]
 
     def missing(self):
         """Why it cannot be run here; empty when it can."""

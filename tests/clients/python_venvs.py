@@ -1,5 +1,7 @@
 """The Python client as its users have it: the built package, with the oldest and the newest libraries."""
 
+import fcntl
+import hashlib
 import os
 import subprocess
 import sys
@@ -38,3 +40,23 @@ def python_of(age):
     if not python.exists():
         pytest.skip("`make clients-python` makes the environments of the oldest and the newest libraries")
     return python
+
+
+def install(interpreter, wheel):
+    """Install the wheel into the environment of the interpreter, unless it is there already.
+
+    The workers of a test run share the environments. Without the lock, one would remove files that another imports.
+    """
+    environment = interpreter.parent.parent
+    pip = (interpreter, "-m", "pip", "--disable-pip-version-check", "--no-input")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    with (environment / ".installed").open("a+", encoding="ascii") as installed:
+        fcntl.flock(installed, fcntl.LOCK_EX)
+        installed.seek(0)
+        if installed.read() == digest:
+            return
+        installed.truncate(0)
+        run(*pip, "install", "-q", "--no-index", "--no-deps", "--force-reinstall", wheel)
+        # The libraries that the package requires are installed, in versions that it accepts.
+        run(*pip, "check")
+        installed.write(digest)

@@ -6,12 +6,11 @@ import zipfile
 import pytest
 
 from certificates import needs_openssl
-from clients.python_venvs import AGES, CLIENT, build, python_of, run
+from clients.python_venvs import AGES, CLIENT, build, install, python_of, run
 from clients.runner import REPOSITORY, running
 from clients.table import cases, missing, run_case
 
-# One worker runs all of these tests: each of them installs the package into the same two environments.
-pytestmark = [pytest.mark.clients, pytest.mark.xdist_group("python-package")]
+pytestmark = pytest.mark.clients
 
 # Each shape of call and of answer; the rest of the table does not depend on the libraries.
 PART = (
@@ -45,10 +44,7 @@ def built(tmp_path_factory):
 def python(request, built):
     """An interpreter that has the package from its wheel, beside libraries of this age."""
     interpreter = python_of(request.param)
-    pip = (interpreter, "-m", "pip", "--disable-pip-version-check", "--no-input")
-    run(*pip, "install", "-q", "--no-index", "--no-deps", "--force-reinstall", built[0])
-    # What the package asks for is what is there.
-    run(*pip, "check")
+    install(interpreter, built[0])
     return interpreter
 
 

@@ -177,9 +177,9 @@ class RpcServer:
         await self.close_gate()
         if self._servers:
             await self._gate.running.finish(grace_seconds)
-        self._close_connections(socket.SHUT_WR)
-        # A client whose own write fails does not read the last replies, so it first gets the time to read them.
-        await asyncio.sleep(_LAST_READS_SECONDS)
+        if self._close_connections(socket.SHUT_WR):
+            # A client whose own write fails does not read the last replies, so it first gets the time to read them.
+            await asyncio.sleep(_LAST_READS_SECONDS)
         stopping = asyncio.gather(*(server.stop(0) for server in self._servers))
         self._close_connections(socket.SHUT_RDWR)
         # The first step of gRPC's stop closes its listeners. Until then, a client may connect again.
@@ -191,9 +191,10 @@ class RpcServer:
         for listener in self._listeners:
             listener.close()
 
-    def _close_connections(self, how: int) -> None:
-        for listener in self._listeners:
-            listener.close_connections(how)
+    def _close_connections(self, how: int) -> bool:
+        """Shut down the connections of all listeners; return False if there are none."""
+        closed = [listener.close_connections(how) for listener in self._listeners]
+        return any(closed)
 
 
 _ADVICE: Mapping[int, str] = {
@@ -319,30 +320,34 @@ class Listener:
             )
         self._lock = lock
 
-    def close_connections(self, how: int) -> None:
+    def close_connections(self, how: int) -> bool:
         """Remove the socket, and shut down the connections that clients have opened to this address; gRPC drops them.
 
-        `how` is SHUT_WR for the sending half or SHUT_RDWR for both.
+        `how` is SHUT_WR for the sending half or SHUT_RDWR for both. Return False if there are no connections.
         """
         if self._name is None:
-            return
+            return False
         self._remove_socket()
         for path in ("/proc/self/fd", "/dev/fd"):
             with suppress(OSError):
-                for name in os.listdir(path):  # noqa: PTH208 -- names of descriptors
-                    self._close_connection(int(name), how)
-                return
+                descriptors = os.listdir(path)  # noqa: PTH208 -- names of descriptors
+                closed = [self._close_connection(int(name), how) for name in descriptors]
+                return any(closed)
+        # The descriptors cannot be listed, so there may be connections.
+        return True
 
-    def _close_connection(self, descriptor: int, how: int) -> None:
+    def _close_connection(self, descriptor: int, how: int) -> bool:
         connection = _connection_of(descriptor)
         if connection is None:
-            return
+            return False
         with suppress(OSError), connection:
             name = connection.getsockname()
             # A TCP address is a tuple whose second part is the port.
             local = name[1] if isinstance(name, tuple) and len(name) > 1 else name
             if local == self._name and not _is_listening(connection):
                 connection.shutdown(how)
+                return True
+        return False
 
     def _remove_socket(self) -> None:
         if self._bound and self._address.socket_path is not None:

@@ -38,6 +38,7 @@ def daemon(tmp_path):
     server.stop(None).wait()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", every_language())
 def test_only_the_append_of_records_is_not_retried(language, daemon, tmp_path):
     runner = Runner(language.or_skip().command, environment(tmp_path), tmp_path / "log")

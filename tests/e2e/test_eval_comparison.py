@@ -54,6 +54,7 @@ def base(run, tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 def test_a_table_shows_the_differences_between_two_runs(run, base):
     out = run("--compare", base, settings=STRICT).stdout
     assert f"Compared with {base} (keyword): 4 questions in both, 0 only in this run, 0 only in the other." in out

@@ -51,6 +51,7 @@ def registered(home):
     return [json.loads(file.read_text("utf-8"))["state_dir"] for file in (home / REGISTRY).glob("*.json")]
 
 
+@pytest.mark.slow
 def test_a_command_without_flags_calls_the_daemon_of_another_state_directory(home, tmp_path, ferry):
     with serving(ferry, tmp_path / "state", home=home):
         (file,) = (home / REGISTRY).glob("*.json")
@@ -185,6 +186,7 @@ def serve_with_example(home, workspace, state):
     return process, printed
 
 
+@pytest.mark.slow
 def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
     process, printed = serve_with_example(home, ferry, tmp_path / "s")
     try:
@@ -201,6 +203,7 @@ def test_the_printed_commands_work_as_they_are(home, tmp_path, ferry):
         end(process)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MEMORYD_WORKSPACE", "MEMORYD_CONFIG", "OPENCLAW_WORKSPACE_DIR"])
 def test_a_note_is_not_written_to_another_workspace_than_a_variable_selects(home, tmp_path, ferry, crane, name):
     config = tmp_path / "crane.json5"

@@ -22,6 +22,7 @@ def switches_of_pool(pid):
     return waits
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="threads are listed in /proc on Linux only")
 @pytest.mark.skipif(tuple(map(int, version("grpcio").split(".")[:2])) > (1, 85), reason="not known of this gRPC")
 def test_calls_do_not_use_the_pool_of_threads(tmp_path):

@@ -133,6 +133,7 @@ def test_without_a_folder_and_without_openclaw_an_empty_memory_is_created(home):
     assert "Ilse" in memoryd("search", "harbour master", home=home).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("layout", "openclaw"),
     [

@@ -52,6 +52,7 @@ def test_reader_processes_ignore_the_signal_of_ctrl_c(daemons, served):
     assert [each.pid for each in readers(served)] == [each.pid for each in processes]
 
 
+@pytest.mark.slow
 def test_rebuilds_during_searches_leave_a_whole_index(daemons, served):
     wait_until(lambda: len(daemons.events("start-reader")) == 2)
     with client(served) as connection, SearchLoop(served, "heron") as searches:

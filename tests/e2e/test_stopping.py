@@ -122,6 +122,7 @@ def test_the_second_sigterm_ends_it_at_once(daemons, served):
         assert connection.search(query="heron", mode=memory_pb2.SEARCH_MODE_KEYWORD).results
 
 
+@pytest.mark.slow
 def test_reloads_requested_during_a_stop_do_not_end_it(daemons):
     served = daemons.start()
     served.process.send_signal(signal.SIGTERM)

@@ -100,6 +100,7 @@ async def test_a_blank_question_is_refused_before_any_provider_is_asked(running,
     assert len(provider.requests) == asked
 
 
+@pytest.mark.slow
 async def test_health_status_and_searches_say_the_same_of_an_index_that_does_not_answer(running, home, pause_sync):
     """They ask the same index the same way: none of them is green while another is not."""
     held = pause_sync(running)

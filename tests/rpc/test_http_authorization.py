@@ -113,6 +113,7 @@ async def test_a_session_can_be_used_only_with_its_token_and_its_agent(agents, h
         assert (await session.request("tools/list"))[0] == 200
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_ends_an_event_stream(agents, home):
     token_id, token = new_token(home)
     server = agents.daemon.edges.http

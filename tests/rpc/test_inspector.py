@@ -282,6 +282,7 @@ async def test_a_stop_of_the_daemon_ends_a_watch_without_its_grace(serve, noted)
     assert not running.logged("fail-request")
 
 
+@pytest.mark.slow
 async def test_a_revoked_token_ends_the_session_and_its_watch(browser, noted):
     running = browser.running
     async with browser.stream("POST", WATCH, json={}) as response:

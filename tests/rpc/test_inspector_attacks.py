@@ -305,6 +305,7 @@ async def test_concurrent_guesses_do_not_pass_the_limit(serve):
     assert sorted(response.status_code for response in found) == [401] * ATTEMPTS + [429] * 3 * ATTEMPTS
 
 
+@pytest.mark.slow
 async def test_the_sessions_are_bounded_and_those_in_use_are_kept(serve, home):
     running = await serve(http_settings())
     tokens = [new_token(home)[1] for _ in range(3)]

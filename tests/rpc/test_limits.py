@@ -105,6 +105,7 @@ async def is_let_in(call):
         return False
 
 
+@pytest.mark.slow
 async def test_a_token_over_its_rate_gets_a_retry_hint(limited, home):
     _, hasty = new_token(home)
     running = await limited(tokenCallsPerSecond=0.5)

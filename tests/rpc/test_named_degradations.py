@@ -63,6 +63,7 @@ async def test_a_provider_in_trouble_is_named_without_a_mode_too(home, serve, pr
     assert "VECTOR_LEG_SKIPPED" not in kinds(by_words.info.degradations)
 
 
+@pytest.mark.slow
 async def test_many_questions_at_once_each_name_it(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     running = await serve(by_meaning(provider))

@@ -61,6 +61,7 @@ async def test_text_that_did_not_change_is_sent_once(running, provider, home):
     assert {times for text, times in provider.asked.items() if text != "ping"} == {1}
 
 
+@pytest.mark.slow
 async def test_a_rate_limit_is_waited_for(home, serve, provider):
     home.write(boat="the red ferry sails at dawn")
     provider.faults.extend([provider.limited(seconds=1)] * 2)

@@ -99,6 +99,7 @@ async def test_a_note_that_changed_is_scored_again(notes, serve, server):
     assert server.requests[-1].body["documents"] == [f"heron {'lake ' * 60}".strip()]
 
 
+@pytest.mark.slow
 async def test_a_late_reranker_delays_no_search_and_is_reported(notes, serve, server):
     running = await synced(serve, {})
     wanted = paths(await running.search("heron", max_results=3))
@@ -119,6 +120,7 @@ async def test_a_late_reranker_delays_no_search_and_is_reported(notes, serve, se
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 async def test_the_deadline_of_the_caller_is_kept(notes, serve, server):
     running = await synced(serve, using(server))
     server.faults.append(server.slow(10))
@@ -127,6 +129,7 @@ async def test_the_deadline_of_the_caller_is_kept(notes, serve, server):
     assert len(reasons(answer)) == 1
 
 
+@pytest.mark.slow
 async def test_a_reranker_that_is_down_is_not_called_again_and_again(notes, serve, server):
     running = await synced(serve, using(server))
     server.refuse = lambda _texts: server.failing()

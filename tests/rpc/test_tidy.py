@@ -26,6 +26,7 @@ def stored(home):
     return home.store.places_of(WORD)
 
 
+@pytest.mark.slow
 async def test_words_of_a_deleted_file_vanish_from_the_disk_by_themselves(home, serve):
     home.write(secret=f"the {WORD} lives here", other="nothing of note")
     settings = {

@@ -81,6 +81,7 @@ async def test_a_written_file_is_indexed_and_reported_without_a_call(serve, home
     assert not (await running.search("zebra")).results
 
 
+@pytest.mark.slow
 async def test_the_end_of_a_run_is_reported_without_waiting_for_a_heartbeat(serve, home):
     running = await serve()
     for number in range(15):

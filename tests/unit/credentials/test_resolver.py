@@ -306,6 +306,7 @@ def test_a_command_that_reads_nothing_and_leaves_its_output_open_to_a_child_is_n
     assert time.monotonic() - began < 4
 
 
+@pytest.mark.slow
 def test_a_command_that_does_not_end_is_ended_with_its_children(place):
     body = """
 import subprocess

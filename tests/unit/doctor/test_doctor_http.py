@@ -55,6 +55,7 @@ def test_an_address_that_answers_as_memoryd_does():
         check(port, FAILED, "memoryd.http.listen", running=False)
 
 
+@pytest.mark.slow
 def test_another_program():
     with program(b"hello", 404) as port:
         check(port, FAILED, "answers at http://127.0.0.1", running=True)

@@ -164,6 +164,7 @@ def answers(provider):
         return True
 
 
+@pytest.mark.slow
 def test_a_killed_worker_fails_the_question_and_comes_back(make, worker_pid):
     provider = make(first_pause_seconds=1.0)
     provider.embed_query("a", soon())

@@ -223,6 +223,7 @@ def test_a_quota_used_up_is_not_tried_again(made, name):
     assert len(server.requests) == 1
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_rate_limit_is_waited_for_as_long_as_the_server_says(made, name):
     provider, server = made(name)

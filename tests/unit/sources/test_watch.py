@@ -85,6 +85,7 @@ def test_our_own_reading_is_not_noticed(filled, roots):
         assert not changes.arrive(QUIET)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
 def test_a_folder_that_comes_while_watching_is_watched(filled, roots, options):
     with watching(roots, **options) as (_, changes):

@@ -31,6 +31,7 @@ def test_ignored_folders_take_no_watches(workspace, roots):
         assert modes(watcher) == {".": WatcherMode.NATIVE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", WAYS, ids=["native", "polling"])
 def test_a_change_of_the_ignore_rules_is_reported_and_in_force_after_a_check(workspace, roots, options):
     make(workspace, "memory/private")

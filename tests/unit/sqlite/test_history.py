@@ -249,6 +249,7 @@ def counted_steps():
         apsw.connection_hooks.remove(trace)
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_write_does_not_grow_with_the_history(make):
     with counted_steps() as counts:
         history = make(max_bytes=10**6)

@@ -155,6 +155,7 @@ def dies(step, work):
     return os.WIFSIGNALED(status)
 
 
+@pytest.mark.slow
 @pytest.mark.faults
 @pytest.mark.parametrize("journal", JournalMode)
 def test_a_move_that_is_killed_at_any_step_loses_no_row(tmp_path, journal):

@@ -123,6 +123,7 @@ def large(tmp_path_factory):
     return database
 
 
+@pytest.mark.slow
 def test_each_transaction_stays_within_its_rows_bytes_and_processor_time(large):
     listed, read = read_everything(large)
     assert listed.most_rows <= PAGE_ROWS
@@ -132,6 +133,7 @@ def test_each_transaction_stays_within_its_rows_bytes_and_processor_time(large):
     assert max(listed.longest_seconds, read.longest_seconds) < MOST_SECONDS
 
 
+@pytest.mark.slow
 def test_the_host_can_truncate_its_log_between_any_two_transactions(large):
     with HostWriter(large) as writer:
         writer.execute("PRAGMA busy_timeout = 0")

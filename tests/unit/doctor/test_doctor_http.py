@@ -5,6 +5,8 @@ import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import pytest
+
 from memoryd_server.doctor.checks import CheckResult
 from memoryd_server.doctor.network import check_http
 

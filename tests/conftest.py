@@ -45,7 +45,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    # The objects of the 16,000 tests stay. Collections of garbage between them find none and take half of the time.
+    # Thousands of tests are collected, and none of their objects is garbage: looking for it takes half of the time.
     gc.disable()
     try:
         return (yield)

@@ -14,6 +14,7 @@ from memoryd_server.errors import IndexBusy, SettingsError
 from memoryd_server.rpc.server import Listener
 from rpc.callers import bearer, new_token
 from rpc.wire import Home, quiet, start
+from waiting import eventually
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "[::]", "192.0.2.1", "example.com", "[2001:db8::1]"])
@@ -170,3 +171,21 @@ async def test_a_listener_that_is_not_bound_closes_no_connection_of_others():
             listener.close_connections(socket.SHUT_RDWR)
             ours.send(b"x")
             assert theirs.recv(1) == b"x"
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1:0", "unix:"])
+async def test_a_listener_reports_whether_a_client_was_connected(tmp_path_factory, where):
+    address = f"{where}{tmp_path_factory.mktemp('l')}/s" if where == "unix:" else where
+    listener, server = Listener(parse_address(address)), grpc.aio.server()
+    bound = listener.bind(server, None)
+    await server.start()
+    try:
+        host, _, port = bound.rpartition(":")
+        family, place = (socket.AF_UNIX, port) if host == "unix" else (socket.AF_INET, (host, int(port)))
+        with socket.socket(family) as client:
+            client.connect(place)
+            await eventually(lambda: listener.close_connections(socket.SHUT_WR))
+        await eventually(lambda: not listener.close_connections(socket.SHUT_WR))
+    finally:
+        await server.stop(0)
+        listener.close()

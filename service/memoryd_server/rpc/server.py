@@ -192,7 +192,7 @@ class RpcServer:
             listener.close()
 
     def _close_connections(self, how: int) -> bool:
-        """Shut down the connections of all listeners; return False if there are none."""
+        """Shut down the connections of all listeners. Return False if there are none, True if there may be some."""
         closed = [listener.close_connections(how) for listener in self._listeners]
         return any(closed)
 
@@ -323,7 +323,8 @@ class Listener:
     def close_connections(self, how: int) -> bool:
         """Remove the socket, and shut down the connections that clients have opened to this address; gRPC drops them.
 
-        `how` is SHUT_WR for the sending half or SHUT_RDWR for both. Return False if there are no connections.
+        `how` is SHUT_WR for the sending half or SHUT_RDWR for both. Return False if there are no connections,
+        True if there may be some.
         """
         if self._name is None:
             return False
@@ -333,7 +334,7 @@ class Listener:
                 descriptors = os.listdir(path)  # noqa: PTH208 -- names of descriptors
                 closed = [self._close_connection(int(name), how) for name in descriptors]
                 return any(closed)
-        # The descriptors cannot be listed, so there may be connections.
+        # The descriptors cannot be listed.
         return True
 
     def _close_connection(self, descriptor: int, how: int) -> bool:

@@ -19,6 +19,8 @@ pytest.importorskip("mcp")
 from mcp import Client, ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
+# A session waits 0.6 s for the last responses. A call to a stopped daemon has no end.
+PROMPT_SECONDS = 5
 TOOLS = ["memory_search", "memory_get", "memory_append", "memory_recall", "memory_status"]
 ENVELOPE = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -96,7 +98,7 @@ def test_a_session_ends_with_its_input_and_without_output_of_its_own(shared):
     session.initialize()
     code, seconds = session.end()
     assert (code, session.errors) == (0, "")
-    assert seconds < 1.0
+    assert seconds < PROMPT_SECONDS
 
 
 def test_a_session_imports_neither_the_packages_of_mcp_nor_those_of_the_daemon(shared):
@@ -129,7 +131,7 @@ def test_a_signal_ends_a_session(shared, number):
     session.process.send_signal(number)
     began = time.monotonic()
     assert session.process.wait(WAIT_SECONDS) == 0
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < PROMPT_SECONDS
 
 
 def test_malformed_lines_are_answered_and_the_session_continues(shared):
@@ -230,7 +232,7 @@ def test_the_end_of_the_input_ends_a_session_whose_daemon_hangs(shared):
     finally:
         os.kill(shared.daemon_pid(), signal.SIGCONT)
     assert code == 0
-    assert seconds < 1.0
+    assert seconds < PROMPT_SECONDS
 
 
 def test_a_session_ends_when_its_responses_are_not_read(shared):

@@ -140,7 +140,7 @@ async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests
         assert isinstance(asked.error, EmbeddingUnavailable)
         began = time.monotonic()
         assert (await questions.embed("b", soon())).error is asked.error
-        assert time.monotonic() - began < 0.1
+        assert time.monotonic() - began < 0.5
     finally:
         gate.set()
 

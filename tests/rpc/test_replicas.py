@@ -5,6 +5,7 @@ import itertools
 import json
 import random
 import threading
+import time
 
 import grpc
 import pytest
@@ -21,11 +22,13 @@ from rpc.sync_streams import FULL, follow, rest
 from rpc.wire import KEYWORD, TIMEOUT, Home, by_meaning, check_refused, paths, quiet
 from waiting import eventually
 
-pytest.importorskip("psycopg")
+psycopg = pytest.importorskip("psycopg")
+LEASE_SECONDS = pytest.importorskip("memoryd_server.postgres.config").LEASE_SECONDS
 INDEX_TABLES = pytest.importorskip("memoryd_server.postgres.schema").INDEX_TABLES
 
 pytestmark = pytest.mark.postgres
 
+LOST = "00000000deadbeef"
 NUMBERS = itertools.count()
 NOTES = 600
 NOTE = "# Harbour\n\nthe crane lifts containers\n"
@@ -373,9 +376,27 @@ async def test_an_index_that_a_lost_replica_has_left_is_synced(replicas):
     a, b = await replicas.start("a"), await replicas.start("b", background=True)
     await b.synced()
     await a.append("the ferry is late", path="memory/a.md")
-    held = "INSERT INTO replicas(replica_id, beat, expires_at) VALUES('00000000deadbeef', 1, now() - interval '1 s')"
-    replicas.admin.execute(held)
-    replicas.admin.execute("INSERT INTO leases(agent_id, replica_id) VALUES('main', '00000000deadbeef')")
+    replicas.admin.execute("INSERT INTO replicas VALUES(%s, 1, now() - interval '1 s')", (LOST,))
+    replicas.admin.execute("INSERT INTO leases(agent_id, replica_id) VALUES('main', %s)", (LOST,))
     before = len(b.runs())
     await eventually(lambda: len(b.runs()) > before and b.runs()[0].finished.is_set(), seconds=10)
     assert replicas.admin.execute("SELECT count(*) FROM leases").fetchone() == (0,)
+
+
+@pytest.mark.slow
+async def test_an_append_waits_for_the_locks_of_a_replica_that_is_cut_off(replicas):
+    a = await replicas.start("a")
+    await a.append("the ferry is late", path="memory/a.md")
+    # As if a replica was cut off in the middle of a write, just after it had renewed its lease.
+    renewed = "INSERT INTO replicas VALUES(%s, 1, now() + make_interval(secs => %s))"
+    replicas.admin.execute(renewed, (LOST, LEASE_SECONDS))
+    with psycopg.connect(f"{replicas.url}&application_name=memoryd%20{LOST}") as connection:
+        connection.execute("SELECT set_config('memoryd.agent', 'main', true)")
+        locked = connection.execute("SELECT 1 FROM memoryd.document_states FOR UPDATE").fetchall()
+        assert len(locked) == 1
+        began = time.monotonic()
+        await a.append("the crane lifts containers", path="memory/a.md")
+        assert time.monotonic() - began > LEASE_SECONDS - 1
+        with pytest.raises(psycopg.OperationalError):
+            connection.execute("SELECT 1")
+    assert paths(await a.search("containers")) == ["memory/a.md"]

@@ -10,11 +10,15 @@ import psycopg
 
 from memoryd_server.observe import DatabaseMeter
 from memoryd_server.postgres import schema
+from memoryd_server.postgres.config import LEASE_SECONDS
 from memoryd_server.postgres.errors import ServerIsLate, ServerNotAnswering
 from memoryd_server.postgres.vector_format import register_vector
 
 STATEMENT_SECONDS: Final = 1800.0
 """How long a statement without a deadline may take. The deletion of the rows of a large agent takes less."""
+
+LOCK_SECONDS: Final = 2 * LEASE_SECONDS
+"""How long a statement waits for a lock. The locks of a replica that is cut off remain until its lease expires."""
 
 MARGIN_SECONDS: Final = 0.5
 """How long after the deadline the server may still report that it has ended a statement."""
@@ -26,7 +30,7 @@ _MOST_NAME_BYTES: Final = 63
 # locks.
 _SESSION = """SELECT set_config('jit', 'off', false), set_config('max_parallel_workers_per_gather', '0', false),
     set_config('work_mem', '32MB', false),
-    set_config('lock_timeout', '5s', false), set_config('tcp_keepalives_idle', '30', false),
+    set_config('lock_timeout', %s, false), set_config('tcp_keepalives_idle', '30', false),
     set_config('tcp_keepalives_interval', '10', false), set_config('tcp_keepalives_count', '3', false),
     set_config('search_path', %s, false)"""
 _WITH_VECTORS = """SELECT pg_type.oid, typarray,
@@ -137,7 +141,7 @@ def session_name(name: str, replica_id: str) -> str:
 
 def prepare_session(connection: Connection) -> None:
     """Set up a connection; again after the tables and the type of vectors may have been created."""
-    connection.execute(_SESSION, (schema.SCHEMA,))
+    connection.execute(_SESSION, (f"{LOCK_SECONDS:g}s", schema.SCHEMA))
     row = connection.execute(_WITH_VECTORS, (schema.SCHEMA,)).fetchone()
     if row is not None:
         register_vector(connection, row[0], row[1])

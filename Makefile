@@ -238,9 +238,12 @@ test-browser: setup setup-http browser ## Test the inspector in a headless Chrom
 DOCUMENT_TESTS := $(foreach subject,append edits forget get get_chunks history ignoring lists search session_archive \
 	session_context sessions sync,tests/rpc/test_$(subject).py)
 
+# The files with tests that are marked `postgres`. To collect all others would take longer than some of these tests.
+POSTGRES_TESTS = $(shell grep -rlw postgres --include='test_*.py' tests/unit tests/rpc tests/e2e)
+
 .PHONY: test-postgres
 test-postgres: setup setup-postgres ## Test the PostgreSQL driver, and the RPCs on it, with a real server
-	$(PYTEST) -rs -m postgres tests/unit tests/rpc tests/e2e
+	$(PYTEST) -rs -m postgres $(POSTGRES_TESTS)
 	$(PYTEST) -rs --store=postgres --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" tests/rpc
 	$(PYTEST) -rs --store=documents --hypothesis-profile fast -m "not slow and $(OTHER_TARGETS)" $(DOCUMENT_TESTS)
 	$(PYTEST) -rs --store=documents -k "not qmd" tests/rpc/test_agent_isolation.py

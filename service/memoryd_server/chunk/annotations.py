@@ -119,13 +119,19 @@ def project_key(text: str) -> str:
     Empty for a text that is no key: a blank or too long one, one with angle brackets, or one that begins with "!".
     """
     key = _cleaned(text)
-    if not key or len(key) > MAX_PROJECT_CHARS or key.startswith("!") or "<" in key or ">" in key:
+    if not key or key.startswith("!") or "<" in key or ">" in key:
         return ""
     host, slash, path = key.partition("/")
-    return key if key.startswith("path:") or not (host and slash) else f"{host.lower()}{slash}{path}"
+    if host and slash and not key.startswith("path:"):
+        key = f"{host.lower()}{slash}{path}"
+    # Some letters are two characters in lower case.
+    return key if len(key) <= MAX_PROJECT_CHARS else ""
 
 
 def _cleaned(text: str) -> str:
     """Return `text` with white space folded and without control and formatting characters."""
     words = " ".join(valid_text(text).split())
-    return words if words.isprintable() else "".join(c for c in words if unicodedata.category(c)[0] != "C").strip()
+    if words.isprintable():
+        return words
+    # A word can have nothing but such characters.
+    return " ".join("".join(c for c in words if unicodedata.category(c)[0] != "C").split())

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from memoryd_server.chunk.annotations import (
@@ -118,6 +118,9 @@ def test_a_text_without_annotations_is_returned_as_it_is(text):
 
 
 @given(st.text())
+@example("a \u200b b")
+@example("\u0130" * MAX_PROJECT_CHARS + "/a")
+@example("\u0130" * (MAX_PROJECT_CHARS - 2) + "/a")
 def test_a_project_key_is_its_own_key(text):
     assert project_key(project_key(text)) == project_key(text)
 

@@ -238,7 +238,7 @@ test-browser: setup setup-http browser ## Test the inspector in a headless Chrom
 DOCUMENT_TESTS := $(foreach subject,append edits forget get get_chunks history ignoring lists search session_archive \
 	session_context sessions sync,tests/rpc/test_$(subject).py)
 
-# The files with tests that are marked `postgres`. To collect all others would take longer than some of these tests.
+# The files with tests that are marked `postgres`. Collecting the others, too, would take up to a minute.
 POSTGRES_TESTS = $(shell grep -rlw postgres --include='test_*.py' tests/unit tests/rpc tests/e2e)
 
 .PHONY: test-postgres

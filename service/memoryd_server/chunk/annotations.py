@@ -133,5 +133,5 @@ def _cleaned(text: str) -> str:
     words = " ".join(valid_text(text).split())
     if words.isprintable():
         return words
-    # A word can have nothing but such characters.
+    # Without them, nothing is left of some words.
     return " ".join("".join(c for c in words if unicodedata.category(c)[0] != "C").split())

@@ -56,8 +56,14 @@ class Bridged:
         self.input = asyncio.Queue()
         self.output = asyncio.Queue()
         self.warnings = []
-        bridge = Bridge(self.input.get, self.output.put, self._connect, self.warnings.append)
+        self.writes = asyncio.Event()
+        self.writes.set()
+        bridge = Bridge(self.input.get, self._write, self._connect, self.warnings.append)
         self.running = asyncio.ensure_future(bridge.run())
+
+    async def _write(self, message):
+        await self.output.put(message)
+        await self.writes.wait()
 
     async def _connect(self):
         daemon = self.daemons.pop(0)
@@ -132,6 +138,25 @@ async def test_a_daemon_that_stops_fails_its_requests_and_the_next_message_finds
     assert (await bridged.next())["id"] == 3
     assert first.closed
     assert len(bridged.warnings) == 1
+    await bridged.end()
+
+
+async def test_a_message_sent_while_failures_are_passed_on_goes_to_the_next_session():
+    """The client reads a failure and sends its next request before the bridge has finished writing the failures."""
+    first, second = FakeDaemon(), FakeDaemon()
+    bridged = await started(first, second)
+    bridged.send(id=1, method="tools/call")
+    await first.next()
+    bridged.writes.clear()
+    first.end(KILLED)
+    assert (await bridged.next())["result"]["isError"]
+    bridged.send(id=2, method="ping")
+    while not bridged.input.empty():
+        await asyncio.sleep(0)
+    bridged.writes.set()
+    assert [(await second.next())["method"] for _ in range(3)] == ["initialize", "notifications/initialized", "ping"]
+    second.say(id=2, result={})
+    assert (await bridged.next())["id"] == 2
     await bridged.end()
 
 

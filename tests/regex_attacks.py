@@ -264,15 +264,20 @@ def outgrows(work, attack: Attack) -> bool:
         short = min(short, seconds(work, text, REPEATS))
     if short < FLOOR_SECONDS or short > SLOW_SECONDS:
         return short > SLOW_SECONDS
-    return all(_ratio(work, text, attack.text(TIMES_LONGER * chars), pause) > MOST_RATIO for pause in PAUSES)
+    return takes_longer(work, text, attack.text(TIMES_LONGER * chars), MOST_RATIO)
 
 
-def _ratio(work, short: str, long: str, pause: float) -> float:
-    """How many times as long `work` takes for `long` as for `short`, after a pause of so many seconds."""
-    time.sleep(pause)
-    before = seconds(work, short)
-    between = seconds(work, long)
-    return between / min(before, seconds(work, short))
+def takes_longer(work, short, long, times: float, least_seconds: float = 0.0) -> bool:
+    """Whether `work` takes more than so many times as long for `long` as for `short`, in each of several rounds.
+
+    A time for `short` of less than `least_seconds` counts as that.
+    """
+    for pause in PAUSES:
+        time.sleep(pause)
+        before, between, after = (seconds(work, each) for each in (short, long, short))
+        if between <= times * max(min(before, after), least_seconds):
+            return False
+    return True
 
 
 def weakness(pattern: re.Pattern[str], method: str) -> Attack | None:

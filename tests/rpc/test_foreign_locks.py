@@ -1,7 +1,6 @@
 """A program that locks a memory file, or the append ledger, delays the appends to that file and nothing else."""
 
 import asyncio
-import time
 from pathlib import Path
 
 import pytest
@@ -113,15 +112,14 @@ async def test_an_append_to_a_locked_file_fails_by_its_deadline_and_the_retry_is
     log = home.put(LOG, "before\n")
     running = await serve()
     with locked(log):
-        began = time.monotonic()
+        # An answer after the deadline would be DEADLINE_EXCEEDED.
         found = await check_refused(
-            append(running, 1.0, path=LOG, idempotency_key=key),
+            append(running, 2.0, path=LOG, idempotency_key=key),
             "UNAVAILABLE",
             "INDEX_BUSY",
             retry=True,
             mentions="locked by another program",
         )
-        assert time.monotonic() - began < 1.0
         assert found.metadata["path"] == LOG
         assert LOG in found.message
     assert log.read_text() == "before\n"

@@ -1,7 +1,6 @@
 """Chunks of memory files: entries of curated files, annotations as fields, and line numbers of the file."""
 
 import hashlib
-import time
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from memoryd_server.chunk.markdown import indexable_chunks, utf16_length
 from memoryd_server.chunk.memory import memory_chunks
 from memoryd_server.model import NO_ANNOTATIONS, Annotations
+from regex_attacks import takes_longer
 
 CURATED = """\
 # Memory
@@ -143,11 +143,8 @@ def test_every_word_of_a_curated_file_is_in_a_chunk_or_in_its_headings(body, siz
 @pytest.mark.attacks
 @pytest.mark.parametrize("first", ["- entry <!-- importance: 3 -->\n", "- one <!-- trigger: t -->\n\n- entry\n"])
 def test_an_entry_takes_time_in_proportion_to_its_lines(first):
-    def seconds(lines):
-        text = first + "  x\n" * lines
-        began = time.thread_time()
-        assert len(curated(text, 32, 0)) > lines // 64
-        return time.thread_time() - began
+    def work(lines):
+        assert len(curated(first + "  x\n" * lines, 32, 0)) > lines // 64
 
     # Four times the lines take four times as long, and sixteen times as long if each chunk reads the whole entry.
-    assert any(seconds(40_000) < 9 * seconds(10_000) for _ in range(3))
+    assert not takes_longer(work, 10_000, 40_000, 9)

@@ -9,6 +9,7 @@ from memoryd_server.cli.mcp_bridge import Bridge
 from memoryd_server.cli.mcp_connector import Backoff, ConnectionFailed
 from memoryd_server.cli.mcp_stream import StreamEnded
 from memoryd_server.json_rpc import MalformedMessage
+from waiting import eventually
 
 INITIALIZE = {"id": 0, "method": "initialize", "params": {}}
 KILLED = StreamEnded("connection reset", is_absent=True)
@@ -151,8 +152,7 @@ async def test_a_message_sent_while_failures_are_passed_on_goes_to_the_next_sess
     first.end(KILLED)
     assert (await bridged.next())["result"]["isError"]
     bridged.send(id=2, method="ping")
-    while not bridged.input.empty():
-        await asyncio.sleep(0)
+    await eventually(bridged.input.empty)
     bridged.writes.set()
     assert [(await second.next())["method"] for _ in range(3)] == ["initialize", "notifications/initialized", "ping"]
     second.say(id=2, result={})

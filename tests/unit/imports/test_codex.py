@@ -5,7 +5,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 from string import ascii_letters
-from time import thread_time
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +15,7 @@ from memoryd_server.imports.conversation import Conversation, Unreadable
 from memoryd_server.imports.input_files import InputFiles
 from memoryd_server.sources.compression import zstd
 from properties import examples
+from regex_attacks import takes_longer
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "imports" / "codex"
 LOGS = "019df7ae-b036-76c2-a499-fe10385d955a"
@@ -414,15 +414,12 @@ def test_any_records_can_be_read(tmp_path_factory, files):
     ["<image></image>", "<skill>", "# AGENTS.md instructions", "</INSTRUCTIONS>", "## My request for Codex:\n", " \n"],
 )
 def test_generated_text_is_removed_in_linear_time(tmp_path, text):
-    def seconds(count):
+    def work(count):
         path = write(tmp_path, meta(), said("user", "# " + text * count), said("user", text * count))
-        start = thread_time()
         read(path)
-        return thread_time() - start
 
     count = 200_000 // len(text) + 1
-    seconds(count)
-    assert seconds(count * 8) < 30 * max(seconds(count), 0.01)
+    assert not takes_longer(work, count, count * 8, 30, 0.01)
 
 
 def test_many_forks_read_their_source_once(tmp_path):

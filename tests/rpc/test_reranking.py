@@ -104,10 +104,10 @@ async def test_a_late_reranker_delays_no_search_and_is_reported(notes, serve, se
     running = await synced(serve, {})
     wanted = paths(await running.search("heron", max_results=3))
     await reload(running, using(server, timeoutMs=50))
-    server.faults.append(server.slow(20))
+    server.faults.append(server.slow(6))
     began = time.monotonic()
     answer = await running.search("heron", max_results=3)
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 5
     assert paths(answer) == wanted
     (reason,) = reasons(answer)
     assert "did not answer within 0.05 s" in reason

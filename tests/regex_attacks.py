@@ -268,9 +268,9 @@ def outgrows(work, attack: Attack) -> bool:
 
 
 def takes_longer(work, short, long, times: float, least_seconds: float = 0.0) -> bool:
-    """Whether `work` takes more than so many times as long for `long` as for `short`, in each of several rounds.
+    """Return whether the time of `work(long)` is more than `times` that of `work(short)`, in every round.
 
-    A time for `short` of less than `least_seconds` counts as that.
+    There is one round after each of `PAUSES`. A time of `work(short)` below `least_seconds` counts as `least_seconds`.
     """
     for pause in PAUSES:
         time.sleep(pause)

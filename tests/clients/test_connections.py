@@ -29,7 +29,7 @@ def descriptors(process):
 
 
 def sockets(process):
-    """The names of its open sockets: the kernel gives each another number."""
+    """The names of its open sockets, such as `socket:[4711]`. Each socket has a number of its own."""
     names = set()
     for each in Path(f"/proc/{process.pid}/fd").iterdir():
         # A descriptor may be closed while the folder is read.

@@ -165,7 +165,7 @@ async def test_a_sync_whose_server_hangs_is_cancelled_at_once_and_the_next_one_p
         began = time.monotonic()
         stream.cancel()
         await eventually(lambda: running.memory().index.coordinator.active is None)
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 3
         answer = await running.search("note 7 of the port", mode=KEYWORD)
         assert answer.results
     finally:
@@ -184,7 +184,7 @@ async def test_a_daemon_whose_server_hangs_ends_at_once(begin, openai):
         await eventually(lambda: len(openai.requests) == 4)
         began = time.monotonic()
         await running.stop_daemon()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 3
     finally:
         gate.set()
         await asyncio.gather(sync, return_exceptions=True)

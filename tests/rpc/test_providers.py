@@ -132,11 +132,11 @@ async def test_a_wrong_key_is_reported_and_not_shown(home, serve, provider):
 
 
 async def test_a_question_waits_no_longer_than_its_caller(running, provider):
-    provider.refuse = lambda _texts: provider.slow(20.0)
+    provider.refuse = lambda _texts: provider.slow(5.0)
     before = time.monotonic()
     request = pb.MemorySearchRequest(query="ferry in the fog", mode=HYBRID)
     answer = await running.stub.MemorySearch(request, timeout=2)
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 2
     assert paths(answer)[0] == "memory/boat.md"
     assert (answer.info.served_mode, kinds(answer.info.degradations)) == (KEYWORD, ["VECTOR_LEG_SKIPPED"])
 

@@ -63,7 +63,7 @@ async def test_a_search_that_waits_for_a_provider_does_not_hold_up_the_daemons_e
         await eventually(lambda: len(provider.requests) > before)
         began = time.monotonic()
         await running.stop_daemon()
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < 5
         answer = await search
         assert answer.info.served_mode == KEYWORD
         assert "VECTOR_LEG_SKIPPED" in kinds(answer.info.degradations)

@@ -104,10 +104,10 @@ async def test_a_late_reranker_delays_no_search_and_is_reported(notes, serve, se
     running = await synced(serve, {})
     wanted = paths(await running.search("heron", max_results=3))
     await reload(running, using(server, timeoutMs=50))
-    server.faults.append(server.slow(6))
+    server.faults.append(server.slow(1.5))
     began = time.monotonic()
     answer = await running.search("heron", max_results=3)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 1.4
     assert paths(answer) == wanted
     (reason,) = reasons(answer)
     assert "did not answer within 0.05 s" in reason
@@ -273,7 +273,7 @@ async def test_a_stop_does_not_wait_for_the_reranker(notes, serve, server):
     await eventually(lambda: server.requests)
     began = time.monotonic()
     await running.stop_daemon()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 5
     assert len((await search).results) == 6
 
 

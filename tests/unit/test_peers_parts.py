@@ -89,10 +89,10 @@ def test_usage_includes_ended_grandchildren_and_leaves_out_other_trees():
         try:
             with TreeUsage([psutil.Process(other.pid)]) as usage:
                 subprocess.run([sys.executable, "-c", PARENT], check=True)
-                wait_until(lambda: cpu_seconds([psutil.Process(other.pid)]) >= 1.5)
+                wait_until(lambda: cpu_seconds([psutil.Process(other.pid)]) >= 0.5)
         finally:
             other.kill()
-    assert 0.14 <= usage.cpu_seconds < 1.5
+    assert 0.14 <= usage.cpu_seconds < 0.6
     assert usage.seconds >= 0.2
     assert usage.peak_rss_mib > 5
 

@@ -50,7 +50,7 @@ class Bridge:
         self._stream: Stream | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._progress = asyncio.Event()
-        self._has_ended = False
+        # Why the session ended; empty while it is open.
         self._end_reason = ""
         self._warned = ""
 
@@ -91,11 +91,11 @@ class Bridge:
 
     async def _session(self) -> Stream:
         """Return the open session, or open one that is in the state of the last one."""
-        if self._has_ended or (self._receiving is not None and self._receiving.done()):
+        if self._end_reason or (self._receiving is not None and self._receiving.done()):
             await self._end_session()
         if self._stream is None:
             stream = self._stream = await self._connect()
-            self._has_ended = False
+            self._end_reason = ""
             replay = self._record.replay()
             self._receiving = asyncio.create_task(self._receive(stream))
             with suppress(StreamEnded):
@@ -114,9 +114,8 @@ class Bridge:
         except StreamEnded as ended:
             reason = f"the memory daemon stopped ({ended.message})" if ended.is_absent else ended.message
             self._report(reason)
+            # Set first: the client may send its next message before this task has passed on the last of the failures.
             self._end_reason = f"{reason}; {_LOST}"
-            # The client may send its next message before this task has passed on the last of the failures.
-            self._has_ended = True
             await self._fail_requests()
         finally:
             self._progress.set()

@@ -135,12 +135,12 @@ async def test_a_provider_that_hangs_costs_the_time_for_embedding_and_then_rests
     provider.before_query = lambda _text: gate.wait(20)
     try:
         began = time.monotonic()
-        asked = await questions.embed("a", soon(3.0))
-        assert 2.3 < time.monotonic() - began < 10
+        asked = await questions.embed("a", soon(1.7))
+        assert 1.0 < time.monotonic() - began < 1.7
         assert isinstance(asked.error, EmbeddingUnavailable)
         began = time.monotonic()
         assert (await questions.embed("b", soon())).error is asked.error
-        assert time.monotonic() - began < query_embedding.LONGEST_WAIT_SECONDS
+        assert time.monotonic() - began < 0.5
     finally:
         gate.set()
 

@@ -218,7 +218,7 @@ async def test_a_search_ends_at_its_deadline():
     async with Started(SILENT, limits=ReaderLimits(stall_seconds=60, late_seconds=60)) as started:
         began = time.monotonic()
         assert await asyncio.gather(*(started.search(0.3) for _ in range(5))) == [None] * 5
-        assert 0.3 <= time.monotonic() - began < 20
+        assert 0.3 <= time.monotonic() - began < 2
     assert started.outcomes == {"late": 5}
 
 

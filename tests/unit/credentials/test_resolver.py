@@ -169,7 +169,7 @@ def test_a_named_pipe_does_not_delay_a_read(place):
     os.mkfifo(place / "pipe", 0o600)
     began = time.monotonic()
     assert "is not a regular file" in resolved(in_file(), file_sources(place, place / "pipe"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 2
 
 
 def test_a_file_system_that_does_not_answer_fails_after_the_timeout(place):
@@ -303,7 +303,7 @@ def test_a_command_that_reads_nothing_and_leaves_its_output_open_to_a_child_is_n
     body = f"{child}\nprint(json.dumps({{'protocolVersion': 1, 'values': {{'openai/key': 'k'}}}}), flush=True)"
     began = time.monotonic()
     assert resolved(by_command(), command_sources(place, command(place, body))) == "k"
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 4
 
 
 @pytest.mark.slow

@@ -356,11 +356,11 @@ def test_dimensions_that_were_asked_for_and_not_given_are_refused(server, make):
 
 
 def test_a_question_waits_no_longer_than_its_deadline(server, make):
-    server.refuse = lambda _texts: Fault(delay_seconds=20)
+    server.refuse = lambda _texts: Fault(delay_seconds=3)
     before = time.monotonic()
     with pytest.raises(EmbeddingUnavailable, match="in time"):
         make().embed_query("a", soon(0.3))
-    assert time.monotonic() - before < 10
+    assert time.monotonic() - before < 1.5
 
 
 def test_a_question_is_not_tried_again_beyond_its_deadline(server, make):

@@ -95,7 +95,7 @@ def test_costly_text_is_analyzed_in_linear_time(piece):
     any_word_query("crane heron")
     began = time.process_time()
     any_word_query(piece * 60_000)
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 0.5
 
 
 def test_arguments_name_no_models_and_have_the_query_last():

@@ -62,7 +62,7 @@ async def test_an_abandoned_search_ends(host, run, tmp_path):
         await search
     began = time.monotonic()
     while psutil.pid_exists(pid):
-        assert time.monotonic() - began < PATIENCE
+        assert time.monotonic() - began < 2
         await asyncio.sleep(0.01)
 
 

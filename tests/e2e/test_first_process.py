@@ -78,7 +78,7 @@ def test_the_second_sigterm_ends_it_at_once(daemons, daemon):
 
     waiting = threading.Thread(target=wait_for_what_never_comes)
     waiting.start()
-    time.sleep(0.2)
+    time.sleep(1)
     terminate(daemon.process)
     wait_until(lambda: daemons.events("stop-daemon"))
     with pytest.raises(subprocess.TimeoutExpired):

@@ -123,7 +123,8 @@ def test_a_second_daemon_is_refused_and_the_first_serves_on(daemons):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_sigterm_in_the_middle_of_a_sync_exits_in_time_and_the_next_start_goes_on(daemons):
-    fill(daemons)
+    files = 3 * FILES
+    fill(daemons, files)
     served = daemons.start()
     time.sleep(0.15)
     began = time.monotonic()
@@ -131,11 +132,11 @@ def test_sigterm_in_the_middle_of_a_sync_exits_in_time_and_the_next_start_goes_o
     assert time.monotonic() - began < 5
     verdict, found, *_ = daemons.contents()
     assert verdict == "ok"
-    assert len(found) < FILES, "it was not in the middle: give it more files"
+    assert len(found) < files, "it was not in the middle: give it more files"
     served = daemons.start()
     with client(served) as connection:
         done = last_event(connection)
         assert done.failed_files == 0
-        assert done.indexed_files <= FILES - len(found)
+        assert done.indexed_files <= files - len(found)
     end(served.process)
-    check_whole(daemons, FILES)
+    check_whole(daemons, files)

@@ -1,7 +1,6 @@
 """Making vectors may take hours; a note written or appended in that time is found by its words immediately."""
 
 import threading
-import time
 
 import pytest
 
@@ -99,11 +98,20 @@ async def test_a_note_written_while_vectors_are_made_is_found_by_its_words(home,
 
 async def test_a_note_appended_while_vectors_are_made_is_found_by_its_words(home, serve, settings, provider):
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = False
-    asked, note = threading.Event(), home.workspace / "memory" / "news.md"
-    # The note has to be asked for before the third batch, which is not answered.
-    provider.second = lambda: (asked.set(), wait_until(note.exists), time.sleep(0.2))
+    asked, requested = threading.Event(), threading.Event()
+    # A sync of the note has to be requested before the third batch, which is not answered.
+    provider.second = lambda: (asked.set(), requested.wait(TIMEOUT))
     daemon = await serve(settings, background=True)
     await eventually(asked.is_set)
+    coordinator = daemon.memory().index.coordinator
+    unnoted = coordinator.request
+
+    async def noted(*args, **options):
+        run = await unnoted(*args, **options)
+        requested.set()
+        return run
+
+    coordinator.request = noted
     request = pb.MemoryAppendRequest(text="an avocet on the mud", path="memory/news.md")
     # An append waits for the index as long as its deadline allows.
     await daemon.stub.MemoryAppend(request, timeout=3)

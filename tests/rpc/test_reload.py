@@ -336,8 +336,9 @@ async def test_a_sync_under_way_ends_at_a_files_boundary_and_may_be_tried_again(
     stream = follow(running)
     await anext(stream)
     await held.until_reached()
+    run = running.memory().index.coordinator.active
     changing = asyncio.create_task(reload(running, search_settings(cache={"maxEntries": 7})))
-    await asyncio.sleep(0.1)
+    await eventually(lambda: run.stop_requested)
     held.release()
     with pytest.raises(Exception, match="reopens this agent") as caught:
         await rest(stream)

@@ -1,6 +1,7 @@
 """Events become passes: one for a burst, some for a stream, and one even when no event comes."""
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -55,6 +56,18 @@ class FakeWatcher:
 
     def status(self):
         return ()
+
+
+async def from_threads(event, times):
+    """Call `event` so often from four threads, which begin together."""
+    begin = threading.Barrier(4)
+
+    def call():
+        begin.wait(10)
+        for _ in range(times // 4):
+            event()
+
+    await asyncio.gather(*(asyncio.to_thread(call) for _ in range(4)))
 
 
 @pytest.fixture
@@ -128,8 +141,7 @@ async def test_the_first_sync_needs_no_event(fixture, watch):
 
 async def test_a_burst_of_events_from_other_threads_is_one_pass(fixture, watch):
     _, watcher = await watch()
-    loop = asyncio.get_running_loop()
-    await asyncio.gather(*(loop.run_in_executor(None, watcher.on_change) for _ in range(500)))
+    await from_threads(watcher.on_change, 500)
     await passes(fixture, 2)
     await asyncio.sleep(3 * DEBOUNCE)
     assert triggers(fixture) == [SyncTrigger.STARTUP, SyncTrigger.WATCH]
@@ -287,8 +299,7 @@ async def test_many_events_of_transcripts_are_one_look_and_a_sync_only_when_one_
     fixture.engine.compare = lambda: SimpleNamespace(
         plan=SimpleNamespace(needs_run=look(), changed=CHANGED, waiting=())
     )
-    loop = asyncio.get_running_loop()
-    await asyncio.gather(*(loop.run_in_executor(None, watcher.on_transcripts) for _ in range(100)))
+    await from_threads(watcher.on_transcripts, 100)
     await eventually(lambda: looks)
     await asyncio.sleep(3 * DEBOUNCE)
     assert len(looks) == 1

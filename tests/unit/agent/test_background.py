@@ -208,24 +208,28 @@ async def test_a_failed_comparison_is_reported_and_repeated(fixture, watch):
 
 
 async def test_tidying_that_fails_or_hangs_does_not_end_the_reconciling(fixture, watch):
-    calls, hang = [], asyncio.Event()
+    calls, fails, hangs, go = [], True, asyncio.Event(), asyncio.Event()
 
     async def tidy():
         calls.append(len(calls))
-        if len(calls) == 1:
+        if fails:
             raise ValueError("untidy")
-        await hang.wait()
+        hangs.set()
+        await go.wait()
 
     background, _ = await watch(clean_up=tidy, watch=False, reconcile_seconds=0.02)
     await eventually(lambda: "untidy" in background.trouble)
+    fails = False
+    await hangs.wait()
+    count = len(calls)
     found = iter([True, *[False] * 1000])
     fixture.engine.compare = lambda: SimpleNamespace(
         plan=SimpleNamespace(needs_run=next(found), changed=(), waiting=())
     )
     await passes(fixture, 2)
-    assert len(calls) == 2, "it was not begun again while it was under way"
-    hang.set()
-    await eventually(lambda: len(calls) > 2)
+    assert len(calls) == count, "it was not begun again while it was under way"
+    go.set()
+    await eventually(lambda: len(calls) > count)
     assert background.trouble == ""
 
 

@@ -86,7 +86,12 @@ class ClientsDaemon:
         self.token_file.chmod(0o600)
 
     def _settings(self):
-        ours = {"writes": "append" if self.plain else "edit", "entries": {"enabled": HAS_LANCEDB and not self.plain}}
+        ours = {
+            "writes": "append" if self.plain else "edit",
+            "entries": {"enabled": HAS_LANCEDB and not self.plain},
+            # By default, a pass every 45 s could index what a case has written before its sync does.
+            "reconcileSeconds": 3600,
+        }
         if self.authority is not None:
             certificate, key = self.authority.issue("daemon" if self.replica_of is None else self.root.name)
             ours["tls"] = {"certFile": str(certificate), "keyFile": str(key)}

@@ -78,6 +78,7 @@ def test_the_second_sigterm_ends_it_at_once(daemons, daemon):
 
     waiting = threading.Thread(target=wait_for_what_never_comes)
     waiting.start()
+    # The call has to arrive first.
     time.sleep(1)
     terminate(daemon.process)
     wait_until(lambda: daemons.events("stop-daemon"))

@@ -211,6 +211,7 @@ def test_a_killed_daemon_is_an_error_of_the_call_and_then_replaced(mcp):
     os.kill(pid, signal.SIGSTOP)
     call = session.send("tools/call", {"name": "memory_search", "arguments": {"query": "ferry"}})
     other = session.send("resources/list")
+    # Both have to be sent to the stopped daemon first.
     time.sleep(1.5)
     os.kill(pid, signal.SIGKILL)
     result = session.response(call)["result"]
@@ -275,6 +276,7 @@ async def test_a_client_without_a_handshake_survives_a_killed_daemon(mcp):
         pid = mcp.daemon_pid()
         os.kill(pid, signal.SIGSTOP)
         call = asyncio.ensure_future(client.call_tool("memory_search", {"query": "ferry"}))
+        # The call has to be sent to the stopped daemon first.
         await asyncio.sleep(1.5)
         os.kill(pid, signal.SIGKILL)
         failed = await call

@@ -103,6 +103,7 @@ def test_the_second_sigterm_ends_it_at_once(daemons, served):
         # A caller who waits for what never comes keeps the first one waiting for its grace.
         revision = connection.status().index.revision
         waiting, _ = outcome(lambda: connection.search(query="x", min_revision=revision + 10**9, timeout=60))
+        # The call has to arrive first.
         time.sleep(1)
         served.process.send_signal(signal.SIGTERM)
         wait_until(lambda: daemons.events("stop-daemon"))

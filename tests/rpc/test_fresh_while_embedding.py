@@ -98,20 +98,17 @@ async def test_a_note_written_while_vectors_are_made_is_found_by_its_words(home,
 
 async def test_a_note_appended_while_vectors_are_made_is_found_by_its_words(home, serve, settings, provider):
     settings["agents"]["defaults"]["memorySearch"]["sync"]["watch"] = False
-    asked, requested = threading.Event(), threading.Event()
-    # A sync of the note has to be requested before the third batch, which is not answered.
-    provider.second = lambda: (asked.set(), requested.wait(TIMEOUT))
+    asked, daemons = threading.Event(), []
+
+    def second():
+        asked.set()
+        # The append has to join the run before the third batch, which is not answered.
+        wait_until(lambda: daemons and daemons[0].memory().index.coordinator.active.followers)
+
+    provider.second = second
     daemon = await serve(settings, background=True)
+    daemons.append(daemon)
     await eventually(asked.is_set)
-    coordinator = daemon.memory().index.coordinator
-    unnoted = coordinator.request
-
-    async def noted(*args, **options):
-        run = await unnoted(*args, **options)
-        requested.set()
-        return run
-
-    coordinator.request = noted
     request = pb.MemoryAppendRequest(text="an avocet on the mud", path="memory/news.md")
     # An append waits for the index as long as its deadline allows.
     await daemon.stub.MemoryAppend(request, timeout=3)
